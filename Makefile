@@ -1,0 +1,39 @@
+# Two commands for a fresh machine: `make demo` runs the main job, `make test` passes the tests.
+# Each makes .venv from constraints.txt when it is not there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test test-all lint format clean
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (under 10 minutes on 2 cores)
+	$(BIN)/weft train-routes --output_dir runs/demo
+
+test: lint  ## lint, type-check and run the fast tests
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: lint  ## the same with the slow tests
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed  ## let ruff rewrite the layout and the import order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info runs
+
+# torch first and alone: asked for by another package, pip would take the newest build with gigabytes of GPU packages.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,train,test]"
+	@# mypy does not see editable installs; it finds the package through this link instead.
+	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weft
+	touch $@

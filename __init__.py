@@ -1,0 +1,1 @@
+"""Weft: one encoder-decoder family for Hugging Face transformers."""
