@@ -1,1 +1,26 @@
-"""Weft: one encoder-decoder family for Hugging Face transformers."""
+"""Weft: one encoder-decoder family for Hugging Face transformers.
+
+Importing it registers the family with transformers' Auto classes.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+from .configuration import WeftConfig
+from .hub import export_code
+from .modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
+
+__version__ = "0.1.0"
+
+AutoConfig.register("weft", WeftConfig, exist_ok=True)
+AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
+WeftConfig.code_exporter = staticmethod(export_code)
+
+__all__ = [
+    "WeftConfig",
+    "WeftDecoder",
+    "WeftEncoder",
+    "WeftForConditionalGeneration",
+    "WeftModel",
+    "WeftPreTrainedModel",
+]

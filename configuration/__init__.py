@@ -1,0 +1,4 @@
+from .configuration_weft import WeftConfig
+from .presets import PRESETS
+
+__all__ = ["PRESETS", "WeftConfig"]

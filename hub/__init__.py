@@ -1,0 +1,3 @@
+from .export import export_code
+
+__all__ = ["export_code"]

@@ -1,0 +1,340 @@
+"""The configuration of a Weft model: fields, derivation and validation, nothing else."""
+
+from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
+from typing import Any, ClassVar
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import GenerationConfig
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
+
+from .fields import RULES, closest
+from .presets import preset_fields
+
+logger = logging.get_logger(__name__)
+
+# Not fields of ours, but words that transformers itself passes to a configuration or writes into its file.
+_TRANSFORMERS_KEYS = frozenset(
+    [
+        "model_type",
+        "transformers_version",
+        "_name_or_path",
+        "name_or_path",
+        "_commit_hash",
+        "auto_map",
+        "torch_dtype",
+        "attn_implementation",
+        "experts_implementation",
+        "_attn_implementation",
+        "_experts_implementation",
+        "_attn_implementation_internal",
+        "_experts_implementation_internal",
+        "_output_attentions",
+        "output_attentions",
+        "num_labels",
+        "quantization_config",
+    ]
+)
+
+
+class WeftConfig(PreTrainedConfig):
+    r"""
+    Configuration of the Weft encoder-decoder family. The defaults give a modern dense model (pre-norm, RMSNorm,
+    rotary positions, gated feed-forward); [`WeftConfig.from_preset`] gives the published sizes.
+
+    Vocabulary and embeddings
+
+    - `vocab_size`: tokens of the source, and of the target when they share one vocabulary.
+    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`).
+    - `share_encoder_decoder_embeddings`: one table for both stacks. `tie_word_embeddings`: the output head uses the
+      decoder's table. `lm_head_bias`: the head adds a bias.
+    - `scale_embedding`: token embeddings times sqrt(d_model). `normalize_embedding`: a norm right after the sum of
+      token and position embeddings.
+
+    Stacks
+
+    - `d_model`, `encoder_layers`, `decoder_layers`, `encoder_attention_heads`, `decoder_attention_heads`,
+      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads).
+      `num_key_value_heads`: grouped-query attention (default: as many as heads).
+    - `cross_attention_hidden_size`: width of the states the decoder attends to when they come from another encoder.
+    - `attention_bias`, `attention_out_bias`, `mlp_bias`, `norm_bias`: biases of q/k/v, of the attention output, of the
+      feed-forward, of LayerNorm. `use_qk_norm`: RMSNorm over each head of q and k.
+    - `activation_function`: a name in `transformers.activations.ACT2FN`. `is_gated_act`: gated feed-forward.
+    - `norm_type`: "layernorm", "rmsnorm", or "stdnorm" ((x - mean) / (std + eps)). `norm_first`: normalise before each
+      sub-layer, else after the residual. `final_norm`: a norm after the last layer (default: as `norm_first`).
+
+    Positions
+
+    - `position_embedding_type`: added to the embeddings: "learned" (tables of `max_source_positions` and
+      `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
+      "interleaved" as in Vaswani et al. 2017, or "concatenated" as in fairseq and Marian) or "none".
+    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary"
+      (`rope_parameters`), "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
+      each offset clipped to `relative_attention_max_distance`, subtracted from the logits) or "none".
+
+    Sparse layers
+
+    - `encoder_mlp_layer_types`, `decoder_mlp_layer_types`: "dense" or "sparse" for each layer; one word for all layers.
+    - `num_experts`, `num_experts_per_tok`, `moe_intermediate_size` (default: the stack's ffn dim), `norm_topk_prob`.
+    - `router_type`: "linear" or "noisy_top_k" (Shazeer et al. 2017); `router_noise`: "training", or "always" for the
+      published behaviour of DirectMultiStep; `router_bias`; `expert_capacity_factor` (default: no limit, no token is
+      dropped).
+    - `router_aux_loss_coef`, `router_z_loss_coef`: weights of the balance loss and the z-loss.
+      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off).
+
+    The rest
+
+    - `num_condition_features`: learned vectors scaled by `condition_values` and added at every source position.
+    - `dropout`, `attention_dropout`, `activation_dropout`, `label_smoothing`.
+    - `init_std`: standard deviation of every initial weight (default: scaled by the width, Glorot and Bengio 2010).
+
+    Raises:
+        ValueError: a field is unknown, out of range or at odds with another; the message names field, value, what is
+            allowed and what to do. Unknown fields in a *file* are dropped with a warning instead, so that a folder
+            written by a later version still loads.
+    """
+
+    model_type = "weft"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = [
+        "past_key_values",
+        "encoder_router_logits",
+        "decoder_router_logits",
+    ]
+    attribute_map: ClassVar[dict[str, str]] = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+        "max_position_embeddings": "max_target_positions",
+    }
+    # Set by `weft/__init__.py`: writes the model's code beside a saved configuration. This room knows no other.
+    code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
+
+    vocab_size: int = 32000
+    decoder_vocab_size: int | None = None
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    scale_embedding: bool = False
+    normalize_embedding: bool = False
+    lm_head_bias: bool = False
+
+    d_model: int = 512
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    encoder_attention_heads: int = 8
+    decoder_attention_heads: int = 8
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    cross_attention_hidden_size: int | None = None
+    encoder_ffn_dim: int = 1536
+    decoder_ffn_dim: int = 1536
+    activation_function: str = "silu"
+    is_gated_act: bool = True
+    mlp_bias: bool = False
+    attention_bias: bool = False
+    attention_out_bias: bool = False
+    use_qk_norm: bool = False
+    norm_type: str = "rmsnorm"
+    norm_eps: float = 1e-6
+    norm_bias: bool = True
+    norm_first: bool = True
+    final_norm: bool | None = None
+
+    position_embedding_type: str = "none"
+    sinusoidal_layout: str = "interleaved"
+    max_source_positions: int = 1024
+    max_target_positions: int = 1024
+    self_attention_position_type: str = "rotary"
+    cross_attention_position_type: str = "none"
+    rope_parameters: dict | None = None
+    relative_attention_max_distance: int = 32
+
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    encoder_mlp_layer_types: list[str] | str | None = None
+    decoder_mlp_layer_types: list[str] | str | None = None
+    num_experts: int = 8
+    num_experts_per_tok: int = 2
+    moe_intermediate_size: int | None = None
+    norm_topk_prob: bool = True
+    router_type: str = "linear"
+    router_bias: bool = False
+    router_noise: str = "training"
+    expert_capacity_factor: float | None = None
+    router_bias_update_rate: float = 0.0
+    router_aux_loss_coef: float = 0.01
+    router_z_loss_coef: float = 0.001
+    output_router_logits: bool = False
+
+    num_condition_features: int = 0
+    label_smoothing: float = 0.0
+    init_std: float | None = None
+
+    is_encoder_decoder: bool = True
+    use_cache: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+
+    def __post_init__(self, **kwargs):
+        self._refuse_unknown(kwargs)
+        super().__post_init__(**kwargs)
+        for stack in ("encoder", "decoder"):
+            types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
+            if types is None or isinstance(types, str):
+                setattr(
+                    self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
+                )
+        self.validate()
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        try:
+            super().__setattr__(key, value)
+        except StrictDataclassError as error:  # not a ValueError, which is what callers catch
+            raise ValueError(str(error)) from error
+
+    @classmethod
+    def field_names(cls) -> set[str]:
+        """Every name a configuration of this class can be given."""
+        return {field.name for field in dataclass_fields(cls)} | set(cls.attribute_map)
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides) -> "WeftConfig":
+        """The configuration of a named size (see `weft.configuration.presets.PRESETS`), with single fields replaced.
+
+        Raises:
+            ValueError: no preset has that name, or an override is unknown or not allowed.
+        """
+        return cls(**(preset_fields(name) | overrides))
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+        known = cls.field_names()
+        for name in [key for key in config_dict if key not in known and key not in _TRANSFORMERS_KEYS]:
+            if name not in GenerationConfig._get_default_generation_params():  # transformers drops these silently
+                logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
+            config_dict = {key: value for key, value in config_dict.items() if key != name}
+        # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
+        typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
+        return super().from_dict(config_dict | typed, **kwargs)
+
+    def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
+        """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
+        exporter = type(self).code_exporter
+        if exporter is not None:
+            self.auto_map = exporter(save_directory)
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+
+    def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
+        """(attention heads, key-value heads, width of a head) of one stack."""
+        heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
+        return heads, self.num_key_value_heads or heads, self.head_dim or self.d_model // heads
+
+    @property
+    def target_vocab_size(self) -> int:
+        """Tokens the head scores."""
+        return self.decoder_vocab_size or self.vocab_size
+
+    @property
+    def has_final_norm(self) -> bool:
+        return self.norm_first if self.final_norm is None else self.final_norm
+
+    @property
+    def has_sparse_layers(self) -> bool:
+        return "sparse" in (*self.encoder_mlp_layer_types, *self.decoder_mlp_layer_types)
+
+    def uses_attention_positions(self, kind: str) -> bool:
+        return kind in (self.self_attention_position_type, self.cross_attention_position_type)
+
+    def validate(self) -> None:
+        """Check every field and the fields against each other; called at construction and before saving."""
+        for name, rule in RULES.items():
+            rule.check(name, getattr(self, name))
+        if self.activation_function not in ACT2FN:
+            raise ValueError(
+                f"activation_function={self.activation_function!r} is not allowed: set it to one of "
+                f"{', '.join(sorted(ACT2FN))}.{closest(str(self.activation_function), ACT2FN)}"
+            )
+        if self.position_embedding_type == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"d_model={self.d_model} is odd, and sinusoidal positions pair sines with cosines: make it even."
+            )
+        if self.is_encoder_decoder is not True:
+            raise ValueError(
+                "is_encoder_decoder=False is not allowed: every Weft model is an encoder-decoder; leave it out."
+            )
+        self._validate_heads()
+        self._validate_layer_types()
+        self._validate_vocabulary()
+
+    def _validate_heads(self) -> None:
+        for stack, is_decoder in (("encoder", False), ("decoder", True)):
+            heads, key_value_heads, head_dim = self.stack_heads(is_decoder)
+            if self.head_dim is None and self.d_model % heads:
+                raise ValueError(
+                    f"d_model={self.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
+                    "or set `head_dim`."
+                )
+            if heads % key_value_heads:
+                raise ValueError(
+                    f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: "
+                    "set it to a divisor of both stacks' heads, or to None."
+                )
+            if self.uses_attention_positions("rotary") and head_dim % 2:
+                raise ValueError(
+                    f"The {stack}'s heads are {head_dim} wide, and rotary positions turn pairs: choose d_model, heads "
+                    "or `head_dim` so that the width is even, or another attention position type."
+                )
+        if self.uses_attention_positions("rotary") and self.stack_heads(False)[2] != self.stack_heads(True)[2]:
+            raise ValueError(
+                f"encoder_attention_heads={self.encoder_attention_heads} and decoder_attention_heads="
+                f"{self.decoder_attention_heads} give heads of different width, and rotary positions share one table: "
+                "set `head_dim`, or as many heads in both stacks."
+            )
+
+    def _validate_layer_types(self) -> None:
+        for stack in ("encoder", "decoder"):
+            types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
+            if len(types) != layers:
+                raise ValueError(
+                    f"{stack}_mlp_layer_types has {len(types)} entries and {stack}_layers is {layers}: give one entry for "
+                    'each layer, or one word ("dense" or "sparse") for all.'
+                )
+        if self.num_experts_per_tok > self.num_experts:
+            raise ValueError(
+                f"num_experts_per_tok={self.num_experts_per_tok} is more than num_experts={self.num_experts}: "
+                "a token cannot go to more experts than there are."
+            )
+
+    def _validate_vocabulary(self) -> None:
+        separate = self.decoder_vocab_size is not None and self.decoder_vocab_size != self.vocab_size
+        if separate and self.share_encoder_decoder_embeddings:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} and decoder_vocab_size={self.decoder_vocab_size} cannot share one table: "
+                "set share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
+            )
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+            value = getattr(self, name)
+            # The pad stands in source and target alike; the others are read and written by the decoder only.
+            limit = min(self.vocab_size, self.target_vocab_size) if name == "pad_token_id" else self.target_vocab_size
+            for token in value if isinstance(value, list) else [value]:
+                if token is not None and token >= limit:
+                    raise ValueError(
+                        f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): "
+                        f"change `{name}` or the vocabulary size."
+                    )
+
+    def _refuse_unknown(self, names: dict[str, Any]) -> None:
+        for name in names:
+            if name in _TRANSFORMERS_KEYS or name in self.attribute_map:
+                continue
+            if name in GenerationConfig._get_default_generation_params():
+                raise ValueError(f"`{name}` is a setting of generation: put it in the model's `generation_config`.")
+            raise ValueError(f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}")
+
+
+__all__ = ["WeftConfig"]

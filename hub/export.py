@@ -1,0 +1,46 @@
+"""Writes the model's code beside its weights, so that a machine with transformers alone loads the folder.
+
+transformers copies the files of a custom model flat, and follows only imports of the same folder; Weft's rooms are
+folders, so their files are flattened here and their imports with them.
+"""
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_ROOMS = ("configuration", "modeling")
+AUTO_MAP = {
+    "AutoConfig": "configuration_weft.WeftConfig",
+    "AutoModel": "modeling_weft.WeftModel",
+    "AutoModelForSeq2SeqLM": "modeling_weft.WeftForConditionalGeneration",
+}
+
+
+def flat_files() -> dict[str, str]:
+    """File name to text, every import pointing into the same folder.
+
+    Raises:
+        ValueError: two rooms have a file of one name, which a flat folder cannot hold.
+    """
+    files: dict[str, str] = {}
+    for room in _ROOMS:
+        for path in sorted((ROOT / room).glob("*.py")):
+            if path.name == "__init__.py":
+                continue
+            if path.name in files:
+                raise ValueError(f"{path.name} stands in two rooms: rename one, or the folder cannot be flat.")
+            text = path.read_text(encoding="utf-8")
+            files[path.name] = re.sub(rf"from \.\.(?:{'|'.join(_ROOMS)})\.(\w+) import", r"from .\1 import", text)
+    return files
+
+
+def export_code(folder: str | os.PathLike) -> dict[str, str]:
+    """Write the code into `folder` (each file whole or not at all) and return the `auto_map` that names its classes."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in flat_files().items():
+        temporary = folder / f".{name}.{os.getpid()}"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, folder / name)
+    return dict(AUTO_MAP)

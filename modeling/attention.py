@@ -1,0 +1,187 @@
+"""Self- and cross-attention over transformers' attention registry.
+
+Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width, H heads, K width of a head.
+"""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ..configuration.configuration_weft import WeftConfig
+from .cache import KeysValues, reuse_or_fill, self_attention_cache
+from .masks import cross_attention_implementation
+from .positions import AttentionPositions, TokenPositions, rotate
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The plain attention every other implementation is held against. Returns (B, L, H, K) and weights (B, H, L, M)."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores_BHLM = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if position_bias is not None:
+        scores_BHLM = scores_BHLM + position_bias
+    blind_BHL1 = None
+    if attention_mask is not None:
+        attention_mask = attention_mask[..., : key.shape[-2]]
+        blind_BHL1 = (attention_mask <= torch.finfo(attention_mask.dtype).min / 2).all(dim=-1, keepdim=True)
+        scores_BHLM = (scores_BHLM + attention_mask).masked_fill(blind_BHL1, 0.0)
+    weights_BHLM = nn.functional.softmax(scores_BHLM, dim=-1, dtype=torch.float32).to(query.dtype)
+    if blind_BHL1 is not None:
+        weights_BHLM = weights_BHLM.masked_fill(blind_BHL1, 0.0)
+    weights_BHLM = nn.functional.dropout(weights_BHLM, p=dropout, training=module.training)
+    return torch.matmul(weights_BHLM, value).transpose(1, 2).contiguous(), weights_BHLM
+
+
+class AttentionBase(nn.Module):
+    """Projections, head norms and position tables that self- and cross-attention share."""
+
+    is_causal = False
+
+    def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool, kind: str, source_width: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.heads, key_value_heads, self.head_dim = config.stack_heads(is_decoder)
+        self.num_key_value_groups = self.heads // key_value_heads
+        self.scaling = self.head_dim**-0.5
+        self.q_proj = nn.Linear(config.d_model, self.heads * self.head_dim, bias=config.attention_bias)
+        self.k_proj = nn.Linear(source_width, key_value_heads * self.head_dim, bias=config.attention_bias)
+        self.v_proj = nn.Linear(source_width, key_value_heads * self.head_dim, bias=config.attention_bias)
+        self.out_proj = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.attention_out_bias)
+        self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
+        self.position_table: nn.Embedding | None = None
+        self.relative_bias: nn.Parameter | None = None
+        if kind == "additive":
+            self.position_table = nn.Embedding(self._table_rows(config, is_decoder), config.d_model)
+        elif kind == "relative":
+            self.relative_bias = nn.Parameter(torch.zeros(2 * config.relative_attention_max_distance + 1))
+
+    def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
+        return config.max_target_positions if is_decoder else config.max_source_positions
+
+    @property
+    def implementation(self) -> str:
+        return self.config._attn_implementation
+
+    def _placed(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
+        """States plus their row of the additive table: what q and k are projected from, v never."""
+        assert self.position_table is not None
+        ids_BT, mask_BT = positions
+        rows_BTD = self.position_table(ids_BT if mask_BT is None else ids_BT.masked_fill(~mask_BT, 0))
+        return states_BTD + (rows_BTD if mask_BT is None else rows_BTD * mask_BT[..., None])
+
+    def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
+        return states_BTD.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def _queries(self, hidden_states: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor:
+        if self.position_table is not None and positions is not None:
+            hidden_states = self._placed(hidden_states, positions.query)
+        query = self._heads(self.q_proj(hidden_states))
+        query = query if self.q_norm is None else self.q_norm(query)
+        if positions is None or positions.query_rotation is None:
+            return query
+        return rotate(query, positions.query_rotation)
+
+    def _keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
+        placed = states_BTD
+        if self.position_table is not None and positions is not None:
+            placed = self._placed(states_BTD, positions.key)
+        key, value = self._heads(self.k_proj(placed)), self._heads(self.v_proj(states_BTD))
+        key = key if self.k_norm is None else self.k_norm(key)
+        if positions is None or positions.key_rotation is None:
+            return key, value
+        return rotate(key, positions.key_rotation), value
+
+    def _bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> dict[str, torch.Tensor]:
+        """The relative bias as the registry's `position_bias` (B, H, L, M), when this attention has one."""
+        if self.relative_bias is None or positions is None:
+            return {}
+        assert positions.relative_BLM is not None
+        bias_BLM = -self.relative_bias.to(query.dtype)[positions.relative_BLM]
+        if positions.related_BLM is not None:
+            bias_BLM = bias_BLM * positions.related_BLM
+        return {"position_bias": bias_BLM[:, None].expand(query.shape[0], self.heads, -1, -1)}
+
+    def _attend(self, query, key, value, attention_mask, positions, **kwargs):
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)
+        output, weights = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **self._bias(query, positions),
+            **kwargs,
+        )
+        return self.out_proj(output.flatten(-2)), weights
+
+
+class SelfAttention(AttentionBase):
+    """Attention of a sequence to itself; in the decoder causal and cached."""
+
+    def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool):
+        kind = config.self_attention_position_type
+        super().__init__(config, layer_idx, is_decoder, kind, source_width=config.d_model)
+        self.is_causal = is_decoder
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: AttentionPositions | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Output (B, L, D) and, from the eager implementation, the weights (B, H, L, M)."""
+        query = self._queries(hidden_states, positions)
+        key, value = self._keys_values(hidden_states, positions)
+        cache = self_attention_cache(past_key_values)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        return self._attend(query, key, value, attention_mask, positions, **kwargs)
+
+
+class CrossAttention(AttentionBase):
+    """Attention of the target to the source, whose keys and values are projected once."""
+
+    def __init__(self, config: WeftConfig, layer_idx: int):
+        width = config.cross_attention_hidden_size or config.d_model
+        super().__init__(config, layer_idx, True, config.cross_attention_position_type, source_width=width)
+
+    def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
+        return max(config.max_source_positions, config.max_target_positions)
+
+    @property
+    def implementation(self) -> str:
+        return cross_attention_implementation(self.config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: AttentionPositions | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Output (B, L, D) and, from the eager implementation, the weights (B, H, L, M)."""
+        query = self._queries(hidden_states, positions)
+        key, value = reuse_or_fill(
+            past_key_values, self.layer_idx, lambda: self._keys_values(encoder_hidden_states, positions)
+        )
+        return self._attend(query, key, value, attention_mask, positions, **kwargs)

@@ -1,0 +1,150 @@
+"""Refusals: every input that would end in a crash, or silently in nonsense, gets a ValueError before any kernel sees it.
+
+Checks that read values cost a pass over the ids; they are skipped inside `torch.compile` and `torch.export`, and in
+single decoding steps, whose ids the model chose itself.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import torch
+from transformers.utils import TransformersKwargs
+
+from ..configuration.configuration_weft import WeftConfig
+from ..configuration.fields import closest
+
+# What transformers' own callers (Trainer, GenerationMixin, decorators) hand to `forward` beside named arguments.
+_CALLER_KWARGS = frozenset(TransformersKwargs.__annotations__) | {
+    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_router_ids",
+    "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
+}  # fmt: skip
+
+
+def is_tracing() -> bool:
+    return torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing()
+
+
+@cache
+def names(forward: Callable) -> frozenset[str]:
+    """The named arguments of a forward, for the hint that a mistyped one gets."""
+    return frozenset(inspect.signature(forward).parameters) - {"self", "kwargs"}
+
+
+def check_kwargs(kwargs: dict[str, Any], named: Iterable[str], where: str) -> None:
+    """Refuse a keyword that nothing reads: most often a typing slip."""
+    for name in kwargs:
+        if name not in _CALLER_KWARGS:
+            known = set(named) | _CALLER_KWARGS
+            raise ValueError(f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}")
+
+
+def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, vocab_size: int, name: str) -> None:
+    """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; ids inside the vocabulary."""
+    if (ids is None) == (embeds is None):
+        got = "neither" if ids is None else "both"
+        embeds_name = name.replace("input_ids", "inputs_embeds")
+        raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {got}.")
+    if is_tracing():
+        return
+    if ids is None:
+        assert embeds is not None
+        if embeds.ndim != 3 or 0 in embeds.shape[:2]:
+            raise ValueError(
+                f"Embeddings must be of shape (batch, length, width), none of them 0: got {tuple(embeds.shape)}."
+            )
+        return
+    if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
+    if 0 in ids.shape:
+        raise ValueError(
+            f"`{name}` is empty: its shape is {tuple(ids.shape)}, and (batch, length) must both be at least 1."
+        )
+    if ids.device.type == "meta":
+        return
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    if low < 0 or high >= vocab_size:
+        wrong = low if low < 0 else high
+        raise ValueError(
+            f"`{name}` holds the id {wrong}, and the vocabulary has {vocab_size} tokens (0 to {vocab_size - 1}): was the "
+            "text encoded with the tokenizer of this model? Labels use -100 for positions that do not count, inputs do not."
+        )
+
+
+def inferred_mask(
+    mask: torch.Tensor | None, ids: torch.Tensor | None, pad_token_id: int | None
+) -> torch.Tensor | None:
+    """The mask, or what the pads among the ids say when none is given."""
+    if mask is None and ids is not None and pad_token_id is not None:
+        return ids.ne(pad_token_id)
+    return mask
+
+
+def check_mask(mask: torch.Tensor | None, batch: int, queries: int, keys: int, name: str) -> None:
+    """(batch, keys), or 4-D (batch or 1, heads or 1, queries, keys)."""
+    if mask is None or is_tracing():
+        return
+    fits = tuple(mask.shape) == (batch, keys) if mask.ndim == 2 else (
+        mask.ndim == 4 and mask.shape[0] in (1, batch) and tuple(mask.shape[2:]) == (queries, keys)
+    )  # fmt: skip
+    if not fits:
+        raise ValueError(
+            f"`{name}` has shape {tuple(mask.shape)}, and must be ({batch}, {keys}), or 4-D "
+            f"({batch} or 1, heads or 1, {queries}, {keys}): one column for each position, cached ones included."
+        )
+
+
+def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
+    """(T,) or (B, T) as (B, T) or (1, T), or an error that says which shapes are allowed."""
+    rows = values[None] if values.ndim == 1 else values
+    if rows.ndim != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != length:
+        raise ValueError(f"`{name}` has shape {tuple(values.shape)}, and must be ({length},) or ({batch}, {length}).")
+    return rows
+
+
+def check_position_limit(config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str) -> None:
+    """Positions that a learned table has no row for. `length` is what positions counted from 0 would need."""
+    uses_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
+    if not uses_table or is_tracing() or ids.device.type == "meta":
+        return
+    if length > limit:
+        raise ValueError(
+            f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
+            "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
+        )
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    if low < 0 or high >= limit:
+        raise ValueError(
+            f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
+        )
+
+
+def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batch: int) -> None:
+    features = config.num_condition_features
+    if values is None or is_tracing():
+        return
+    if features == 0:
+        raise ValueError(
+            "`condition_values` were given, and this model has none: it was built with num_condition_features=0."
+        )
+    if tuple(values.shape) != (batch, features):
+        raise ValueError(
+            f"`condition_values` has shape {tuple(values.shape)}, and must be ({batch}, {features}): one number for each "
+            "row and each of the model's num_condition_features."
+        )
+
+
+def check_labels(labels: torch.Tensor, vocab_size: int) -> None:
+    if labels.ndim != 2 or labels.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"`labels` must be integers of shape (batch, length): got {tuple(labels.shape)} of {labels.dtype}."
+        )
+    if is_tracing() or 0 in labels.shape or labels.device.type == "meta":
+        return
+    high, low = labels.max().item(), labels.masked_fill(labels == -100, 0).min().item()
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"`labels` hold the id {low if low < 0 else high}, and the target vocabulary has {vocab_size} tokens (0 to "
+            f"{vocab_size - 1}); -100 marks a position that does not count."
+        )

@@ -1,0 +1,106 @@
+"""What Weft adds to transformers' `generate`: inputs that are safe to forget, and refusals before the first step."""
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
+
+
+class RefuseNonFiniteScores(LogitsProcessor):
+    """Stops a generation whose scores are NaN or infinite; they would decode to ids that look valid."""
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        # -inf is how processors forbid single tokens; NaN, +inf and a row of nothing but -inf are never meant.
+        highest = scores.amax(dim=-1)
+        if not torch.isfinite(highest).all() or torch.isnan(scores).any():
+            row = int((~torch.isfinite(highest) | torch.isnan(scores).any(dim=-1)).nonzero()[0])
+            raise ValueError(
+                f"The scores of the next token are NaN or infinite in row {row}, at length {input_ids.shape[-1]}: the "
+                "weights are damaged, or the dtype is too narrow for them (try bfloat16 or float32)."
+            )
+        return scores
+
+
+class WeftGenerationMixin(GenerationMixin):
+    def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
+        """As `GenerationMixin.generate`, in all its modes, and:
+
+        - a missing `attention_mask` is inferred from `pad_token_id`;
+        - `condition_values` (batch, features) goes to the encoder, once;
+        - `decoder_input_ids` with `decoder_attention_mask` is a forced prefix, left-padded where rows differ in length;
+        - `position_ids`, `position_mask`, `decoder_position_ids`, `decoder_position_mask` may be (T,) or (batch, T).
+
+        Raises:
+            ValueError: the request cannot fit the learned positions, an input is not allowed, or the scores of a step
+                are not finite.
+        """
+        source = inputs if inputs is not None else kwargs.get("input_ids")
+        if self._has_ids(source) and kwargs.get("attention_mask") is None and self.config.pad_token_id is not None:
+            kwargs["attention_mask"] = source.ne(self.config.pad_token_id).long()
+        for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
+            value = kwargs.get(name)
+            if value is not None and (value.ndim == 1 or value.shape[0] == 1):
+                kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
+        # first of the given ones: what a later processor forbids is not the model's fault
+        processors = LogitsProcessorList([RefuseNonFiniteScores(), *(logits_processor or [])])
+        return super().generate(inputs, generation_config, processors, *args, **kwargs)
+
+    @staticmethod
+    def _has_ids(source: Any) -> bool:
+        return isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
+
+    @staticmethod
+    def _batch_size(source: Any, kwargs: dict[str, Any]) -> int:
+        for value in (source, kwargs.get("inputs_embeds"), kwargs.get("attention_mask")):
+            if isinstance(value, torch.Tensor):
+                return value.shape[0]
+        outputs = kwargs.get("encoder_outputs")
+        return 1 if outputs is None else outputs[0].shape[0]
+
+    def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
+        super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
+        config = self.config
+        # the last token is written and never read
+        needed, limit = generation_config.max_length - 1, config.max_target_positions
+        has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
+        if has_table and needed > limit:
+            raise ValueError(
+                f"A prefix of {input_ids_length} tokens and max_new_tokens={generation_config.max_length - input_ids_length} "
+                f"do not fit the learned position table of {limit} rows (`max_target_positions`): ask for at most "
+                f"max_new_tokens={limit + 1 - input_ids_length}."
+            )
+
+    def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
+        """As in transformers; positions follow the decoder's mask, and what only the encoder reads is left out."""
+        kwargs.pop("condition_values", None)
+        if self.config.cross_attention_position_type == "none":
+            kwargs.pop("position_ids", None)
+            kwargs.pop("position_mask", None)
+        mask = kwargs.get("decoder_attention_mask")
+        if kwargs.get("decoder_position_ids") is None and mask is not None and mask.ndim == 2:
+            kwargs["decoder_position_ids"] = (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+        position_ids, position_mask = kwargs.get("decoder_position_ids"), kwargs.pop("decoder_position_mask", None)
+        if position_mask is not None:  # tokens written since the prefix have positions
+            position_mask = torch.nn.functional.pad(
+                position_mask, (0, input_ids.shape[1] - position_mask.shape[1]), value=True
+            )
+        inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
+        new = inputs["decoder_input_ids"].shape[1]
+        if position_mask is not None:
+            inputs["decoder_position_mask"] = position_mask[:, -new:]
+        if self.config.self_attention_position_type == "relative":
+            inputs |= self._key_positions(position_ids, position_mask, past_key_values)
+        return inputs
+
+    @staticmethod
+    def _key_positions(position_ids, position_mask, past_key_values) -> dict[str, torch.Tensor]:
+        """Positions of all keys, cached ones included, as long as the cache's buffers where those are static."""
+        given = {"decoder_key_position_ids": position_ids, "decoder_key_position_mask": position_mask}
+        static = past_key_values is not None and past_key_values.is_compileable
+        length = past_key_values.get_max_length() if static else 0
+        return {
+            name: torch.nn.functional.pad(value, (0, max(length - value.shape[1], 0)))
+            for name, value in given.items()
+            if value is not None
+        }

@@ -1,0 +1,70 @@
+"""Weights files that cannot be right are refused by name, before a model with random weights passes for a trained one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+
+def _shard_names(index: Path) -> list[str]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{index} is not a readable index of weights files ({error}): copy the folder again."
+        ) from error
+    for name in names:
+        if os.path.basename(name) != name:
+            raise ValueError(f"{index} points outside its folder, to {name!r}: do not use this folder.")
+        if not (index.parent / name).is_file():
+            raise ValueError(f"{index} names {name}, and {index.parent / name} does not exist: copy the folder again.")
+    return names
+
+
+def check_weights_files(folder: Path) -> list[Path]:
+    """The safetensors files of a local folder, each with a header that can be read.
+
+    Raises:
+        ValueError: a file is truncated, empty or no safetensors file, or a shard is missing; the message names it.
+    """
+    index, single = folder / SAFE_WEIGHTS_INDEX_NAME, folder / SAFE_WEIGHTS_NAME
+    files = (
+        [folder / name for name in _shard_names(index)] if index.is_file() else [single] if single.is_file() else []
+    )
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                weights.keys()
+        except SafetensorError as error:
+            raise ValueError(
+                f"{file} is not a complete safetensors file ({error}): copy or download it again."
+            ) from error
+    return files
+
+
+class LoadingMixin:
+    """`from_pretrained` of `PreTrainedModel`, with files checked first and a foreign checkpoint refused."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
+        folder = Path(str(pretrained_model_name_or_path or "")) / (kwargs.get("subfolder") or "")
+        files: list[Any] = []
+        if pretrained_model_name_or_path is not None and folder.is_dir():
+            files = check_weights_files(folder)
+        wants_info = kwargs.pop("output_loading_info", False)
+        loaded = super().from_pretrained(  # type: ignore[misc]
+            pretrained_model_name_or_path, *model_args, output_loading_info=True, **kwargs
+        )
+        model, info = loaded
+        own = {name for name, _ in model.named_parameters()}
+        if own and own <= set(info["missing_keys"]) and info["unexpected_keys"]:
+            source = ", ".join(str(file) for file in files) or str(pretrained_model_name_or_path)
+            found = ", ".join(sorted(info["unexpected_keys"])[:3])
+            raise ValueError(
+                f"{source} holds none of the weights of {cls.__name__} (it holds {found}, ...): these are the weights of "
+                "another model."
+            )
+        return loaded if wants_info else model

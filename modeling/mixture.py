@@ -1,0 +1,187 @@
+"""The sparse feed-forward: router -> (logits, weights, ids), experts as 3-D parameters, a block that composes them.
+
+Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F expert width, E experts, K experts of a token.
+"""
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.integrations import use_experts_implementation
+
+from ..configuration.configuration_weft import WeftConfig
+from .losses import expert_load
+
+
+class Router(nn.Module):
+    """Chooses the experts of each token and the weight of each, in fp32 whatever the model's dtype.
+
+    With `router_bias_update_rate` a bias per expert enters the choice, never the weights, and is moved against the load
+    after each optimizer step (Wang et al. 2024, arXiv:2408.15664).
+    """
+
+    selection_bias: torch.Tensor | None
+    expert_load: torch.Tensor | None
+
+    def __init__(self, config: WeftConfig):
+        super().__init__()
+        self.num_experts = config.num_experts
+        self.top_k = config.num_experts_per_tok
+        self.renormalise = config.norm_topk_prob
+        self.capacity_factor = config.expert_capacity_factor
+        self.update_rate = config.router_bias_update_rate
+        self.classifier = nn.Linear(config.d_model, config.num_experts, bias=config.router_bias)
+        balanced = self.update_rate > 0
+        zeros = torch.zeros(config.num_experts, dtype=torch.float32)
+        self.register_buffer("selection_bias", zeros if balanced else None)
+        self.register_buffer("expert_load", zeros.clone() if balanced else None, persistent=False)
+
+    def _linear(self, layer: nn.Linear, tokens_ND: torch.Tensor) -> torch.Tensor:
+        bias = None if layer.bias is None else layer.bias.float()
+        return nn.functional.linear(tokens_ND.float(), layer.weight.float(), bias)
+
+    def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
+        return self._linear(self.classifier, tokens_ND)
+
+    def forward(self, tokens_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logits (N, E) and weights (N, K) in fp32, ids (N, K)."""
+        with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
+            logits_NE = self._logits(tokens_ND)
+            probs_NE = logits_NE.softmax(dim=-1)
+            scores_NE = probs_NE if self.selection_bias is None else probs_NE + self.selection_bias
+            ids_NK = scores_NE.topk(self.top_k, dim=-1).indices
+            weights_NK = probs_NE.gather(-1, ids_NK)
+            if self.renormalise:
+                weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True)
+            if self.capacity_factor is not None:
+                weights_NK = self._drop_over_capacity(weights_NK, ids_NK)
+        return logits_NE, weights_NK, ids_NK
+
+    def _drop_over_capacity(self, weights_NK: torch.Tensor, ids_NK: torch.Tensor) -> torch.Tensor:
+        """Weight 0 for the tokens an expert has no room for; the first in the batch come first."""
+        assert self.capacity_factor is not None
+        capacity = int(ids_NK.numel() / self.num_experts * self.capacity_factor)
+        taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
+        place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
+        return weights_NK.masked_fill(place_NK > capacity, 0.0)
+
+    @torch.no_grad()
+    def count_load(self, ids_NK: torch.Tensor, real_N: torch.Tensor | None) -> None:
+        """Add this batch's tokens per expert (pads left out) to the load the next bias update sees."""
+        if self.expert_load is not None:
+            self.expert_load += expert_load(ids_NK, self.num_experts, real_N)
+
+    @torch.no_grad()
+    def update_selection_bias(self) -> None:
+        """b += rate * sign(mean load - load), over all processes; then the count starts again."""
+        if self.selection_bias is None or self.expert_load is None:
+            return
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(self.expert_load)
+        self.selection_bias += self.update_rate * torch.sign(self.expert_load.mean() - self.expert_load)
+        self.expert_load.zero_()
+
+
+class NoisyTopKRouter(Router):
+    """Adds N(0, 1) * softplus(noise(x)) to the logits (Shazeer et al. 2017, arXiv:1701.06538).
+
+    In training only: noise at inference makes the same input give different outputs. `router_noise="always"` is the
+    published behaviour of DirectMultiStep, kept to reproduce it.
+    """
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config)
+        self.noise = nn.Linear(config.d_model, config.num_experts, bias=config.router_bias)
+        self.always = config.router_noise == "always"
+
+    def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
+        logits_NE = super()._logits(tokens_ND)
+        if not (self.training or self.always):
+            return logits_NE
+        scale_NE = nn.functional.softplus(self._linear(self.noise, tokens_ND))
+        return logits_NE + torch.randn_like(logits_NE) * scale_NE
+
+
+class ExpertsBase(nn.Module):
+    """All experts of a layer in one parameter per projection; the eager loop every other backend is held against.
+
+    The decorator of the subclasses sets `has_gate` and `has_bias` and lets transformers' registry replace `forward`.
+    """
+
+    has_gate: bool
+    has_bias: bool
+
+    def __init__(self, config: WeftConfig, ffn_dim: int):
+        super().__init__()
+        self.num_experts = config.num_experts
+        up_dim, name = (2 * ffn_dim, "gate_up_proj") if config.is_gated_act else (ffn_dim, "up_proj")
+        shapes = {name: (up_dim, config.d_model), "down_proj": (config.d_model, ffn_dim)}
+        for key, shape in shapes.items():
+            self.register_parameter(key, nn.Parameter(torch.empty(config.num_experts, *shape)))
+            if config.mlp_bias:
+                self.register_parameter(f"{key}_bias", nn.Parameter(torch.empty(config.num_experts, shape[0])))
+        # Dropout travels with the activation: it is the one place between the projections that every backend calls.
+        self.act_fn = nn.Sequential(ACT2FN[config.activation_function], nn.Dropout(config.activation_dropout))
+
+    def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.act_fn[1](self.act_fn[0](gate) * up)
+
+    def _expert(self, tokens_SD: torch.Tensor, expert: int) -> torch.Tensor:
+        name = "gate_up_proj" if self.has_gate else "up_proj"
+        up_bias, down_bias = (
+            getattr(self, f"{key}_bias")[expert] if self.has_bias else None for key in (name, "down_proj")
+        )
+        states_SF = nn.functional.linear(tokens_SD, getattr(self, name)[expert], up_bias)
+        states_SF = self._apply_gate(states_SF) if self.has_gate else self.act_fn(states_SF)
+        return nn.functional.linear(states_SF, self.down_proj[expert], down_bias)
+
+    def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
+        output_ND = torch.zeros_like(tokens_ND)
+        for expert in range(self.num_experts):  # ids of num_experts (expert-parallel sentinel) match none
+            token_S, slot_S = torch.where(ids_NK == expert)
+            states_SD = self._expert(tokens_ND[token_S], expert) * weights_NK[token_S, slot_S, None]
+            output_ND.index_add_(0, token_S, states_SD.to(output_ND.dtype))
+        return output_ND
+
+
+@use_experts_implementation(has_gate=False, has_bias=False)
+class PlainExperts(ExpertsBase):
+    pass
+
+
+@use_experts_implementation(has_gate=False, has_bias=True)
+class PlainBiasedExperts(ExpertsBase):
+    pass
+
+
+@use_experts_implementation(has_gate=True, has_bias=False)
+class GatedExperts(ExpertsBase):
+    pass
+
+
+@use_experts_implementation(has_gate=True, has_bias=True)
+class GatedBiasedExperts(ExpertsBase):
+    pass
+
+
+_EXPERTS = {
+    (False, False): PlainExperts,
+    (False, True): PlainBiasedExperts,
+    (True, False): GatedExperts,
+    (True, True): GatedBiasedExperts,
+}
+
+
+class SparseFeedForward(nn.Module):
+    """Drop-in for the dense feed-forward: same call, same shapes."""
+
+    def __init__(self, config: WeftConfig, ffn_dim: int):
+        super().__init__()
+        self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
+        experts_class = _EXPERTS[config.is_gated_act, config.mlp_bias]
+        self.experts = experts_class(config, config.moe_intermediate_size or ffn_dim)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        tokens_ND = hidden_states.flatten(0, -2)
+        _, weights_NK, ids_NK = self.router(tokens_ND)
+        return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)

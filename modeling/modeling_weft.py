@@ -1,0 +1,477 @@
+"""The Weft models: encoder, decoder, the two together, and with the head that generates."""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..configuration.configuration_weft import WeftConfig
+from . import checks
+from .attention import CrossAttention, SelfAttention
+from .cache import new_cache, self_attention_cache
+from .generation import WeftGenerationMixin
+from .layers import WeftDecoderLayer, WeftEncoderLayer
+from .losses import balance_loss, cross_entropy, router_z_loss
+from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
+from .mixture import Router
+from .outputs import WeftDecoderOutput, WeftEncoderOutput, WeftModelOutput, WeftSeq2SeqLMOutput
+from .positions import TokenPositions, WeftRotaryEmbedding, attention_positions
+from .pretrained import WeftPreTrainedModel, WeftStack, token_positions
+
+
+class WeftEncoder(WeftStack):
+    """The encoder, usable alone: ids (B, S) to states (B, S, d_model)."""
+
+    layer_class = WeftEncoderLayer
+    _can_record_outputs = {
+        "hidden_states": WeftEncoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+        "router_logits": OutputRecorder(Router, index=0),
+        "router_ids": OutputRecorder(Router, index=2),
+    }
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config, config.vocab_size, config.encoder_layers, config.max_source_positions)
+        uses_rotary = config.self_attention_position_type == "rotary"
+        self.rotary_embedding = WeftRotaryEmbedding(config) if uses_rotary else None
+        features = config.num_condition_features
+        self.condition_proj = nn.Linear(features, config.d_model, bias=False) if features else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        condition_values: torch.Tensor | None = None,
+        **kwargs,
+    ) -> WeftEncoderOutput:
+        r"""
+        input_ids: (B, S). attention_mask: (B, S), 1 where a token is real, pads anywhere; or 4-D (B, 1 or H, S, S),
+            boolean or additive; inferred from `pad_token_id` when missing.
+        position_ids: (S,) or (B, S), default 0, 1, 2, ... (pads count). position_mask: same shapes, False where a token
+            has no position. condition_values: (B, num_condition_features).
+        """
+        checks.check_kwargs(kwargs, checks.names(WeftEncoder.forward), "WeftEncoder.forward")
+        checks.check_inputs(input_ids, inputs_embeds, self.embed_tokens.num_embeddings, "input_ids")
+        attention_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        batch, length = inputs_embeds.shape[:2]
+        checks.check_mask(attention_mask, batch, length, length, "attention_mask")
+        checks.check_condition_values(self.config, condition_values, batch)
+
+        default = torch.arange(length, device=inputs_embeds.device)
+        positions = token_positions(position_ids, position_mask, default, batch, length, "position")
+        limit = self.config.max_source_positions
+        checks.check_position_limit(self.config, positions.ids_BT, length, limit, "max_source_positions")
+        condition = None
+        if self.condition_proj is not None and condition_values is not None:
+            condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
+        hidden_states = self._embed(inputs_embeds, positions, condition)
+        mask = encoder_mask(self.config, inputs_embeds, attention_mask)
+        layer_positions = attention_positions(
+            self.config.self_attention_position_type,
+            positions, positions, positions,
+            self.rotary_embedding, self.config.relative_attention_max_distance, inputs_embeds,
+        )  # fmt: skip
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, layer_positions, **kwargs)
+        return WeftEncoderOutput(last_hidden_state=self._finish(hidden_states))
+
+
+class WeftDecoder(WeftStack):
+    """The decoder, usable alone over any encoder's states (B, S, cross_attention_hidden_size or d_model)."""
+
+    layer_class = WeftDecoderLayer
+    _can_record_outputs = {
+        "hidden_states": WeftDecoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+        "cross_attentions": OutputRecorder(CrossAttention, index=1),
+        "router_logits": OutputRecorder(Router, index=0),
+        "router_ids": OutputRecorder(Router, index=2),
+    }
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config, config.target_vocab_size, config.decoder_layers, config.max_target_positions)
+        self.rotary_embedding = WeftRotaryEmbedding(config) if config.uses_attention_positions("rotary") else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        key_position_ids: torch.LongTensor | None = None,
+        key_position_mask: torch.BoolTensor | None = None,
+        encoder_position_ids: torch.LongTensor | None = None,
+        encoder_position_mask: torch.BoolTensor | None = None,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> WeftDecoderOutput:
+        r"""
+        input_ids: (B, T). attention_mask: (B, cached + T), or 4-D (B, 1 or H, T, cached + T).
+        encoder_attention_mask: (B, S), or 4-D (B, 1 or H, T, S).
+        position_ids: (T,) or (B, T); default: the real tokens of a given 2-D mask counted, else 0, 1, 2, ...
+        key_position_ids, key_position_mask: (B, cached + T), read by relative positions only, needed when given
+            positions meet a filled cache. encoder_position_ids, encoder_position_mask: those of the source, read by
+            cross-attention with positions. is_causal: False lets every target position see all others.
+        """
+        checks.check_kwargs(kwargs, checks.names(WeftDecoder.forward), "WeftDecoder.forward")
+        checks.check_inputs(input_ids, inputs_embeds, self.embed_tokens.num_embeddings, "decoder_input_ids")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = new_cache(self.config)
+        batch, length = inputs_embeds.shape[:2]
+        cache = self_attention_cache(past_key_values)
+        past = 0 if cache is None else cache.get_seq_length()
+        if isinstance(past, int):  # a static cache counts in a tensor, and reading it would wait for the device
+            keys = past + length
+            if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
+                keys = cache.get_mask_sizes(length, 0)[0]
+            checks.check_mask(attention_mask, batch, length, keys, "decoder_attention_mask")
+        positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
+        hidden_states = self._embed(inputs_embeds, positions)
+        mask = decoder_mask(self.config, inputs_embeds, attention_mask, cache)
+        self_positions = self._self_positions(
+            positions,
+            (key_position_ids, key_position_mask),
+            attention_mask,
+            cache,
+            position_ids is not None,
+            inputs_embeds,
+        )
+        encoder_mask = cross_positions = None
+        if encoder_hidden_states is not None:
+            source = encoder_hidden_states.shape[1]
+            checks.check_mask(encoder_attention_mask, batch, length, source, "encoder_attention_mask")
+            encoder_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask)
+            default = torch.arange(source, device=inputs_embeds.device)
+            source_positions = token_positions(
+                encoder_position_ids, encoder_position_mask, default, batch, source, "encoder_position"
+            )
+            cross_positions = attention_positions(
+                self.config.cross_attention_position_type,
+                positions, source_positions, source_positions,
+                self.rotary_embedding, self.config.relative_attention_max_distance, inputs_embeds,
+            )  # fmt: skip
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                mask,
+                self_positions,
+                encoder_hidden_states,
+                encoder_attention_mask=encoder_mask,
+                cross_positions=cross_positions,
+                past_key_values=past_key_values,
+                is_causal=is_causal,
+                **kwargs,
+            )
+        return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), past_key_values=past_key_values)
+
+    def _positions(self, position_ids, position_mask, attention_mask, batch, length, past, like) -> TokenPositions:
+        """Positions of this call's tokens, within the learned table if there is one."""
+        if attention_mask is not None and attention_mask.ndim == 2:
+            default = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, -length:]
+        else:
+            default = torch.arange(length, device=like.device) + past
+        positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
+        if isinstance(past, int) and past == 0:  # later steps continue what was checked here
+            limit = self.config.max_target_positions
+            checks.check_position_limit(self.config, positions.ids_BT, length, limit, "max_target_positions")
+        return positions
+
+    def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
+        """What self-attention needs; relative offsets also need the positions of the keys in the cache."""
+        keys = positions
+        if self.config.self_attention_position_type == "relative" and cache is not None:
+            ids, mask = key_positions
+            length = cache.get_mask_sizes(like.shape[1], 0)[0]
+            if ids is None:
+                if given and not (isinstance(past := cache.get_seq_length(), int) and past == 0):
+                    raise ValueError(
+                        "With relative positions and a filled cache, given `decoder_position_ids` need the positions of "
+                        "the cached tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new)."
+                    )
+                if given:
+                    ids = positions.ids_BT
+                elif attention_mask is not None and attention_mask.ndim == 2:
+                    ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+                else:
+                    ids = torch.arange(length, device=like.device)[None]
+                ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has room to come
+            keys = token_positions(ids, mask, ids, like.shape[0], length, "decoder_key_position")
+        return attention_positions(
+            self.config.self_attention_position_type,
+            positions, keys, positions,
+            self.rotary_embedding, self.config.relative_attention_max_distance, like,
+        )  # fmt: skip
+
+
+class WeftModel(WeftPreTrainedModel):
+    """Encoder and decoder, without a head."""
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config)
+        if config.cross_attention_hidden_size not in (None, config.d_model):
+            raise ValueError(
+                f"cross_attention_hidden_size={config.cross_attention_hidden_size} does not fit this model's own encoder "
+                f"(d_model={config.d_model}): it is for a `WeftDecoder` over the states of another encoder."
+            )
+        self.encoder = WeftEncoder(config)
+        self.decoder = WeftDecoder(config)
+        self.shared = None
+        if config.share_encoder_decoder_embeddings:
+            # One module object in three places, not three tied ones: FSDP2 cannot wrap the latter.
+            self.set_input_embeddings(nn.Embedding(config.vocab_size, config.d_model))
+            self._tied_weights_keys = {
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+            }
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        decoder_position_mask: torch.BoolTensor | None = None,
+        decoder_key_position_ids: torch.LongTensor | None = None,
+        decoder_key_position_mask: torch.BoolTensor | None = None,
+        condition_values: torch.Tensor | None = None,
+        cross_attn_mask: torch.Tensor | None = None,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> WeftModelOutput:
+        r"""
+        The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
+        cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
+        """
+        checks.check_kwargs(kwargs, checks.names(WeftModel.forward), "WeftModel.forward")
+        attention_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                position_ids=position_ids,
+                position_mask=position_mask,
+                condition_values=condition_values,
+                **kwargs,
+            )
+        elif not hasattr(encoder_outputs, "last_hidden_state"):
+            encoder_outputs = WeftEncoderOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs[0],
+            encoder_attention_mask=key_mask_of(attention_mask) if cross_attn_mask is None else cross_attn_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            position_ids=decoder_position_ids,
+            position_mask=decoder_position_mask,
+            key_position_ids=decoder_key_position_ids,
+            key_position_mask=decoder_key_position_mask,
+            encoder_position_ids=position_ids,
+            encoder_position_mask=position_mask,
+            **({} if is_causal is None else {"is_causal": is_causal}),
+            **kwargs,
+        )
+        return WeftModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
+            decoder_router_logits=decoder_outputs.router_logits,
+            encoder_router_ids=getattr(encoder_outputs, "router_ids", None),
+            decoder_router_ids=decoder_outputs.router_ids,
+        )
+
+
+class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
+    """Encoder, decoder and the head that scores the target vocabulary: trains on pairs, generates text."""
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config)
+        self.model = WeftModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.target_vocab_size, bias=config.lm_head_bias)
+        if config.tie_word_embeddings:
+            table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
+            self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        decoder_position_mask: torch.BoolTensor | None = None,
+        decoder_key_position_ids: torch.LongTensor | None = None,
+        decoder_key_position_mask: torch.BoolTensor | None = None,
+        condition_values: torch.Tensor | None = None,
+        cross_attn_mask: torch.Tensor | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs,
+    ) -> WeftSeq2SeqLMOutput:
+        r"""
+        The arguments of [`WeftModel.forward`], and:
+
+        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right.
+        logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
+            batches and processes, from the Trainer; losses are divided by it.
+        """
+        checks.check_kwargs(kwargs, checks.names(WeftForConditionalGeneration.forward), "forward")
+        if labels is not None:
+            checks.check_labels(labels, self.config.target_vocab_size)
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        has_router_losses = labels is not None and self.config.has_sparse_layers
+        wants_routers = kwargs.pop("output_router_logits", None)
+        wants_routers = self.config.output_router_logits if wants_routers is None else wants_routers
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache=use_cache,
+            position_ids=position_ids,
+            position_mask=position_mask,
+            decoder_position_ids=decoder_position_ids,
+            decoder_position_mask=decoder_position_mask,
+            decoder_key_position_ids=decoder_key_position_ids,
+            decoder_key_position_mask=decoder_key_position_mask,
+            condition_values=condition_values,
+            cross_attn_mask=cross_attn_mask,
+            output_router_logits=wants_routers or has_router_losses,
+            output_router_ids=has_router_losses,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
+        kept = logits_to_keep if isinstance(logits_to_keep, torch.Tensor) else kept
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        loss = aux_loss = z_loss = None
+        if labels is not None:
+            smoothing = self.config.label_smoothing if self.training else 0.0
+            loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
+        if has_router_losses:
+            source_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+            aux_loss, z_loss = self._router_losses(outputs, key_mask_of(source_mask), decoder_attention_mask, labels)
+            if self.training:
+                extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
+                # means, not sums: each batch counts by its share of the labels
+                share = 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+                loss = loss + extra * share
+        return WeftSeq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            aux_loss=aux_loss,
+            z_loss=z_loss,
+            encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
+            decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
+        )
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Labels (B, T) moved right by one, the start token first; -100 becomes the pad."""
+        for name in ("decoder_start_token_id", "pad_token_id"):
+            if getattr(self.config, name) is None:
+                raise ValueError(
+                    f"Labels cannot be shifted: the configuration's `{name}` is None; set it to a token id."
+                )
+        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
+        shifted = torch.cat([start, labels[:, :-1]], dim=-1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def _router_losses(self, outputs, source_mask, target_mask, labels) -> tuple[torch.Tensor, torch.Tensor]:
+        """Balance loss and z-loss, mean over sparse layers; in training the routers also count their load here."""
+        if target_mask is None or target_mask.ndim != 2:
+            target_mask = labels != -100
+        source_real = None if source_mask is None else source_mask.flatten().bool()
+        real = [source_real] * len(outputs.encoder_router_logits or ())
+        real += [target_mask.flatten().bool()] * len(outputs.decoder_router_logits or ())
+        logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))
+        ids = (*(outputs.encoder_router_ids or ()), *(outputs.decoder_router_ids or ()))
+        layers = list(zip(logits, ids, real, strict=True))
+        if self.training:
+            routers = self.routers()[-len(layers) :]  # without the encoder's when its outputs were given
+            for router, (_, layer_ids, layer_real) in zip(routers, layers, strict=True):
+                router.count_load(layer_ids, layer_real)
+        aux = torch.stack([balance_loss(*layer) for layer in layers]).mean()
+        z = torch.stack([router_z_loss(layer_logits, layer_real) for layer_logits, _, layer_real in layers]).mean()
+        return aux, z
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
+        """Resize the target's table and the head, where the target has a vocabulary of its own."""
+        if self.config.decoder_vocab_size is None:
+            raise ValueError("Source and target share one vocabulary here: use `resize_token_embeddings`.")
+        decoder = self.model.decoder
+        decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, None, mean_resizing)
+        self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens, mean_resizing=mean_resizing)
+        self.config.decoder_vocab_size = new_num_tokens
+        self.tie_weights()
+        return decoder.embed_tokens
+
+
+__all__ = ["WeftDecoder", "WeftEncoder", "WeftForConditionalGeneration", "WeftModel", "WeftPreTrainedModel"]

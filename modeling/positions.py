@@ -1,0 +1,142 @@
+"""Where tokens stand: embeddings added to the input, and what the attention needs to know of positions.
+
+Shape suffixes: B batch (1 where all rows agree), L queries, M keys, T tokens of one sequence, K width of a head.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+
+from ..configuration.configuration_weft import WeftConfig
+
+
+class TokenPositions(NamedTuple):
+    """Positions of the tokens of one sequence; where the mask is False a token has none."""
+
+    ids_BT: torch.Tensor
+    mask_BT: torch.Tensor | None = None
+
+
+class AttentionPositions(NamedTuple):
+    """What one attention needs of positions, computed once per call for all its layers."""
+
+    query: TokenPositions
+    key: TokenPositions
+    query_rotation: tuple[torch.Tensor, torch.Tensor] | None = None
+    key_rotation: tuple[torch.Tensor, torch.Tensor] | None = None
+    # Row of the relative table for each pair, and which pairs have an offset at all.
+    relative_BLM: torch.Tensor | None = None
+    related_BLM: torch.Tensor | None = None
+
+
+class SinusoidalPositions(nn.Module):
+    """Sines and cosines of position / 10000^(2i / d) (Vaswani et al. 2017), for any position.
+
+    `interleaved` puts sine and cosine of one frequency side by side, as the paper does; `concatenated` puts all sines
+    first, as fairseq and Marian do.
+    """
+
+    def __init__(self, config: WeftConfig):
+        super().__init__()
+        self.width = config.d_model
+        self.interleaved = config.sinusoidal_layout == "interleaved"
+
+    def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
+        # Computed, not stored: a non-persistent table would have to be refilled after loading on the meta device.
+        steps = torch.arange(0, self.width, 2, device=ids_BT.device, dtype=torch.float)
+        angles_BTK = ids_BT[..., None].float() * torch.pow(10000.0, -steps / self.width)
+        pair = (angles_BTK.sin(), angles_BTK.cos())
+        return torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
+
+
+def build_position_embedding(config: WeftConfig, num_positions: int) -> nn.Module | None:
+    """The module that turns position ids (B, T) into embeddings (B, T, d_model), or None."""
+    if config.position_embedding_type == "learned":
+        return nn.Embedding(num_positions, config.d_model)
+    return SinusoidalPositions(config) if config.position_embedding_type == "sinusoidal" else None
+
+
+def embed_positions(module: nn.Module, positions: TokenPositions, dtype: torch.dtype) -> torch.Tensor:
+    ids_BT, mask_BT = positions
+    if mask_BT is not None:
+        ids_BT = ids_BT.masked_fill(~mask_BT, 0)
+    embeddings_BTD = module(ids_BT).to(dtype)
+    return embeddings_BTD if mask_BT is None else embeddings_BTD * mask_BT[..., None]
+
+
+class WeftRotaryEmbedding(nn.Module):
+    """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has."""
+
+    inv_freq: torch.Tensor
+
+    def __init__(self, config: WeftConfig):
+        super().__init__()
+        self.max_seq_len_cached = config.max_position_embeddings
+        self.original_max_seq_len = config.max_position_embeddings
+        self.config = config
+        self.rope_type = config.rope_parameters["rope_type"]
+        init_function: Callable = self.compute_default_rope_parameters
+        if self.rope_type != "default":
+            init_function = ROPE_INIT_FUNCTIONS[self.rope_type]
+        inv_freq, self.attention_scaling = init_function(config)
+        self.register_buffer("inv_freq", inv_freq, persistent=False)
+        self.register_buffer("original_inv_freq", inv_freq.clone(), persistent=False)
+
+    @staticmethod
+    def compute_default_rope_parameters(config: WeftConfig, **kwargs) -> tuple[torch.Tensor, float]:
+        width = config.stack_heads(is_decoder=True)[2]
+        steps = torch.arange(0, width, 2, dtype=torch.float) / width
+        return 1.0 / config.rope_parameters["rope_theta"] ** steps, 1.0
+
+    @torch.no_grad()
+    @dynamic_rope_update
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles_BTK = position_ids[..., None].float() * self.inv_freq.to(device=x.device, dtype=torch.float)
+        angles_BTK = torch.cat((angles_BTK, angles_BTK), dim=-1)
+        cos, sin = angles_BTK.cos() * self.attention_scaling, angles_BTK.sin() * self.attention_scaling
+        return cos.to(x.dtype), sin.to(x.dtype)
+
+
+def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Turn the pairs (i, i + K/2) of each head by its token's angle."""
+    cos, sin = (table[:, None] for table in rotation)
+    first, second = states_BHTK.chunk(2, dim=-1)
+    return states_BHTK * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torch.Tensor):
+    cos, sin = rotary(like, positions.ids_BT)
+    if positions.mask_BT is not None:  # no position: not turned
+        cos = torch.where(positions.mask_BT[..., None], cos, torch.ones_like(cos))
+        sin = sin * positions.mask_BT[..., None]
+    return cos, sin
+
+
+def attention_positions(
+    kind: str,
+    query: TokenPositions,
+    key: TokenPositions,
+    new_key: TokenPositions,
+    rotary: WeftRotaryEmbedding | None,
+    max_distance: int,
+    like: torch.Tensor,
+) -> AttentionPositions | None:
+    """What the attention of this `kind` needs; `key` counts cached keys too, `new_key` only those of this call."""
+    if kind == "none":
+        return None
+    if kind == "rotary":
+        assert rotary is not None
+        return AttentionPositions(query, new_key, _rotation(rotary, query, like), _rotation(rotary, new_key, like))
+    if kind == "additive":
+        return AttentionPositions(query, new_key)
+    offset_BLM = query.ids_BT[:, :, None] - key.ids_BT[:, None, :]
+    related_BLM = None
+    if query.mask_BT is not None or key.mask_BT is not None:
+        queries = torch.ones_like(query.ids_BT, dtype=torch.bool) if query.mask_BT is None else query.mask_BT
+        keys = torch.ones_like(key.ids_BT, dtype=torch.bool) if key.mask_BT is None else key.mask_BT
+        related_BLM = queries[:, :, None] & keys[:, None, :]
+    relative_BLM = offset_BLM.clamp(-max_distance, max_distance) + max_distance
+    return AttentionPositions(query, key, relative_BLM=relative_BLM, related_BLM=related_BLM)

@@ -1,0 +1,122 @@
+"""What all Weft models share, and what the two stacks have in common."""
+
+import torch
+from torch import nn
+from transformers.modeling_utils import PreTrainedModel
+
+from ..configuration.configuration_weft import WeftConfig
+from . import checks
+from .initial_weights import initialize
+from .layers import WeftDecoderLayer, WeftEncoderLayer
+from .loading import LoadingMixin
+from .masks import refuse_flash_with_bias
+from .mixture import Router
+from .norms import build_norm
+from .positions import TokenPositions, build_position_embedding, embed_positions
+
+
+class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
+    """What all Weft models share: weights, files and the switches of transformers."""
+
+    config: WeftConfig
+    config_class = WeftConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["WeftEncoderLayer", "WeftDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _keep_in_fp32_modules_strict = ["selection_bias"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    def __init__(self, config: WeftConfig, *args, **kwargs):
+        super().__init__(config, *args, **kwargs)
+        refuse_flash_with_bias(config)
+
+    # transformers looks for these switches in the text of this file; attention and experts live in files of their own
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        return True
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if not initialize(self.config, module):
+            super()._init_weights(module)
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict:
+        # `tie_word_embeddings` speaks of the head alone here; the stacks may share a table without it
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        base = self.base_model
+        if not hasattr(base, "decoder"):  # a stack alone
+            return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+        def resized(table):
+            return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+        if self.config.decoder_vocab_size is not None:  # `vocab_size` is the source's alone
+            base.set_input_embeddings(resized(base.encoder.embed_tokens))
+        else:
+            super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            if not self.config.share_encoder_decoder_embeddings:
+                base.decoder.embed_tokens = resized(base.decoder.embed_tokens)
+        return self.get_input_embeddings()
+
+    def routers(self) -> list[Router]:
+        """The routers of the sparse layers, encoder before decoder, first layer first."""
+        return [module for module in self.modules() if isinstance(module, Router)]
+
+    def update_router_biases(self) -> None:
+        """Move every expert's selection bias against its load: call after each optimizer step in training.
+
+        Does nothing unless the configuration has a `router_bias_update_rate`.
+        """
+        for router in self.routers():
+            router.update_selection_bias()
+
+
+class WeftStack(WeftPreTrainedModel):
+    """Embeddings, layers and last norm: what encoder and decoder have in common."""
+
+    layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
+
+    def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)
+        self.embed_positions = build_position_embedding(config, num_positions)
+        self.layernorm_embedding = build_norm(config) if config.normalize_embedding else None
+        self.layers = nn.ModuleList([self.layer_class(config, index) for index in range(num_layers)])
+        self.layer_norm = build_norm(config) if config.has_final_norm else None
+        self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        self.gradient_checkpointing = False
+
+    def _embed(
+        self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        hidden_states = inputs_embeds * self.embed_scale
+        if self.embed_positions is not None:
+            hidden_states = hidden_states + embed_positions(self.embed_positions, positions, inputs_embeds.dtype)
+        if condition is not None:
+            hidden_states = hidden_states + condition
+        if self.layernorm_embedding is not None:
+            hidden_states = self.layernorm_embedding(hidden_states)
+        return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
+
+    def _finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states if self.layer_norm is None else self.layer_norm(hidden_states)
+
+
+def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
+    """Given or default ids, and the mask of those that count; both as rows."""
+    ids = default if position_ids is None else checks.as_rows(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else checks.as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)

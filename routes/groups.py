@@ -1,0 +1,82 @@
+"""Functional groups the synthetic routes know, as SMARTS, and how to count them in a molecule.
+
+Every SMARTS describes exactly one atom, the one that reacts, so that a count is a number of reaction sites and the
+same text can stand inside a reaction template (`site`).
+"""
+
+from __future__ import annotations
+
+from rdkit import Chem
+
+# Halides that an amine displaces without a catalyst: fluorides ortho or para to nitro or cyano on a carbocycle, and
+# chlorides on electron-poor nitrogen heterocycles. The split by ring keeps one halogen per kind of product.
+_NITRO = "[N+](=O)[O-]"
+ACTIVATED_CARBOCYCLE = f"$(cc{_NITRO}),$(cccc{_NITRO}),$(ccC#N),$(ccccC#N);!$(c:n)"
+ACTIVATED_HETEROCYCLE = (
+    "$(c(:n):n),$(c:n:c:n),$(c:n:n),$(c(:n):c:n),$(c(:n):s),$(c(:n):o),"
+    f"$(c(:n):c{_NITRO}),$(c(:n):c:c:c{_NITRO}),$(c(:n):c:c:cC#N),$(c(:n):c:c:cC(F)(F)F)"
+)
+
+# Groups that react with something in most flasks: a template refuses a reactant with one of these unless the template
+# names it (`Template.roles`, `Template.tolerates`).
+REACTIVE_GROUPS = {
+    "acid": "[CX3;$(C(=O)[OX2H1]);$(C[#6])]",
+    "acid_chloride": "[CX3;$(C(=O)Cl);$(C[#6])]",
+    "chloroformate": "[CX3;$(C(=O)(Cl)[OX2])]",
+    "sulfonyl_chloride": "[SX4;$(S(=O)(=O)Cl)]",
+    "isocyanate": "[CX2;$(C(=O)=Nc)]",
+    "anhydride": "[OX2;$(O(C=O)C=O)]",
+    "aldehyde": "[CX3H1;$(C(=O)c)]",
+    "benzyl_bromide": "[CX4H2;$(C(Br)c)]",
+    "alkyl_bromide": "[CX4H2;$(CBr);!$(Cc)]",
+    "snar_fluoride": f"[c;$(cF);{ACTIVATED_CARBOCYCLE}]",
+    "snar_chloride": f"[c;$(cCl);{ACTIVATED_HETEROCYCLE}]",
+    "boronic_acid": "[BX3;$(B([OX2H1])[OX2H1])]",
+    "phosphonate": "[CX4H2;$(CP(=O)(O)O)]",
+    "terminal_alkyne": "[CX2H1;$(C#C)]",
+    "azide": "[NX2;$(N(=[N+]=[N-])[#6])]",
+    "primary_amine": "[NX3H2;$(N[CX4]);!$(N[CX4]c)]",
+    "benzyl_amine": "[NX3H2;$(N[CX4]c)]",
+    "ring_amine": "[NX3H1;R;$(N([CX4])[CX4])]",
+    "chain_amine": "[NX3H1;!R;$(N([CX4])[CX4])]",
+    "aniline": "[NX3H2;$(Nc)]",
+    "alkyl_aniline": "[NX3H1;$(N(c)[CX4])]",
+    "azole": "[nH]",
+    "alcohol": "[OX2H1;$(O[CX4]);!$(O[CH3])]",
+    "methanol": "[OX2H1;$(O[CH3])]",
+    "phenol": "[OX2H1;$(Oc)]",
+    "thiol": "[SX2H1]",
+}
+
+# Groups that wait for the reaction that is meant for them; a template may still refuse one (`Template.forbids`).
+LATENT_GROUPS = {
+    "aryl_bromide": "[c;$(cBr)]",
+    # Not displaced by an amine without palladium, so that the product tells which of the two reactions made it.
+    "neutral_bromide": f"[c;$(cBr);!$(c:n);!$(cc{_NITRO});!$(cccc{_NITRO});!$(ccC#N);!$(ccccC#N)]",
+    "aryl_iodide": "[c;$(cI)]",
+    "nitro": "[$([N+](=O)([O-])c)]",
+    "nitrile": "[CX2;$(C(#N)c)]",
+    "methyl_ester": "[CX3;$(C(=O)(O[CH3])c)]",
+    "ethyl_ester": "[CX3;$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
+    "other_ester": "[CX3;$(C(=O)(O[#6])[#6]);!$(C(=O)(O[CH3])c);!$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
+    # Boc on a primary or a ring amine; benzylamines are made from nitriles and anilines from nitro compounds instead.
+    "boc_amine": "[NX3;$(NC(=O)OC([CH3])([CH3])[CH3]);$([R;$(N([CX4])[CX4])]),$([H1][CX4]);!$(N[CX4]c)]",
+    "ketone": "[CX3;$(C(=O)(c)[CX4])]",
+    "sulfide": "[SX2;$(S(c)[CX4H2])]",
+    "sulfonamide": "[NX3H1;$(NS(=O)=O)]",
+    "alkyne": "[CX2H0;$(C(#[CX2H0])c)]",
+}
+
+GROUPS = {**REACTIVE_GROUPS, **LATENT_GROUPS}
+_QUERIES = {name: Chem.MolFromSmarts(smarts) for name, smarts in GROUPS.items()}
+
+
+def count_groups(molecule: Chem.Mol) -> dict[str, int]:
+    """Number of sites of each group of `GROUPS` that the molecule has; absent groups are left out."""
+    counts = {name: len(molecule.GetSubstructMatches(query)) for name, query in _QUERIES.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def site(*groups: str, map_number: int) -> str:
+    """SMARTS of a mapped atom that is the reacting atom of any of the groups, for use in a reaction template."""
+    return f"[{','.join(f'$({GROUPS[group]})' for group in groups)}:{map_number}]"

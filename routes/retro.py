@@ -1,0 +1,107 @@
+"""Taking molecules apart with the templates: the priority rule that makes synthetic routes unique, and a full search."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from rdkit import Chem
+
+from .groups import count_groups
+from .reactions import Template
+from .stock import load_building_blocks
+from .templates import TEMPLATES
+from .tree import Route
+
+
+@dataclass(frozen=True)
+class Step:
+    """A reaction that gives a molecule: the template and its reactants, as SMILES in the order of the roles."""
+
+    template: Template
+    reactants: tuple[str, ...]
+
+
+class Retrosynthesis:
+    """Which reactions of `TEMPLATES` can give a molecule, from building blocks in the end.
+
+    Answers are remembered, so keep one object for many questions.
+
+    Args:
+        building_blocks: canonical SMILES that need no synthesis; the embedded list by default.
+    """
+
+    def __init__(self, building_blocks: Container[str] | None = None) -> None:
+        self.building_blocks = load_building_blocks() if building_blocks is None else building_blocks
+        self._molecules: dict[str, tuple[Chem.Mol, dict[str, int]]] = {}
+        self._last_steps: dict[str, tuple[Step, ...]] = {}
+
+    def molecule(self, smiles: str) -> tuple[Chem.Mol, dict[str, int]]:
+        """The parsed molecule and its groups (`groups.count_groups`).
+
+        Raises:
+            ValueError: RDKit cannot read the SMILES.
+        """
+        if smiles not in self._molecules:
+            molecule = Chem.MolFromSmiles(smiles)
+            if molecule is None:
+                raise ValueError(f"RDKit cannot read the SMILES {smiles!r}")
+            self._molecules[smiles] = molecule, count_groups(molecule)
+        return self._molecules[smiles]
+
+    def steps(self, smiles: str, template: Template) -> list[Step]:
+        """Every way in which the template can have made the molecule from reactants fit for it (`Template.accepts`)."""
+        return [
+            Step(template, reactants)
+            for reactants in template.undo(self.molecule(smiles)[0])
+            if all(
+                template.accepts(role, self.molecule(reactant)[1])
+                and (role not in template.purchased or reactant in self.building_blocks)
+                for role, reactant in enumerate(reactants)
+            )
+        ]
+
+    def last_steps(self, smiles: str) -> tuple[Step, ...]:
+        """The last step by the priority rule: the first template with reactants that can be had themselves.
+
+        Returns:
+            Empty when there is no such template; more than one step when the template fits in several places, so that
+            the rule does not decide.
+        """
+        if smiles not in self._last_steps:
+            found: tuple[Step, ...] = ()
+            for template in TEMPLATES:
+                found = tuple(step for step in self.steps(smiles, template) if all(map(self._obtainable, step.reactants)))
+                if found:
+                    break
+            self._last_steps[smiles] = found
+        return self._last_steps[smiles]
+
+    def _obtainable(self, smiles: str) -> bool:
+        return smiles in self.building_blocks or bool(self.last_steps(smiles))
+
+    def route(self, smiles: str) -> Route | None:
+        """The route by the priority rule down to building blocks; `None` when there is none or the rule is undecided."""
+        if smiles in self.building_blocks:
+            return Route(smiles)
+        steps = self.last_steps(smiles)
+        if len(steps) != 1:
+            return None
+        children = [self.route(reactant) for reactant in steps[0].reactants]
+        return None if None in children else Route(smiles, tuple(child for child in children if child))
+
+    def all_routes(self, smiles: str, max_depth: int) -> Iterator[Route]:
+        """Every route of at most `max_depth` steps, whatever the priority of its templates; building blocks end it.
+
+        Args:
+            smiles: canonical SMILES of the target.
+            max_depth: the most reactions on a path.
+        """
+        if smiles in self.building_blocks:
+            yield Route(smiles)
+        elif max_depth > 0:
+            steps = {step.reactants: None for template in TEMPLATES for step in self.steps(smiles, template)}
+            for reactants in steps:
+                options = [list(self.all_routes(reactant, max_depth - 1)) for reactant in reactants]
+                yield from (Route(smiles, children) for children in itertools.product(*options))

@@ -1,0 +1,100 @@
+"""check_encodable on tokenizers that refuse, replace or drop what they do not know."""
+
+import re
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from weft.tokenization import build_route_tokenizer, check_encodable
+
+
+def wrap(model, **special) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+
+
+def letters(*tokens: str) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def test_message_of_the_route_tokenizer():
+    with pytest.raises(ValueError) as error:
+        check_encodable(build_route_tokenizer(), "C%O")
+    assert str(error.value) == (
+        "unknown character '%' at index 1 of 'C%O'; allowed characters are those between the quotes: "
+        '" #\'()+,-/1234567=?@BCFHIJKLMNOPSZ[\\]acegilnoprsu{}"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "character", "index"),
+    [("<SOS", "<", 0), ("{'smiles':'CC?\né'}", "\n", 14), ("C? <SOS>{'children':T", "T", 20), ("😀C", "😀", 0)],
+)
+def test_index_behind_special_tokens_and_keys(text, character, index):
+    assert text[index] == character
+    with pytest.raises(ValueError, match=f"unknown character {re.escape(repr(character))} at index {index} of "):
+        check_encodable(build_route_tokenizer(), text)
+
+
+def test_length_counts_the_special_tokens():
+    tokenizer = build_route_tokenizer()
+    check_encodable(tokenizer, "CCO", max_length=5)
+    with pytest.raises(ValueError, match="5 tokens with the special tokens around it, at most 4 are allowed: 'CCO'"):
+        check_encodable(tokenizer, "CCO", max_length=4)
+
+
+def test_truncation_and_padding_of_an_earlier_call_do_not_stick():
+    tokenizer = build_route_tokenizer()
+    tokenizer(["CCOCCO"], padding="max_length", truncation=True, max_length=4)
+    check_encodable(tokenizer, "CC", max_length=4)
+    with pytest.raises(ValueError, match="8 tokens"):
+        check_encodable(tokenizer, "CCOCCO", max_length=4)
+
+
+def test_word_level_with_unknown_token():
+    tokenizer = wrap(models.WordLevel(letters("[U]", "ab", "b"), unk_token="[U]"), unk_token="[U]")
+    check_encodable(tokenizer, "ab b ab")
+    with pytest.raises(ValueError, match="unknown character 'x' at index 5 of 'ab bbx'"):
+        check_encodable(tokenizer, "ab bbx")
+
+
+def test_unknown_token_spelled_out_is_known():
+    tokenizer = wrap(models.WordLevel(letters("[U]", "ab"), unk_token="[U]"), unk_token="[U]")
+    check_encodable(tokenizer, "ab [U]")
+
+
+def test_bpe_that_drops_what_it_does_not_know():
+    tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
+    assert tokenizer("a%b")["input_ids"] == [0, 1]
+    check_encodable(tokenizer, "a b ab")
+    with pytest.raises(ValueError, match="unknown character '%' at index 3 of 'a b%a%'"):
+        check_encodable(tokenizer, "a b%a%")
+
+
+def test_bpe_with_unknown_token():
+    tokenizer = wrap(models.BPE(vocab=letters("[U]", "a", "b"), merges=[], unk_token="[U]"), unk_token="[U]")
+    with pytest.raises(ValueError, match="unknown character '%' at index 3 of "):
+        check_encodable(tokenizer, "a b%")
+
+
+def test_normalizer_is_not_a_loss():
+    tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    check_encodable(tokenizer, "A b")
+    with pytest.raises(ValueError, match="unknown character 'X' at index 1 "):
+        check_encodable(tokenizer, "AX b")
+
+
+def test_long_alphabet_and_text_are_cut_short():
+    tokenizer = wrap(models.BPE(vocab=letters(*map(chr, range(0x4E00, 0x4E00 + 200))), merges=[]))
+    with pytest.raises(ValueError, match=r"and 80 more$") as error:
+        check_encodable(tokenizer, "a" * 1000)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("text", [None, 3, ["C"], float("nan")])
+def test_not_a_string(text):
+    with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
+        check_encodable(build_route_tokenizer(), text)

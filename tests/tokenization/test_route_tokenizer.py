@@ -1,0 +1,277 @@
+"""The DMS vocabulary against a plain reference, over made-up and (where ../shared is there) real routes."""
+
+import gzip
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+from weft.tokenization import build_route_tokenizer, encode_route, encode_source, source_text
+
+ROUTES = Path(__file__).parents[3] / "shared" / "data" / "routes"
+
+# The published vocabulary as id -> token, written a second time on purpose: these ids are in other people's checkpoints.
+# fmt: off
+PUBLISHED = {
+    0: "<SOS>", 1: "{", 2: "'smiles':", 3: "'", 4: "C", 5: "O", 6: "(", 7: "=", 8: ")", 9: "c", 10: "1", 11: "2",
+    12: "[", 13: "N", 14: "+", 15: "]", 16: "-", 17: ",", 18: "'children':", 19: "B", 20: "r", 21: "}", 22: "?",
+    23: "l", 24: "#", 25: "n", 26: "o", 27: "3", 28: "s", 29: "S", 30: "F", 31: "I", 32: "H", 33: "P", 34: "@",
+    35: "4", 36: "L", 37: "i", 38: "5", 39: "/", 40: "\\", 41: "M", 42: "g", 43: "6", 44: "7", 45: "u", 46: "K",
+    47: "e", 48: "Z", 49: "a", 50: "p", 51: "J", 52: " ",
+}
+# fmt: on
+IDS = {token: index for index, token in PUBLISHED.items()}
+SMILES = [
+    "CCO",
+    "C",
+    "Cl",
+    "BrCCBr",
+    "N[C@@H](C)C(=O)O",
+    "F/C=C\\F",
+    "[O-][N+](=O)c1ccccc1",
+    "C[Si](C)(C)C#N",
+    "[Mg]Br",
+]
+ROUTE = "{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O','children':[{'smiles':'[H][H]'}]}]}"
+
+
+def reference_ids(text: str) -> list[int]:
+    """What DMS makes of a route or a SMILES, without what it puts around it; KeyError for an unknown character."""
+    tokens = []
+    while text:
+        key = next((key for key in ("'smiles':", "'children':") if text.startswith(key)), text[0])
+        tokens.append(key)
+        text = text[len(key) :]
+    return [IDS[token] for token in tokens]
+
+
+def reference_source(product: str, starting_material: str) -> list[int]:
+    """DMS's source: both parts begin with <SOS> and end with ?, and are padded to 145 and 135."""
+    first = [0, *(IDS[char] for char in product), 22]
+    second = [0, *(IDS[char] for char in starting_material), 22]
+    return first + [52] * (145 - len(first)) + second + [52] * (135 - len(second))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_route_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def real_routes() -> list[dict]:
+    files = sorted(ROUTES.glob("*.jsonl.gz"))
+    if not files:
+        pytest.skip(f"no real routes: {ROUTES} is absent or empty")
+    routes = []
+    for file in files:
+        with gzip.open(file, "rt") as lines:
+            routes += [json.loads(line)["route"] for line in lines]
+    return routes
+
+
+def dms_string(route: dict) -> str:
+    def cut(node: dict) -> dict:
+        return {
+            key: [cut(child) for child in value] if key == "children" else value
+            for key, value in node.items()
+            if key in ("smiles", "children")
+        }
+
+    return str(cut(route)).replace(" ", "")
+
+
+def test_vocabulary_is_the_published_one(tokenizer):
+    assert tokenizer.get_vocab() == IDS
+    assert len(tokenizer) == tokenizer.vocab_size == 53
+
+
+def test_roles(tokenizer):
+    assert (tokenizer.bos_token, tokenizer.bos_token_id) == ("<SOS>", 0)
+    assert (tokenizer.eos_token, tokenizer.eos_token_id) == ("?", 22)
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == (" ", 52)
+    assert (tokenizer.mask_token, tokenizer.mask_token_id) == ("J", 51)
+    assert tokenizer.unk_token is None
+    assert tokenizer.is_fast
+
+
+def test_template_and_bare_ids(tokenizer):
+    assert tokenizer("CCO").data == {"input_ids": [0, 4, 4, 5, 22]}
+    assert tokenizer("CCO", add_special_tokens=False)["input_ids"] == [4, 4, 5]
+    assert tokenizer("C", "O")["input_ids"] == [0, 4, 22, 0, 5, 22]
+    assert tokenizer("")["input_ids"] == [0, 22]
+
+
+def test_route_literal_ids(tokenizer):
+    ids = tokenizer("{'smiles':'Cl','children':[{'smiles':'O'}]}")["input_ids"]
+    assert ids == [0, 1, 2, 3, 4, 23, 3, 17, 18, 12, 1, 2, 3, 5, 3, 21, 15, 21, 22]
+
+
+def test_layout_characters_in_the_text_are_special_tokens(tokenizer):
+    assert tokenizer("C?  <SOS>O")["input_ids"] == [0, 4, 22, 52, 52, 0, 5, 22]
+    assert tokenizer("J")["input_ids"] == [0, 51, 22]
+
+
+@pytest.mark.parametrize("text", [*SMILES, ROUTE])
+def test_equals_reference_and_decodes_back(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    assert ids == [0, *reference_ids(text), 22]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode(ids) == f"<SOS>{text}?"
+
+
+def test_equals_reference_on_random_text(tokenizer):
+    # Not only well-formed text: broken keys, quotes in odd places, and the one-character special tokens.
+    rng = random.Random(0)
+    pieces = [token for token in PUBLISHED.values() if token != "<SOS>"] + ["'smiles'", "'children'"]
+    for _ in range(500):
+        text = "".join(rng.choices(pieces, k=rng.randint(0, 60)))
+        try:
+            expected = reference_ids(text)
+        except KeyError:
+            with pytest.raises(Exception, match="UNK"):
+                tokenizer(text)
+        else:
+            assert tokenizer(text, add_special_tokens=False)["input_ids"] == expected, text
+
+
+def test_equals_reference_on_real_routes(tokenizer, real_routes):
+    texts = [dms_string(route) for route in real_routes]
+    assert len(texts) > 7000
+    for text, ids in zip(texts, tokenizer(texts, add_special_tokens=False)["input_ids"], strict=True):
+        assert ids == reference_ids(text)
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_equals_reference_on_real_sources(tokenizer, real_routes):
+    def first_leaf(node: dict) -> str:
+        return first_leaf(node["children"][0]) if node.get("children") else node["smiles"]
+
+    compared = 0
+    for route in real_routes:
+        product, leaf = route["smiles"], first_leaf(route)
+        if len(product) > 143 or len(leaf) > 133:
+            continue
+        expected = reference_source(product, leaf)
+        ids = encode_source(tokenizer, product, leaf)
+        # DMS pads each source to its full length; here batching does.
+        assert ids + [52] * (280 - len(ids)) == expected
+        compared += 1
+    assert compared > 7000
+
+
+@pytest.mark.parametrize("text", ["C%O", "C\nO", "é", "<SOS", "T"])
+def test_unknown_character_is_never_dropped(tokenizer, text):
+    for call in (tokenizer, tokenizer.tokenize, lambda text: tokenizer(["CCO", text])):
+        with pytest.raises(Exception, match=re.escape("Missing [UNK] token")):
+            call(text)
+
+
+def test_padding(tokenizer):
+    assert tokenizer(["CCO", "C"], padding=True).data == {"input_ids": [[0, 4, 4, 5, 22], [0, 4, 22, 52, 52]]}
+    padded = tokenizer.pad([{"input_ids": [0, 4, 22]}, {"input_ids": [0, 22]}], return_tensors="pt")
+    assert list(padded) == ["input_ids"]
+    assert padded["input_ids"].tolist() == [[0, 4, 22], [0, 22, 52]]
+
+
+def test_padding_by_transformers_collator(tokenizer):
+    features = [{"input_ids": [0, 4, 22], "labels": [4, 22]}, {"input_ids": [0, 22], "labels": [22]}]
+    batch = DataCollatorForSeq2Seq(tokenizer)(features)
+    assert sorted(batch) == ["input_ids", "labels"]
+    assert batch["input_ids"].tolist() == [[0, 4, 22], [0, 22, 52]]
+    assert batch["labels"].tolist() == [[4, 22], [22, -100]]
+
+
+def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
+    texts = [*SMILES, ROUTE, source_text("CCO", "C"), "J ?", ""]
+    tokenizer.save_pretrained(tmp_path)
+    # A checkpoint folder also has a config, of a model_type that transformers alone does not know.
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "weft"}))
+    code = (
+        "import json, sys\n"
+        "from transformers import AutoTokenizer\n"
+        "folder, texts = sys.argv[1], json.loads(sys.argv[2])\n"
+        "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
+        "assert 'weft' not in sys.modules\n"
+        "print(json.dumps([tokenizer(texts)['input_ids'], tokenizer.model_input_names, tokenizer.all_special_ids,\n"
+        "    tokenizer.decode(tokenizer(texts[0])['input_ids'], skip_special_tokens=True)]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), json.dumps(texts)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    ids, names, special, decoded = json.loads(done.stdout)
+    assert ids == tokenizer(texts)["input_ids"]
+    assert (names, special, decoded) == (["input_ids"], tokenizer.all_special_ids, "CCO")
+
+
+def test_saving_again_changes_nothing(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "first")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "first")
+    loaded.save_pretrained(tmp_path / "second")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        first, second = (json.loads((tmp_path / folder / name).read_text()) for folder in ("first", "second"))
+        # transformers notes where it loaded from; nothing else may differ.
+        notes = {"is_local", "local_files_only"}
+        assert {key: first[key] for key in first.keys() - notes} == {key: second[key] for key in second.keys() - notes}
+    with pytest.raises(Exception, match="UNK"):
+        loaded("C%O")
+
+
+def test_source_text_layout(tokenizer):
+    assert source_text("CCO") == "CCO"
+    assert source_text("CCO", "O", product_length=8, source_length=12) == "CCO?   <SOS>O"
+    ids = encode_source(tokenizer, "CCO", "N")
+    assert ids[:5] == [0, 4, 4, 5, 22]
+    assert ids[5:145] == [52] * 140
+    assert ids[145:] == [0, 13, 22]
+    assert encode_source(tokenizer, "CCO") == [0, 4, 4, 5, 22]
+    assert encode_source(tokenizer, "CCO", "") == [0, 4, 4, 5, 22, *[52] * 140, 0, 22]
+
+
+def test_source_at_its_limits(tokenizer):
+    ids = encode_source(tokenizer, "C" * 143, "O" * 133)
+    assert ids == [0, *[4] * 143, 22, 0, *[5] * 133, 22]
+    assert len(ids) == 280
+    with pytest.raises(ValueError, match=r"product has 146 tokens .* at most 145 .*product_length=145"):
+        source_text("C" * 144)
+    with pytest.raises(ValueError, match=r"starting material has 136 tokens .* at most 135 "):
+        source_text("C", "O" * 134)
+    with pytest.raises(ValueError, match=r"starting material has 5 tokens .* at most 4 .*source_length=12"):
+        source_text("C", "OOO", product_length=8, source_length=12)
+
+
+@pytest.mark.parametrize("character", [" ", "?", "J", "{", "}", "'", ",", "<SOS>"])
+def test_source_refuses_layout_characters(character):
+    message = rf"holds {re.escape(repr(character))} at index 2"
+    with pytest.raises(ValueError, match="product " + message):
+        source_text(f"CC{character}O")
+    with pytest.raises(ValueError, match="starting material " + message):
+        source_text("C", f"CC{character}O")
+
+
+def test_source_names_unknown_character_by_its_index_in_the_smiles(tokenizer):
+    with pytest.raises(ValueError, match=r"'%' at index 3 of 'CCC%10'.*allowed characters"):
+        encode_source(tokenizer, "CC", "CCC%10")
+    with pytest.raises(TypeError, match="NoneType"):
+        encode_source(tokenizer, None)
+
+
+def test_route_labels(tokenizer):
+    assert encode_route(tokenizer, ROUTE) == [*reference_ids(ROUTE), 22]
+    assert encode_route(tokenizer, "{'smiles':'C'}", max_length=7) == [1, 2, 3, 4, 3, 21, 22]
+
+
+def test_route_errors(tokenizer):
+    with pytest.raises(ValueError, match="7 tokens with its eos, at most 6 "):
+        encode_route(tokenizer, "{'smiles':'C'}", max_length=6)
+    with pytest.raises(ValueError, match="' ' at index 10"):
+        encode_route(tokenizer, "{'smiles': 'C'}")
+    with pytest.raises(ValueError, match=r"'\?' at index 12"):
+        encode_route(tokenizer, "{'smiles':'C?'}")
+    with pytest.raises(ValueError, match="unknown character '%' at index 12"):
+        encode_route(tokenizer, "{'smiles':'C%10'}")

@@ -1,0 +1,188 @@
+"""Trained byte-level BPE: exact round trips, determinism, and what it says to bad input."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from weft.tokenization import check_encodable, iter_columns, train_tokenizer
+
+MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+TEXTS = [
+    "A small boat crosses a small lake.",
+    "Two small boats cross the lake in the rain.",
+    "Zwei kleine Boote überqueren den See im Regen.",
+    "Ein kleines Boot überquert einen kleinen See.",
+] * 5
+# Nothing of this was trained on.
+STRANGE = [
+    "  leading, doubled  and trailing spaces  ",
+    "tabs\tand\nline\r\nbreaks\n\n",
+    "naïve Ångström, e\u0301 and é, 漢字, עברית, \u200b\ufeff",
+    "😀👩\u200d🔬🇨🇭",
+    "\x00\x7f\U0010ffff",
+    "it 's don't , . ! a . b",
+    "<s>struck out</s> <pad> <unk> </s>",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=320)
+
+
+def test_special_tokens(tokenizer):
+    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["<pad>", "<s>", "</s>"]
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+    assert (tokenizer.unk_token, tokenizer.mask_token) == (None, None)
+    assert len(tokenizer) == 320
+
+
+def test_learns_what_is_frequent(tokenizer):
+    assert tokenizer.tokenize("a small lake") == ["a", "Ġsmall", "Ġlake"]
+    assert len(tokenizer.tokenize("zqxj")) == 4
+
+
+def test_template_appends_eos_only(tokenizer):
+    bare = tokenizer("a small lake", add_special_tokens=False)["input_ids"]
+    assert len(bare) == 3
+    assert min(bare) > 2
+    assert tokenizer("a small lake").data == {"input_ids": [*bare, 2], "attention_mask": [1, 1, 1, 1]}
+    assert tokenizer(text_target="a small lake")["input_ids"] == [*bare, 2]
+    assert tokenizer("a small lake", "a small lake")["input_ids"] == [*bare, 2, *bare, 2]
+
+
+def test_padding(tokenizer):
+    batch = tokenizer(["a small lake", "a"], padding=True)
+    assert batch["input_ids"][1][1:] == [2, 0, 0]
+    assert batch["attention_mask"] == [[1, 1, 1, 1], [1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("text", STRANGE + TEXTS[:4])
+def test_round_trip_is_exact(tokenizer, text):
+    check_encodable(tokenizer, text)
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_special_tokens_in_text_are_text_unless_asked_for(tokenizer):
+    assert tokenizer("</s>")["input_ids"][:-1] != [2]
+    assert tokenizer("</s>", split_special_tokens=False)["input_ids"] == [2, 2]
+    assert tokenizer("</s>")["input_ids"][:-1] != [2]
+
+
+def test_lowercase():
+    tokenizer = train_tokenizer(["SMALL boats", "small BOATS"] * 3, vocab_size=267, lowercase=True)
+    assert tokenizer.tokenize("Small") == ["small"]
+    ids = tokenizer("  Ein KLEINES Boot, ÜBER 😀 ")["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "  ein kleines boot, über 😀 "
+
+
+def test_min_frequency():
+    assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=2)) == 260
+    assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=3)) == 259
+
+
+def test_same_texts_give_the_same_vocabulary(tokenizer):
+    expected = tokenizer.backend_tokenizer.to_str()
+    assert train_tokenizer(iter(TEXTS), vocab_size=320).backend_tokenizer.to_str() == expected
+    # A new process has other hash seeds, and here another number of threads.
+    code = (
+        "import json, sys\n"
+        "from weft.tokenization import train_tokenizer\n"
+        "print(train_tokenizer(json.loads(sys.argv[1]), vocab_size=320).backend_tokenizer.to_str())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(TEXTS[::-1])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "7"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == json.loads(expected)
+
+
+def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "weft"}))
+    texts = STRANGE + TEXTS[:4]
+    code = (
+        "import json, sys\n"
+        "from transformers import AutoTokenizer\n"
+        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
+        "assert 'weft' not in sys.modules\n"
+        "ids = tokenizer(json.loads(sys.stdin.read()))['input_ids']\n"
+        "print(json.dumps([ids, [tokenizer.decode(row, skip_special_tokens=True) for row in ids]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [tokenizer(texts)["input_ids"], texts]
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.model_input_names == ["input_ids", "attention_mask"]
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+
+
+def test_two_columns():
+    rows = {"en": ["a boat", "a lake"], "de": ["ein Boot", "ein See"], "id": [1, 2]}
+    expected = ["a boat", "ein Boot", "a lake", "ein See"]
+    dataset = Dataset.from_dict(rows)
+    assert list(iter_columns(dataset, ["en", "de"])) == expected
+    assert list(iter_columns(dataset.to_iterable_dataset(), ("en", "de"))) == expected
+    assert list(iter_columns(dataset, "de")) == ["ein Boot", "ein See"]
+    one_list = train_tokenizer(expected * 3, vocab_size=280)
+    two_columns = train_tokenizer(iter_columns(list(dataset) * 3, ["en", "de"]), vocab_size=280)
+    assert two_columns.get_vocab() == one_list.get_vocab()
+    assert len(two_columns) > 259
+
+
+def test_column_errors():
+    with pytest.raises(ValueError, match=r"row 0 has no column 'fr', its columns are \['de', 'en'\]"):
+        list(iter_columns([{"en": "a", "de": "b"}], ["en", "fr"]))
+    with pytest.raises(ValueError, match="row 1 has no text in column 'en': None"):
+        train_tokenizer(iter_columns([{"en": "a"}, {"en": None}], ["en"]))
+
+
+@pytest.mark.parametrize("texts", [[], iter(()), ["", ""]])
+def test_nothing_to_train_on(texts):
+    with pytest.raises(ValueError, match="no text to train on"):
+        train_tokenizer(texts)
+
+
+def test_vocab_size_too_small():
+    with pytest.raises(ValueError, match=r"vocab_size=258 is too small: .* at least 259"):
+        train_tokenizer(TEXTS, vocab_size=258)
+    assert len(train_tokenizer(TEXTS, vocab_size=259)) == 259
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match=r"kind='wordlevel'.*'bpe'"):
+        train_tokenizer(TEXTS, kind="wordlevel")
+    with pytest.raises(TypeError, match="one string"):
+        train_tokenizer("a text")
+    with pytest.raises(TypeError, match="text 1 is not a string: None"):
+        train_tokenizer(["a", None])
+
+
+def test_real_sentences_round_trip():
+    files = [MULTI30K / f"val.{language}.gz" for language in ("en", "de", "fr")]
+    if not all(file.exists() for file in files):
+        pytest.skip(f"no real sentences: {MULTI30K} is absent or incomplete")
+    texts = [line for file in files for line in gzip.decompress(file.read_bytes()).decode().splitlines()]
+    tokenizer = train_tokenizer(texts, vocab_size=2000)
+    assert len(tokenizer) == 2000
+    ids = tokenizer(texts)["input_ids"]
+    assert [tokenizer.decode(row, skip_special_tokens=True) for row in ids] == texts
+    # Bytes alone would need more than one token a character.
+    assert sum(map(len, ids)) < sum(map(len, texts)) / 3

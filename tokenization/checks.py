@@ -1,0 +1,122 @@
+"""Whether a text can be written in a tokenizer's vocabulary, said before a model sees it."""
+
+import re
+from collections.abc import Iterator
+
+from tokenizers import models
+from transformers import PreTrainedTokenizerFast
+
+# A message that lists a whole Unicode alphabet helps nobody.
+_LISTED_CHARACTERS = 120
+
+
+def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: int | None = None) -> None:
+    """Check that `tokenizer` writes all of `text`, within `max_length` tokens.
+
+    A character counts as unknown if the tokenizer refuses it (a word-level vocabulary without an unknown token), turns
+    it into its unknown token, or leaves it out (BPE without an unknown token). Special tokens written in the text are
+    known wherever the tokenizer recognises them.
+
+    Args:
+        tokenizer: any fast tokenizer.
+        text: one text.
+        max_length: most tokens allowed, with the special tokens that `tokenizer(text)` adds; None for no limit.
+
+    Raises:
+        TypeError: `text` is not a string.
+        ValueError: `text` holds an unknown character (the message names the first, its index in the text and the
+            allowed characters), or is too long (the message names both lengths).
+    """
+    encode_checked(tokenizer, text, max_length=max_length)
+
+
+def encode_checked(
+    tokenizer: PreTrainedTokenizerFast,
+    text: str,
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+) -> list[int]:
+    """Return the token ids of `text`, or raise as [`check_encodable`] does; nothing is truncated or padded.
+
+    Args:
+        tokenizer: any fast tokenizer.
+        text: one text.
+        add_special_tokens: whether the tokenizer's template is applied; what it adds counts towards `max_length`.
+        max_length: most tokens allowed; None for no limit.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")
+    try:
+        encoding = tokenizer(
+            text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, truncation=False, verbose=False
+        )
+    except Exception as error:  # the Rust layer raises plain `Exception`
+        index = next(_refused(tokenizer, text), None)
+        if index is None:
+            raise
+        raise ValueError(_unknown_message(tokenizer, text, index)) from error
+    ids: list[int] = encoding["input_ids"]
+    index = min(_lost(tokenizer, text, ids, encoding["offset_mapping"]), default=None)
+    if index is not None:
+        raise ValueError(_unknown_message(tokenizer, text, index))
+    if max_length is not None and len(ids) > max_length:
+        with_template = " with the special tokens around it" if add_special_tokens else ""
+        raise ValueError(
+            f"text has {len(ids)} tokens{with_template}, at most {max_length} are allowed: {_shown(text)}"
+        )
+    return ids
+
+
+def _refused(tokenizer: PreTrainedTokenizerFast, text: str) -> Iterator[int]:
+    """Indices of the pieces of `text` that the backend's model raises on."""
+    backend = tokenizer.backend_tokenizer
+    # The backend cuts the added tokens out of the text first, and pre-tokenizes what lies between them.
+    added = sorted(map(re.escape, tokenizer.added_tokens_encoder), key=len, reverse=True)
+    chunks = re.split(f"({'|'.join(added)})", text) if added and not tokenizer.split_special_tokens else [text]
+    start = 0
+    for number, chunk in enumerate(chunks):
+        if number % 2 == 0 and chunk:
+            splitter = backend.pre_tokenizer
+            pieces = [(chunk, (0, len(chunk)))] if splitter is None else splitter.pre_tokenize_str(chunk)
+            for piece, (offset, _) in pieces:
+                try:
+                    backend.model.tokenize(piece)
+                except Exception:
+                    yield start + offset + _first_missing(tokenizer, piece)
+        start += len(chunk)
+
+
+def _lost(
+    tokenizer: PreTrainedTokenizerFast, text: str, ids: list[int], offsets: list[tuple[int, int]]
+) -> Iterator[int]:
+    """Indices of the characters of `text` that became the unknown token, or no token at all."""
+    unknown = tokenizer.unk_token_id
+    if unknown is not None:
+        for token, (start, end) in zip(ids, offsets, strict=True):
+            if token == unknown and text[start:end] != tokenizer.unk_token:
+                yield start + _first_missing(tokenizer, text[start:end])
+    elif isinstance(tokenizer.backend_tokenizer.model, models.BPE):
+        covered = {index for start, end in offsets for index in range(start, end)}
+        # Pre-tokenizers may take white space for a separator; that is their design, not a loss.
+        yield from (index for index, char in enumerate(text) if index not in covered and not char.isspace())
+
+
+def _first_missing(tokenizer: PreTrainedTokenizerFast, piece: str) -> int:
+    """Index of the first character of `piece` without a token of its own; 0 if each has one."""
+    token_to_id = tokenizer.backend_tokenizer.token_to_id
+    return next((index for index, char in enumerate(piece) if token_to_id(char) is None), 0)
+
+
+def _unknown_message(tokenizer: PreTrainedTokenizerFast, text: str, index: int) -> str:
+    characters = sorted(token for token in tokenizer.get_vocab() if len(token) == 1)
+    allowed = "".join(characters[:_LISTED_CHARACTERS])
+    more = f" and {len(characters) - _LISTED_CHARACTERS} more" if len(characters) > _LISTED_CHARACTERS else ""
+    return (
+        f"unknown character {text[index]!r} at index {index} of {_shown(text)}; "
+        f'allowed characters are those between the quotes: "{allowed}"{more}'
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 80 else repr(text[:77]) + "..."
