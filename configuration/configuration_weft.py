@@ -147,7 +147,7 @@ class WeftConfig(PreTrainedConfig):
     max_target_positions: int = 1024
     self_attention_position_type: str = "rotary"
     cross_attention_position_type: str = "none"
-    rope_parameters: dict | None = None
+    rope_parameters: dict[str, Any] | None = None
     relative_attention_max_distance: int = 32
 
     dropout: float = 0.1
@@ -245,7 +245,7 @@ class WeftConfig(PreTrainedConfig):
 
     @property
     def has_sparse_layers(self) -> bool:
-        return "sparse" in (*self.encoder_mlp_layer_types, *self.decoder_mlp_layer_types)
+        return "sparse" in (self.encoder_mlp_layer_types or ()) or "sparse" in (self.decoder_mlp_layer_types or ())
 
     def uses_attention_positions(self, kind: str) -> bool:
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)

@@ -6,6 +6,8 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
+from . import checks
+
 
 class RefuseNonFiniteScores(LogitsProcessor):
     """Stops a generation whose scores are NaN or infinite; they would decode to ids that look valid."""
@@ -36,8 +38,8 @@ class WeftGenerationMixin(GenerationMixin):
                 are not finite.
         """
         source = inputs if inputs is not None else kwargs.get("input_ids")
-        if self._has_ids(source) and kwargs.get("attention_mask") is None and self.config.pad_token_id is not None:
-            kwargs["attention_mask"] = source.ne(self.config.pad_token_id).long()
+        if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
+            kwargs["attention_mask"] = checks.inferred_mask(None, source, self.config.pad_token_id)
         for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
             value = kwargs.get(name)
             if value is not None and (value.ndim == 1 or value.shape[0] == 1):
@@ -45,10 +47,6 @@ class WeftGenerationMixin(GenerationMixin):
         # first of the given ones: what a later processor forbids is not the model's fault
         processors = LogitsProcessorList([RefuseNonFiniteScores(), *(logits_processor or [])])
         return super().generate(inputs, generation_config, processors, *args, **kwargs)
-
-    @staticmethod
-    def _has_ids(source: Any) -> bool:
-        return isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
 
     @staticmethod
     def _batch_size(source: Any, kwargs: dict[str, Any]) -> int:

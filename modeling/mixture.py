@@ -109,6 +109,7 @@ class ExpertsBase(nn.Module):
 
     has_gate: bool
     has_bias: bool
+    down_proj: nn.Parameter
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
         super().__init__()
@@ -120,11 +121,14 @@ class ExpertsBase(nn.Module):
             if config.mlp_bias:
                 self.register_parameter(f"{key}_bias", nn.Parameter(torch.empty(config.num_experts, shape[0])))
         # Dropout travels with the activation: it is the one place between the projections that every backend calls.
-        self.act_fn = nn.Sequential(ACT2FN[config.activation_function], nn.Dropout(config.activation_dropout))
+        self.activation, self.dropout = ACT2FN[config.activation_function], nn.Dropout(config.activation_dropout)
+
+    def act_fn(self, up: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.activation(up))
 
     def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
-        return self.act_fn[1](self.act_fn[0](gate) * up)
+        return self.dropout(self.activation(gate) * up)
 
     def _expert(self, tokens_SD: torch.Tensor, expert: int) -> torch.Tensor:
         name = "gate_up_proj" if self.has_gate else "up_proj"

@@ -1,5 +1,7 @@
 """The Weft models: encoder, decoder, the two together, and with the head that generates."""
 
+from typing import cast
+
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
@@ -235,7 +237,7 @@ class WeftModel(WeftPreTrainedModel):
             )
         self.encoder = WeftEncoder(config)
         self.decoder = WeftDecoder(config)
-        self.shared = None
+        self.shared: nn.Embedding | None = None
         if config.share_encoder_decoder_embeddings:
             # One module object in three places, not three tied ones: FSDP2 cannot wrap the latter.
             self.set_input_embeddings(nn.Embedding(config.vocab_size, config.d_model))
@@ -245,10 +247,10 @@ class WeftModel(WeftPreTrainedModel):
             }
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.encoder.embed_tokens = value
         if self.config.share_encoder_decoder_embeddings:
             self.shared = self.decoder.embed_tokens = value
@@ -292,8 +294,9 @@ class WeftModel(WeftPreTrainedModel):
                 condition_values=condition_values,
                 **kwargs,
             )
-        elif not hasattr(encoder_outputs, "last_hidden_state"):
+        elif isinstance(encoder_outputs, tuple):
             encoder_outputs = WeftEncoderOutput(*encoder_outputs)
+        assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -402,20 +405,19 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             output_router_ids=has_router_losses,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
-        kept = logits_to_keep if isinstance(logits_to_keep, torch.Tensor) else kept
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = aux_loss = z_loss = None
         if labels is not None:
             smoothing = self.config.label_smoothing if self.training else 0.0
             loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
-        if has_router_losses:
+        if has_router_losses and loss is not None and labels is not None:
             source_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
             aux_loss, z_loss = self._router_losses(outputs, key_mask_of(source_mask), decoder_attention_mask, labels)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # means, not sums: each batch counts by its share of the labels
-                share = 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+                share = 1.0 if num_items_in_batch is None else labels.ne(-100).sum() / num_items_in_batch
                 loss = loss + extra * share
         return WeftSeq2SeqLMOutput(
             loss=loss,
@@ -433,16 +435,14 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
         )
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Labels (B, T) moved right by one, the start token first; -100 becomes the pad."""
-        for name in ("decoder_start_token_id", "pad_token_id"):
-            if getattr(self.config, name) is None:
-                raise ValueError(
-                    f"Labels cannot be shifted: the configuration's `{name}` is None; set it to a token id."
-                )
-        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
-        shifted = torch.cat([start, labels[:, :-1]], dim=-1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            name = "decoder_start_token_id" if start is None else "pad_token_id"
+            raise ValueError(f"Labels cannot be shifted: the configuration's `{name}` is None; set it to a token id.")
+        shifted = torch.cat([labels.new_full((labels.shape[0], 1), start), labels[:, :-1]], dim=-1)
+        return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
     def _router_losses(self, outputs, source_mask, target_mask, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Balance loss and z-loss, mean over sparse layers; in training the routers also count their load here."""

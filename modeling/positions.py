@@ -77,6 +77,7 @@ class WeftRotaryEmbedding(nn.Module):
         self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
         self.config = config
+        assert config.rope_parameters is not None  # transformers fills it when the configuration is made
         self.rope_type = config.rope_parameters["rope_type"]
         init_function: Callable = self.compute_default_rope_parameters
         if self.rope_type != "default":
@@ -89,6 +90,7 @@ class WeftRotaryEmbedding(nn.Module):
     def compute_default_rope_parameters(config: WeftConfig, **kwargs) -> tuple[torch.Tensor, float]:
         width = config.stack_heads(is_decoder=True)[2]
         steps = torch.arange(0, width, 2, dtype=torch.float) / width
+        assert config.rope_parameters is not None
         return 1.0 / config.rope_parameters["rope_theta"] ** steps, 1.0
 
     @torch.no_grad()
