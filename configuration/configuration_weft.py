@@ -1,6 +1,7 @@
 """The configuration of a Weft model: fields, derivation and validation, nothing else."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar
 
@@ -8,9 +9,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
-from .fields import RULES, closest
+from .fields import RULES, closest, number
 from .presets import preset_fields
 
 logger = logging.get_logger(__name__)
@@ -182,6 +184,14 @@ class WeftConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self._refuse_unknown(kwargs)
+        if isinstance(self.rope_parameters, dict):
+            self.rope_parameters = dict(
+                self.rope_parameters
+            )  # transformers writes into it, and it may be the caller's
+        elif self.rope_parameters is not None:
+            raise ValueError(
+                f"rope_parameters={self.rope_parameters!r} is not allowed: set it to a dictionary or None."
+            )
         super().__post_init__(**kwargs)
         for stack in ("encoder", "decoder"):
             types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
@@ -224,10 +234,16 @@ class WeftConfig(PreTrainedConfig):
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
+        self.validate()  # before anything is written
         exporter = type(self).code_exporter
         if exporter is not None:
             self.auto_map = exporter(save_directory)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+
+    def _get_files_timestamps(self, working_dir):
+        # What stands here counts as pushed before; the code has only just been written, and is to be pushed.
+        found = super()._get_files_timestamps(working_dir)
+        return {name: time for name, time in found.items() if not name.endswith(".py")}
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
         """(attention heads, key-value heads, width of a head) of one stack."""
@@ -268,6 +284,7 @@ class WeftConfig(PreTrainedConfig):
                 "is_encoder_decoder=False is not allowed: every Weft model is an encoder-decoder; leave it out."
             )
         self._validate_heads()
+        self._validate_rope()
         self._validate_layer_types()
         self._validate_vocabulary()
 
@@ -295,6 +312,28 @@ class WeftConfig(PreTrainedConfig):
                 f"{self.decoder_attention_heads} give heads of different width, and rotary positions share one table: "
                 "set `head_dim`, or as many heads in both stacks."
             )
+
+    def _validate_rope(self) -> None:
+        rope = self.rope_parameters or {}
+        types = ("default", *ROPE_INIT_FUNCTIONS)
+        if rope.get("rope_type") not in types:
+            raise ValueError(
+                f"rope_parameters={rope!r} is not allowed: set its `rope_type` to one of {', '.join(types)}."
+            )
+        for name in {"rope_theta", "factor"} & set(rope):
+            number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
+        if rope["rope_type"] != "proportional" and rope.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ValueError(
+                f"rope_parameters={rope!r} is not allowed: every pair of a head is turned, so leave "
+                '`partial_rotary_factor` out, or take rope_type="proportional".'
+            )
+        try:
+            if self.uses_attention_positions("rotary"):
+                filled = copy(self)
+                filled.head_dim = self.stack_heads(is_decoder=True)[2]  # transformers reads it as it stands, even None
+                filled.validate_rope()
+        except KeyError as error:
+            raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
 
     def _validate_layer_types(self) -> None:
         for stack in ("encoder", "decoder"):

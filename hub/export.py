@@ -7,6 +7,7 @@ folders, so their files are flattened here and their imports with them.
 import os
 import re
 from pathlib import Path
+from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
@@ -40,7 +41,10 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in flat_files().items():
-        temporary = folder / f".{name}.{os.getpid()}"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, folder / name)
+        temporary = folder / f".{name}.{uuid4().hex}"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, folder / name)
+        finally:
+            temporary.unlink(missing_ok=True)
     return dict(AUTO_MAP)

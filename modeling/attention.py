@@ -10,7 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_weft import WeftConfig
 from .cache import KeysValues, reuse_or_fill, self_attention_cache
-from .masks import cross_attention_implementation
+from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 
 
@@ -79,9 +79,8 @@ class AttentionBase(nn.Module):
     def _placed(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         """States plus their row of the additive table: what q and k are projected from, v never."""
         assert self.position_table is not None
-        ids_BT, mask_BT = positions
-        rows_BTD = self.position_table(ids_BT if mask_BT is None else ids_BT.masked_fill(~mask_BT, 0))
-        return states_BTD + (rows_BTD if mask_BT is None else rows_BTD * mask_BT[..., None])
+        rows_BTD = self.position_table(positions.rows_BT)
+        return states_BTD + (rows_BTD if positions.mask_BT is None else rows_BTD * positions.mask_BT[..., None])
 
     def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
         return states_BTD.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -105,27 +104,28 @@ class AttentionBase(nn.Module):
             return key, value
         return rotate(key, positions.key_rotation), value
 
-    def _bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> dict[str, torch.Tensor]:
-        """The relative bias as the registry's `position_bias` (B, H, L, M), when this attention has one."""
+    def _bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor | None:
+        """The relative bias (B, H, L, M), when this attention has one."""
         if self.relative_bias is None or positions is None:
-            return {}
+            return None
         assert positions.relative_BLM is not None
         bias_BLM = -self.relative_bias.to(query.dtype)[positions.relative_BLM]
         if positions.related_BLM is not None:
             bias_BLM = bias_BLM * positions.related_BLM
-        return {"position_bias": bias_BLM[:, None].expand(query.shape[0], self.heads, -1, -1)}
+        return bias_BLM[:, None].expand(query.shape[0], self.heads, -1, -1)
 
     def _attend(self, query, key, value, attention_mask, positions, **kwargs):
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)
+        mask, bias = mask_and_bias(self.implementation, attention_mask, self._bias(query, positions), query)
         output, weights = attention(
             self,
             query,
             key,
             value,
-            attention_mask,
+            mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
             scaling=self.scaling,
-            **self._bias(query, positions),
+            **({} if bias is None else {"position_bias": bias}),
             **kwargs,
         )
         return self.out_proj(output.flatten(-2)), weights

@@ -5,11 +5,11 @@ single decoding steps, whose ids the model chose itself.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.utils import TransformersKwargs
 
 from ..configuration.configuration_weft import WeftConfig
@@ -26,22 +26,17 @@ def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
-@cache
-def names(forward: Callable) -> frozenset[str]:
-    """The named arguments of a forward, for the hint that a mistyped one gets."""
-    return frozenset(inspect.signature(forward).parameters) - {"self", "kwargs"}
-
-
-def check_kwargs(kwargs: dict[str, Any], named: Iterable[str], where: str) -> None:
-    """Refuse a keyword that nothing reads: most often a typing slip."""
+def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
+    """Refuse a keyword that nothing reads: most often a typing slip. `forward` names those that are read."""
     for name in kwargs:
         if name not in _CALLER_KWARGS:
-            known = set(named) | _CALLER_KWARGS
+            known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
             raise ValueError(f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}")
 
 
-def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, vocab_size: int, name: str) -> None:
+def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Embedding, name: str) -> None:
     """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; ids inside the vocabulary."""
+    vocab_size, width = table.num_embeddings, table.embedding_dim
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"
         embeds_name = name.replace("input_ids", "inputs_embeds")
@@ -50,10 +45,7 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, vocab_si
         return
     if ids is None:
         assert embeds is not None
-        if embeds.ndim != 3 or 0 in embeds.shape[:2]:
-            raise ValueError(
-                f"Embeddings must be of shape (batch, length, width), none of them 0: got {tuple(embeds.shape)}."
-            )
+        check_states(embeds, width, name.replace("input_ids", "inputs_embeds"))
         return
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
@@ -72,26 +64,36 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, vocab_si
         )
 
 
+def check_states(states: torch.Tensor, width: int, name: str, batch: int | None = None) -> None:
+    """(B, T, width), neither batch nor length 0; the batch, where another input has set it."""
+    if is_tracing():
+        return
+    if states.ndim != 3 or 0 in states.shape or states.shape[2] != width or batch not in (None, states.shape[0]):
+        shape = f"({'batch' if batch is None else batch}, length, {width})"
+        raise ValueError(f"`{name}` must be of shape {shape}, batch and length not 0: got {tuple(states.shape)}.")
+
+
 def inferred_mask(
     mask: torch.Tensor | None, ids: torch.Tensor | None, pad_token_id: int | None
 ) -> torch.Tensor | None:
     """The mask, or what the pads among the ids say when none is given."""
-    if mask is None and ids is not None and pad_token_id is not None:
+    if mask is None and ids is not None and pad_token_id is not None and ids.device.type != "meta":
         return ids.ne(pad_token_id)
     return mask
 
 
-def check_mask(mask: torch.Tensor | None, batch: int, queries: int, keys: int, name: str) -> None:
+def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, keys: int, name: str) -> None:
     """(batch, keys), or 4-D (batch or 1, heads or 1, queries, keys)."""
     if mask is None or is_tracing():
         return
     fits = tuple(mask.shape) == (batch, keys) if mask.ndim == 2 else (
-        mask.ndim == 4 and mask.shape[0] in (1, batch) and tuple(mask.shape[2:]) == (queries, keys)
+        mask.ndim == 4 and mask.shape[0] in (1, batch) and mask.shape[1] in (1, heads)
+        and tuple(mask.shape[2:]) == (queries, keys)
     )  # fmt: skip
     if not fits:
         raise ValueError(
             f"`{name}` has shape {tuple(mask.shape)}, and must be ({batch}, {keys}), or 4-D "
-            f"({batch} or 1, heads or 1, {queries}, {keys}): one column for each position, cached ones included."
+            f"({batch} or 1, {heads} or 1, {queries}, {keys}): one column for each position, cached ones included."
         )
 
 
@@ -104,16 +106,16 @@ def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.T
 
 
 def check_position_limit(config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str) -> None:
-    """Positions that a learned table has no row for. `length` is what positions counted from 0 would need."""
+    """Positions that a learned table has no row for; in a sequence of `length`, most often because that is too long."""
     uses_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
     if not uses_table or is_tracing() or ids.device.type == "meta":
         return
-    if length > limit:
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    if high >= limit and length > limit:
         raise ValueError(
             f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
             "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
         )
-    low, high = torch.stack(torch.aminmax(ids)).tolist()
     if low < 0 or high >= limit:
         raise ValueError(
             f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
@@ -135,12 +137,19 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         )
 
 
-def check_labels(labels: torch.Tensor, vocab_size: int) -> None:
+def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Tensor | None) -> None:
     if labels.ndim != 2 or labels.dtype not in (torch.int64, torch.int32):
         raise ValueError(
             f"`labels` must be integers of shape (batch, length): got {tuple(labels.shape)} of {labels.dtype}."
         )
-    if is_tracing() or 0 in labels.shape or labels.device.type == "meta":
+    if 0 in labels.shape:
+        raise ValueError(f"`labels` is empty: its shape is {tuple(labels.shape)}.")
+    if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
+        raise ValueError(
+            f"`labels` has shape {tuple(labels.shape)} and the decoder's input {tuple(decoder_inputs.shape)}: give one "
+            "label for each of its positions, or leave the input out and it is the labels moved right."
+        )
+    if is_tracing() or labels.device.type == "meta":
         return
     high, low = labels.max().item(), labels.masked_fill(labels == -100, 0).min().item()
     if low < 0 or high >= vocab_size:

@@ -4,9 +4,14 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
-from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.generation import (
+    GenerationMixin,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PromptLookupCandidateGenerator,
+)
 
-from . import checks
+from .checks import inferred_mask
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -37,13 +42,20 @@ class WeftGenerationMixin(GenerationMixin):
             ValueError: the request cannot fit the learned positions, an input is not allowed, or the scores of a step
                 are not finite.
         """
+        kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
-            kwargs["attention_mask"] = checks.inferred_mask(None, source, self.config.pad_token_id)
+            kwargs["attention_mask"] = inferred_mask(None, source, self.config.pad_token_id)
         for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
             value = kwargs.get(name)
             if value is not None and (value.ndim == 1 or value.shape[0] == 1):
                 kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
+        cache, prefix = kwargs.get("past_key_values"), kwargs.get("decoder_input_ids")
+        if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
+            # without a mask of its length transformers takes a whole sequence for one that follows the cache
+            kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
+        if isinstance(states := kwargs.get("encoder_outputs"), dict):
+            kwargs["encoder_outputs"] = type(states)(**states)  # beams are written into it
         # first of the given ones: what a later processor forbids is not the model's fault
         processors = LogitsProcessorList([RefuseNonFiniteScores(), *(logits_processor or [])])
         return super().generate(inputs, generation_config, processors, *args, **kwargs)
@@ -55,6 +67,24 @@ class WeftGenerationMixin(GenerationMixin):
                 return value.shape[0]
         outputs = kwargs.get("encoder_outputs")
         return 1 if outputs is None else outputs[0].shape[0]
+
+    def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False) -> torch.Tensor:
+        """As in transformers, which takes the source's vocabulary for the target's."""
+        scores_RTV = torch.stack(scores, dim=1)
+        if normalize_logits:
+            scores_RTV = scores_RTV.log_softmax(dim=-1)
+        if beam_indices is None:
+            beam_indices = torch.arange(len(scores_RTV), device=sequences.device)[:, None].expand(-1, len(scores))
+        steps = torch.arange(int((beam_indices >= 0).sum(dim=-1).max()), device=sequences.device)
+        beams_RT = beam_indices[:, : len(steps)]
+        tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
+        return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
+
+    def _get_candidate_generator(self, *args, **kwargs):
+        generator = super()._get_candidate_generator(*args, **kwargs)
+        if isinstance(generator, PromptLookupCandidateGenerator):  # it looks up what the decoder wrote
+            generator.vocab_size = self.config.target_vocab_size
+        return generator
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)

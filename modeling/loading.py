@@ -17,7 +17,7 @@ def _shard_names(index: Path) -> list[str]:
             f"{index} is not a readable index of weights files ({error}): copy the folder again."
         ) from error
     for name in names:
-        if os.path.basename(name) != name:
+        if not isinstance(name, str) or os.path.basename(name) != name:
             raise ValueError(f"{index} points outside its folder, to {name!r}: do not use this folder.")
         if not (index.parent / name).is_file():
             raise ValueError(f"{index} names {name}, and {index.parent / name} does not exist: copy the folder again.")
@@ -55,16 +55,27 @@ class LoadingMixin:
         if pretrained_model_name_or_path is not None and folder.is_dir():
             files = check_weights_files(folder)
         wants_info = kwargs.pop("output_loading_info", False)
-        loaded = super().from_pretrained(  # type: ignore[misc]
-            pretrained_model_name_or_path, *model_args, output_loading_info=True, **kwargs
+        any_size = kwargs.pop("ignore_mismatched_sizes", False)
+        model, info = super().from_pretrained(  # type: ignore[misc]
+            pretrained_model_name_or_path,
+            *model_args,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **kwargs,
         )
-        model, info = loaded
-        own = {name for name, _ in model.named_parameters()}
-        if own and own <= set(info["missing_keys"]) and info["unexpected_keys"]:
-            source = ", ".join(str(file) for file in files) or str(pretrained_model_name_or_path)
-            found = ", ".join(sorted(info["unexpected_keys"])[:3])
+        source = ", ".join(str(file) for file in files) or str(pretrained_model_name_or_path)
+        if info["mismatched_keys"] and not any_size:
+            name, found, wanted = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} holds none of the weights of {cls.__name__} (it holds {found}, ...): these are the weights of "
-                "another model."
+                f"{source} holds {name} of shape {tuple(found)}, and the configuration makes it {tuple(wanted)}: these are "
+                "the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
             )
-        return loaded if wants_info else model
+        # A head may be new; anything else missing where something else was found is another model, or a part of one.
+        missing = sorted(name for name in info["missing_keys"] if not name.startswith("lm_head."))
+        if missing and info["unexpected_keys"]:
+            raise ValueError(
+                f"{source} does not fit {cls.__name__}: it lacks {', '.join(missing[:3])}, ... and holds "
+                f"{', '.join(sorted(info['unexpected_keys'])[:3])}, ...: these are the weights of another model or "
+                "configuration."
+            )
+        return (model, info) if wants_info else model

@@ -7,6 +7,12 @@ import torch
 from torch import nn
 
 
+def counted_items(labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+    """The labels that a loss is divided by: those of all accumulated batches if given, else those of `labels`; never 0."""
+    count = labels.ne(-100).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.to(labels.device).clamp(min=1)
+
+
 def cross_entropy(
     logits: torch.Tensor,
     labels: torch.Tensor,
@@ -26,9 +32,7 @@ def cross_entropy(
     total = nn.functional.cross_entropy(
         logits.flatten(0, -2).float(), flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
-    count = (flat_N != -100).sum() if num_items_in_batch is None else num_items_in_batch
-    count = count.to(total.device) if isinstance(count, torch.Tensor) else torch.tensor(count, device=total.device)
-    return total / count.clamp(min=1)
+    return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:

@@ -4,13 +4,14 @@ A row with nothing to attend to gives zeros, in every implementation. Shape suff
 agree), L queries, M keys.
 """
 
-from types import SimpleNamespace
-
 import torch
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from ..configuration.configuration_weft import WeftConfig
+
+# At this and below an additive mask means "masked", whichever of the usual constants (-inf, -1e9, ...) was taken.
+_MASKED = torch.finfo(torch.float16).min / 2
 
 
 def uses_flash(config: WeftConfig) -> bool:
@@ -32,33 +33,48 @@ def cross_attention_implementation(config: WeftConfig) -> str:
     return "sdpa" if uses_flash(config) else config._attn_implementation
 
 
+def _additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean mask as numbers to add: 0, or -inf where it is False."""
+    zeros_BHLM = torch.zeros(mask_BHLM.shape, dtype=dtype, device=mask_BHLM.device)
+    return zeros_BHLM.masked_fill(~mask_BHLM, float("-inf"))
+
+
+def mask_and_bias(
+    implementation: str, mask: torch.Tensor | None, bias_BHLM: torch.Tensor | None, query: torch.Tensor
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Mask and relative bias of one call in the form `implementation` takes the two together."""
+    if implementation == "sdpa" and bias_BHLM is not None and mask is not None and mask.dtype == torch.bool:
+        # beside a bias SDPA fills in the lowest number, and who may see nothing would get the mean of all values
+        return _additive(mask, query.dtype), bias_BHLM
+    if implementation == "flex_attention" and isinstance(mask, torch.Tensor):
+        # flex reads the first head of a mask alone, and no mask of one row for all of the batch; a bias it reads in full
+        bias_BHLM = mask if bias_BHLM is None else bias_BHLM + mask
+        return None, bias_BHLM.expand(*query.shape[:3], -1)
+    return mask, bias_BHLM
+
+
 def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
-    """A mask the user gave, boolean (True: attend) or additive, in the form `implementation` takes."""
+    """A mask the user gave, boolean or of whole numbers (True, 1: attend) or additive, as `implementation` takes it."""
     if "flash" in implementation:
         raise ValueError(
             f'The attention implementation "{implementation}" cannot carry a 4-D mask: use "sdpa", "eager" or '
             '"flex_attention" (`model.set_attn_implementation(...)`), or a mask of shape (batch, length).'
         )
-    if mask_BHLM.dtype == torch.bool:
-        if implementation == "sdpa":
-            return mask_BHLM
-        mask_BHLM = torch.zeros(mask_BHLM.shape, dtype=dtype, device=mask_BHLM.device).masked_fill(
-            ~mask_BHLM, float("-inf")
-        )
-    # "as low as it gets" means masked, whichever of the usual constants the user took
-    mask_BHLM = mask_BHLM.to(dtype)
-    return mask_BHLM.masked_fill(mask_BHLM <= torch.finfo(dtype).min / 2, float("-inf"))
+    if not mask_BHLM.is_floating_point():
+        return mask_BHLM.bool() if implementation == "sdpa" else _additive(mask_BHLM.bool(), dtype)
+    return mask_BHLM.to(dtype).masked_fill(mask_BHLM <= _MASKED, float("-inf"))
 
 
-def key_mask_of(mask: torch.Tensor | None) -> torch.Tensor | None:
+def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
     """(B, M) of what any query may see: how cross-attention and the losses read an encoder mask given as 4-D."""
     if mask is None or mask.ndim == 2:
         return mask
-    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(torch.float16).min / 2
-    return allowed.any(dim=(1, 2))
+    allowed = mask > _MASKED if mask.is_floating_point() else mask.bool()
+    return allowed.any(dim=(1, 2)).expand(batch, -1)
 
 
 def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
+    refuse_flash_with_bias(config)  # here too: the implementation may be switched after building
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask)
@@ -71,11 +87,19 @@ def decoder_mask(
     past_key_values: Cache | None,
 ):
     """Causal unless the call says otherwise (`is_causal=False`, which transformers puts into the config meanwhile)."""
+    refuse_flash_with_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
         config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, past_key_values=past_key_values
     )
+
+
+class _Implementation:
+    """What transformers asks of a configuration to build a mask; a `SimpleNamespace` would break a compiled graph."""
+
+    def __init__(self, name: str):
+        self._attn_implementation = name
 
 
 def cross_mask(
@@ -88,7 +112,7 @@ def cross_mask(
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
-        config=SimpleNamespace(_attn_implementation=implementation),
+        config=_Implementation(implementation),
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         encoder_hidden_states=encoder_hidden_states,

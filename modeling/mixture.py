@@ -10,9 +10,10 @@ from transformers.integrations import use_experts_implementation
 
 from ..configuration.configuration_weft import WeftConfig
 from .losses import expert_load
+from .precision import Float32Buffers, Float32Linear
 
 
-class Router(nn.Module):
+class Router(Float32Buffers):
     """Chooses the experts of each token and the weight of each, in fp32 whatever the model's dtype.
 
     With `router_bias_update_rate` a bias per expert enters the choice, never the weights, and is moved against the load
@@ -29,18 +30,14 @@ class Router(nn.Module):
         self.renormalise = config.norm_topk_prob
         self.capacity_factor = config.expert_capacity_factor
         self.update_rate = config.router_bias_update_rate
-        self.classifier = nn.Linear(config.d_model, config.num_experts, bias=config.router_bias)
+        self.classifier = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
         balanced = self.update_rate > 0
         zeros = torch.zeros(config.num_experts, dtype=torch.float32)
         self.register_buffer("selection_bias", zeros if balanced else None)
         self.register_buffer("expert_load", zeros.clone() if balanced else None, persistent=False)
 
-    def _linear(self, layer: nn.Linear, tokens_ND: torch.Tensor) -> torch.Tensor:
-        bias = None if layer.bias is None else layer.bias.float()
-        return nn.functional.linear(tokens_ND.float(), layer.weight.float(), bias)
-
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
-        return self._linear(self.classifier, tokens_ND)
+        return self.classifier(tokens_ND)
 
     def forward(self, tokens_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Logits (N, E) and weights (N, K) in fp32, ids (N, K)."""
@@ -90,14 +87,14 @@ class NoisyTopKRouter(Router):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
-        self.noise = nn.Linear(config.d_model, config.num_experts, bias=config.router_bias)
+        self.noise = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
         self.always = config.router_noise == "always"
 
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         logits_NE = super()._logits(tokens_ND)
         if not (self.training or self.always):
             return logits_NE
-        scale_NE = nn.functional.softplus(self._linear(self.noise, tokens_ND))
+        scale_NE = nn.functional.softplus(self.noise(tokens_ND))
         return logits_NE + torch.randn_like(logits_NE) * scale_NE
 
 

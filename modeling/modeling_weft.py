@@ -10,12 +10,21 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_weft import WeftConfig
-from . import checks
 from .attention import CrossAttention, SelfAttention
 from .cache import new_cache, self_attention_cache
+from .checks import (
+    check_condition_values,
+    check_inputs,
+    check_kwargs,
+    check_labels,
+    check_mask,
+    check_position_limit,
+    check_states,
+    inferred_mask,
+)
 from .generation import WeftGenerationMixin
 from .layers import WeftDecoderLayer, WeftEncoderLayer
-from .losses import balance_loss, cross_entropy, router_z_loss
+from .losses import balance_loss, counted_items, cross_entropy, router_z_loss
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
 from .mixture import Router
 from .outputs import WeftDecoderOutput, WeftEncoderOutput, WeftModelOutput, WeftSeq2SeqLMOutput
@@ -60,19 +69,21 @@ class WeftEncoder(WeftStack):
         position_ids: (S,) or (B, S), default 0, 1, 2, ... (pads count). position_mask: same shapes, False where a token
             has no position. condition_values: (B, num_condition_features).
         """
-        checks.check_kwargs(kwargs, checks.names(WeftEncoder.forward), "WeftEncoder.forward")
-        checks.check_inputs(input_ids, inputs_embeds, self.embed_tokens.num_embeddings, "input_ids")
-        attention_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        kwargs.pop("logits_to_keep", None)  # assisted generation hands the assistant's encoder all that it was given
+        check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
+        attention_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch, length = inputs_embeds.shape[:2]
-        checks.check_mask(attention_mask, batch, length, length, "attention_mask")
-        checks.check_condition_values(self.config, condition_values, batch)
+        heads = self.config.encoder_attention_heads
+        check_mask(attention_mask, batch, heads, length, length, "attention_mask")
+        check_condition_values(self.config, condition_values, batch)
 
         default = torch.arange(length, device=inputs_embeds.device)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
         limit = self.config.max_source_positions
-        checks.check_position_limit(self.config, positions.ids_BT, length, limit, "max_source_positions")
+        check_position_limit(self.config, positions.rows_BT, length, limit, "max_source_positions")
         condition = None
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
@@ -133,20 +144,21 @@ class WeftDecoder(WeftStack):
             positions meet a filled cache. encoder_position_ids, encoder_position_mask: those of the source, read by
             cross-attention with positions. is_causal: False lets every target position see all others.
         """
-        checks.check_kwargs(kwargs, checks.names(WeftDecoder.forward), "WeftDecoder.forward")
-        checks.check_inputs(input_ids, inputs_embeds, self.embed_tokens.num_embeddings, "decoder_input_ids")
+        check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = new_cache(self.config)
         batch, length = inputs_embeds.shape[:2]
+        heads = self.config.decoder_attention_heads
         cache = self_attention_cache(past_key_values)
         past = 0 if cache is None else cache.get_seq_length()
         if isinstance(past, int):  # a static cache counts in a tensor, and reading it would wait for the device
             keys = past + length
             if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
                 keys = cache.get_mask_sizes(length, 0)[0]
-            checks.check_mask(attention_mask, batch, length, keys, "decoder_attention_mask")
+            check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
         positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
         hidden_states = self._embed(inputs_embeds, positions)
         mask = decoder_mask(self.config, inputs_embeds, attention_mask, cache)
@@ -160,13 +172,18 @@ class WeftDecoder(WeftStack):
         )
         encoder_mask = cross_positions = None
         if encoder_hidden_states is not None:
+            width = self.config.cross_attention_hidden_size or self.config.d_model
+            check_states(encoder_hidden_states, width, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
-            checks.check_mask(encoder_attention_mask, batch, length, source, "encoder_attention_mask")
+            check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
             encoder_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask)
             default = torch.arange(source, device=inputs_embeds.device)
             source_positions = token_positions(
                 encoder_position_ids, encoder_position_mask, default, batch, source, "encoder_position"
             )
+            if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
+                limit = max(self.config.max_source_positions, self.config.max_target_positions)
+                check_position_limit(self.config, source_positions.rows_BT, source, limit, "max_source_positions")
             cross_positions = attention_positions(
                 self.config.cross_attention_position_type,
                 positions, source_positions, source_positions,
@@ -186,6 +203,12 @@ class WeftDecoder(WeftStack):
             )
         return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), past_key_values=past_key_values)
 
+    def _resize_token_embeddings(self, *args, **kwargs):
+        table = super()._resize_token_embeddings(*args, **kwargs)
+        if self.config.decoder_vocab_size is not None:
+            self.config.decoder_vocab_size = table.num_embeddings
+        return table
+
     def _positions(self, position_ids, position_mask, attention_mask, batch, length, past, like) -> TokenPositions:
         """Positions of this call's tokens, within the learned table if there is one."""
         if attention_mask is not None and attention_mask.ndim == 2:
@@ -195,7 +218,7 @@ class WeftDecoder(WeftStack):
         positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
         if isinstance(past, int) and past == 0:  # later steps continue what was checked here
             limit = self.config.max_target_positions
-            checks.check_position_limit(self.config, positions.ids_BT, length, limit, "max_target_positions")
+            check_position_limit(self.config, positions.rows_BT, length, limit, "max_target_positions")
         return positions
 
     def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
@@ -204,12 +227,17 @@ class WeftDecoder(WeftStack):
         if self.config.self_attention_position_type == "relative" and cache is not None:
             ids, mask = key_positions
             length = cache.get_mask_sizes(like.shape[1], 0)[0]
+            is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
+            masked = positions.mask_BT is not None and mask is None
+            if is_filled and (masked or (given and ids is None)):
+                raise ValueError(
+                    "With relative positions and a filled cache, given `decoder_position_ids` need the positions of the "
+                    "cached tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
+                    "`decoder_position_mask` also `decoder_key_position_mask`."
+                )
+            if masked:
+                mask = nn.functional.pad(positions.mask_BT, (0, length - like.shape[1]))
             if ids is None:
-                if given and not (isinstance(past := cache.get_seq_length(), int) and past == 0):
-                    raise ValueError(
-                        "With relative positions and a filled cache, given `decoder_position_ids` need the positions of "
-                        "the cached tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new)."
-                    )
                 if given:
                     ids = positions.ids_BT
                 elif attention_mask is not None and attention_mask.ndim == 2:
@@ -282,8 +310,8 @@ class WeftModel(WeftPreTrainedModel):
         The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
         cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
         """
-        checks.check_kwargs(kwargs, checks.names(WeftModel.forward), "WeftModel.forward")
-        attention_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        attention_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids=input_ids,
@@ -297,11 +325,13 @@ class WeftModel(WeftPreTrainedModel):
         elif isinstance(encoder_outputs, tuple):
             encoder_outputs = WeftEncoderOutput(*encoder_outputs)
         assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
+        if cross_attn_mask is None:
+            cross_attn_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs[0],
-            encoder_attention_mask=key_mask_of(attention_mask) if cross_attn_mask is None else cross_attn_mask,
+            encoder_attention_mask=cross_attn_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -374,9 +404,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
         """
-        checks.check_kwargs(kwargs, checks.names(WeftForConditionalGeneration.forward), "forward")
+        check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
-            checks.check_labels(labels, self.config.target_vocab_size)
+            decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+            check_labels(labels, self.config.target_vocab_size, decoder_inputs)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -412,12 +443,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             smoothing = self.config.label_smoothing if self.training else 0.0
             loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
         if has_router_losses and loss is not None and labels is not None:
-            source_mask = checks.inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
-            aux_loss, z_loss = self._router_losses(outputs, key_mask_of(source_mask), decoder_attention_mask, labels)
+            source_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+            source_mask = key_mask_of(source_mask, labels.shape[0])
+            aux_loss, z_loss = self._router_losses(outputs, source_mask, decoder_attention_mask, labels)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # means, not sums: each batch counts by its share of the labels
-                share = 1.0 if num_items_in_batch is None else labels.ne(-100).sum() / num_items_in_batch
+                share = labels.ne(-100).sum() / counted_items(labels, num_items_in_batch)
                 loss = loss + extra * share
         return WeftSeq2SeqLMOutput(
             loss=loss,
@@ -449,10 +481,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if target_mask is None or target_mask.ndim != 2:
             target_mask = labels != -100
         source_real = None if source_mask is None else source_mask.flatten().bool()
-        real = [source_real] * len(outputs.encoder_router_logits or ())
-        real += [target_mask.flatten().bool()] * len(outputs.decoder_router_logits or ())
-        logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))
         ids = (*(outputs.encoder_router_ids or ()), *(outputs.decoder_router_ids or ()))
+        if not ids:  # only the encoder is sparse, and its outputs were given
+            return labels.new_zeros((), dtype=torch.float), labels.new_zeros((), dtype=torch.float)
+        logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
+        real = [source_real] * len(outputs.encoder_router_ids or ())
+        real += [target_mask.flatten().bool()] * len(outputs.decoder_router_ids or ())
         layers = list(zip(logits, ids, real, strict=True))
         if self.training:
             routers = self.routers()[-len(layers) :]  # without the encoder's when its outputs were given
@@ -464,7 +498,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the target's table and the head, where the target has a vocabulary of its own."""
-        if self.config.decoder_vocab_size is None:
+        if self.config.decoder_vocab_size is None or self.config.share_encoder_decoder_embeddings:
             raise ValueError("Source and target share one vocabulary here: use `resize_token_embeddings`.")
         decoder = self.model.decoder
         decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, None, mean_resizing)

@@ -4,6 +4,7 @@ Shape suffixes: B batch (1 where all rows agree), L queries, M keys, T tokens of
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 from ..configuration.configuration_weft import WeftConfig
+from .precision import Float32Buffers
 
 
 class TokenPositions(NamedTuple):
@@ -18,6 +20,11 @@ class TokenPositions(NamedTuple):
 
     ids_BT: torch.Tensor
     mask_BT: torch.Tensor | None = None
+
+    @property
+    def rows_BT(self) -> torch.Tensor:
+        """The ids to read a table with: 0 where there is none."""
+        return self.ids_BT if self.mask_BT is None else self.ids_BT.masked_fill(~self.mask_BT, 0)
 
 
 class AttentionPositions(NamedTuple):
@@ -60,14 +67,11 @@ def build_position_embedding(config: WeftConfig, num_positions: int) -> nn.Modul
 
 
 def embed_positions(module: nn.Module, positions: TokenPositions, dtype: torch.dtype) -> torch.Tensor:
-    ids_BT, mask_BT = positions
-    if mask_BT is not None:
-        ids_BT = ids_BT.masked_fill(~mask_BT, 0)
-    embeddings_BTD = module(ids_BT).to(dtype)
-    return embeddings_BTD if mask_BT is None else embeddings_BTD * mask_BT[..., None]
+    embeddings_BTD = module(positions.rows_BT).to(dtype)
+    return embeddings_BTD if positions.mask_BT is None else embeddings_BTD * positions.mask_BT[..., None]
 
 
-class WeftRotaryEmbedding(nn.Module):
+class WeftRotaryEmbedding(Float32Buffers):
     """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has."""
 
     inv_freq: torch.Tensor
@@ -76,13 +80,15 @@ class WeftRotaryEmbedding(nn.Module):
         super().__init__()
         self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
-        self.config = config
+        # transformers' functions read `head_dim` as it stands, where None is not "as wide as d_model / heads" but a crash
+        self.config = copy(config)
+        self.config.head_dim = config.stack_heads(is_decoder=True)[2]
         assert config.rope_parameters is not None  # transformers fills it when the configuration is made
         self.rope_type = config.rope_parameters["rope_type"]
         init_function: Callable = self.compute_default_rope_parameters
         if self.rope_type != "default":
             init_function = ROPE_INIT_FUNCTIONS[self.rope_type]
-        inv_freq, self.attention_scaling = init_function(config)
+        inv_freq, self.attention_scaling = init_function(self.config)
         self.register_buffer("inv_freq", inv_freq, persistent=False)
         self.register_buffer("original_inv_freq", inv_freq.clone(), persistent=False)
 

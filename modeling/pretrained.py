@@ -2,10 +2,11 @@
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_utils import PreTrainedModel
 
 from ..configuration.configuration_weft import WeftConfig
-from . import checks
+from .checks import as_rows
 from .initial_weights import initialize
 from .layers import WeftDecoderLayer, WeftEncoderLayer
 from .loading import LoadingMixin
@@ -44,6 +45,27 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _can_set_experts_implementation(cls) -> bool:
         return True
 
+    def _grouped_mm_can_dispatch(self) -> bool:
+        """As in transformers, which takes "eager" where this raises, unless "grouped_mm" was asked for by name."""
+        config = self.config
+        ffn_dims = {config.moe_intermediate_size or dim for dim in (config.encoder_ffn_dim, config.decoder_ffn_dim)}
+        uneven = [width for width in (config.d_model, *ffn_dims) if width % 8]
+        if config.has_sparse_layers and uneven:
+            raise ValueError(
+                f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
+                f'(rows of 16 bytes): got {uneven[0]}; use "eager" or "batched_mm", or change the width.'
+            )
+        return super()._grouped_mm_can_dispatch()
+
+    def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
+        reentrant = getattr(gradient_checkpointing_func, "keywords", {}).get("use_reentrant", True)
+        if enable and reentrant and self.config.has_sparse_layers:
+            raise ValueError(
+                "Reentrant checkpointing would cut the router losses off from their gradients: give "
+                'gradient_checkpointing_kwargs={"use_reentrant": False}.'
+            )
+        super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if not initialize(self.config, module):
@@ -59,6 +81,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         base = self.base_model
         if not hasattr(base, "decoder"):  # a stack alone
             return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even where both sizes are named
+            self.config.decoder_vocab_size = None
 
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -117,6 +141,6 @@ class WeftStack(WeftPreTrainedModel):
 
 def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
     """Given or default ids, and the mask of those that count; both as rows."""
-    ids = default if position_ids is None else checks.as_rows(position_ids, batch, length, f"{name}_ids")
-    mask = None if position_mask is None else checks.as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)

@@ -1,0 +1,53 @@
+"""Retrosynthesis: the route tree, files, datasets and metrics; synthetic routes where RDKit is installed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .dataset import drop_shared_targets, training_pairs
+from .files import read_routes, write_routes
+from .metrics import Proportion, top_k_exact, wilson_interval
+from .tree import Route
+
+if TYPE_CHECKING:
+    from .retro import Retrosynthesis
+    from .stock import load_building_blocks
+    from .synthetic import generate_routes, train_test_split
+    from .templates import TEMPLATES
+
+# Names that need RDKit and the module that has each; loaded when first asked for.
+_NEEDS_RDKIT = {
+    "TEMPLATES": "templates",
+    "Retrosynthesis": "retro",
+    "generate_routes": "synthetic",
+    "load_building_blocks": "stock",
+    "train_test_split": "synthetic",
+}
+
+__all__ = [
+    "TEMPLATES",
+    "Proportion",
+    "Retrosynthesis",
+    "Route",
+    "drop_shared_targets",
+    "generate_routes",
+    "load_building_blocks",
+    "read_routes",
+    "top_k_exact",
+    "train_test_split",
+    "training_pairs",
+    "wilson_interval",
+    "write_routes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_RDKIT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f".{_NEEDS_RDKIT[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "rdkit":
+            raise
+        raise ImportError(f"weft.routes.{name} needs RDKit: pip install weft[chem]") from error

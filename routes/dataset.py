@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from .tree import Route
 
@@ -12,7 +12,7 @@ from .tree import Route
 def training_pairs(
     routes: Iterable[Route],
     *,
-    starting_material: Literal["none", "random"] = "none",
+    starting_material: str = "none",
     permutations: int = 1,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def training_pairs(
 
     Args:
         routes: routes of at least one reaction.
-        starting_material: `"random"` adds the column `starting_material`, a leaf of the route drawn for each row.
+        starting_material: `"none"`, or `"random"` for the column `starting_material`, a leaf of the route drawn for each row.
         permutations: most rows a route: the route as given and distinct random orders of its children. A route with
             fewer distinct orders gives fewer rows.
         seed: seed of the draws.

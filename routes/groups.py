@@ -16,6 +16,8 @@ ACTIVATED_HETEROCYCLE = (
     "$(c(:n):n),$(c:n:c:n),$(c:n:n),$(c(:n):c:n),$(c(:n):s),$(c(:n):o),"
     f"$(c(:n):c{_NITRO}),$(c(:n):c:c:c{_NITRO}),$(c(:n):c:c:cC#N),$(c(:n):c:c:cC(F)(F)F)"
 )
+_BOC = "NC(=O)OC([CH3])([CH3])[CH3]"
+_REMOVABLE = "$([R;$(N([CX4])[CX4])]),$([H1][CX4]);!$(N[CX4]c)"
 
 # Groups that react with something in most flasks: a template refuses a reactant with one of these unless the template
 # names it (`Template.roles`, `Template.tolerates`).
@@ -60,7 +62,8 @@ LATENT_GROUPS = {
     "ethyl_ester": "[CX3;$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
     "other_ester": "[CX3;$(C(=O)(O[#6])[#6]);!$(C(=O)(O[CH3])c);!$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
     # Boc on a primary or a ring amine; benzylamines are made from nitriles and anilines from nitro compounds instead.
-    "boc_amine": "[NX3;$(NC(=O)OC([CH3])([CH3])[CH3]);$([R;$(N([CX4])[CX4])]),$([H1][CX4]);!$(N[CX4]c)]",
+    "boc_amine": f"[NX3;$({_BOC});{_REMOVABLE}]",
+    "other_boc": f"[NX3;$({_BOC});!$([{_REMOVABLE}])]",
     "ketone": "[CX3;$(C(=O)(c)[CX4])]",
     "sulfide": "[SX2;$(S(c)[CX4H2])]",
     "sulfonamide": "[NX3H1;$(NS(=O)=O)]",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from rdkit import Chem
@@ -32,7 +32,7 @@ class Retrosynthesis:
         building_blocks: canonical SMILES that need no synthesis; the embedded list by default.
     """
 
-    def __init__(self, building_blocks: Container[str] | None = None) -> None:
+    def __init__(self, building_blocks: Collection[str] | None = None) -> None:
         self.building_blocks = load_building_blocks() if building_blocks is None else building_blocks
         self._molecules: dict[str, tuple[Chem.Mol, dict[str, int]]] = {}
         self._last_steps: dict[str, tuple[Step, ...]] = {}
@@ -72,7 +72,9 @@ class Retrosynthesis:
         if smiles not in self._last_steps:
             found: tuple[Step, ...] = ()
             for template in TEMPLATES:
-                found = tuple(step for step in self.steps(smiles, template) if all(map(self._obtainable, step.reactants)))
+                found = tuple(
+                    step for step in self.steps(smiles, template) if all(map(self._obtainable, step.reactants))
+                )
                 if found:
                     break
             self._last_steps[smiles] = found

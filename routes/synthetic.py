@@ -15,7 +15,7 @@ from .templates import TEMPLATES
 from .tree import Route
 
 # Share of routes of one step, two steps and so on: mostly short, as a small model has to learn them.
-_DEPTH_SHARES = (0.45, 0.40, 0.15)
+_DEPTH_SHARES = (0.55, 0.37, 0.08)
 # Every other product goes on to further steps. The rest stay targets only, so that a test set of molecules that are no
 # intermediate of another route (`train_test_split`) is like the training set.
 _EXTENSION_SHARE = 0.5
@@ -128,7 +128,7 @@ class _Grower:
 
 
 def generate_routes(
-    n: int, *, seed: int = 0, max_depth: int = 3, max_smiles_length: int = 60, progress: bool = True
+    n: int, *, seed: int = 0, max_depth: int = 3, max_smiles_length: int = 48, progress: bool = True
 ) -> list[Route]:
     """Grow routes from the embedded building blocks with the embedded reaction templates.
 
@@ -189,7 +189,7 @@ def train_test_split(
     count = round(test_size * len(routes)) if test_size < 1 else int(test_size)
     occurrences: dict[str, int] = {}
     for route in routes:
-        for smiles in {canonical: None for canonical in map(_canonical, route.molecules())}:
+        for smiles in dict.fromkeys(map(_canonical, route.molecules())):
             occurrences[smiles] = occurrences.get(smiles, 0) + 1
     eligible = [i for i, route in enumerate(routes) if occurrences[_canonical(route.smiles)] == 1]
     if not 1 <= count <= min(len(eligible), len(routes) - 1):

@@ -60,13 +60,13 @@ _FUNCTIONAL_GROUP_CHANGES = (
         reverse=f"{site('primary_amine', 'ring_amine', map_number=1)}>>[N:1]C(=O)OC(C)(C)C",
         roles=(("boc_amine",),),
         tolerates=("phenol", "alcohol"),
+        forbids=("other_boc",),
     ),
     Template(
         "carbonyl reduction",
         forward=f"{site('aldehyde', 'ketone', map_number=1)}=[O:2]>>[C:1]-[O:2]",
         reverse="[CX4;H1,H2;$(Cc):1]-[OX2H1:2]>>[C:1]=[O:2]",
         roles=(("aldehyde", "ketone"),),
-        tolerates=("phenol",),
     ),
     Template(
         "sulfide oxidation",
@@ -99,7 +99,6 @@ _LATE_BONDS = (
         reverse="[#6:6]-!@[n:1]1[n:2][n:3][c:5][cH:4]1>>[#6:6]-[N:1]=[N+:2]=[N-:3].[CH:4]#[C:5]",
         roles=(("azide",), ("terminal_alkyne",)),
         purchased=(0,),
-        tolerates=("phenol", "alcohol"),
     ),
     Template(
         "Buchwald amination",
@@ -188,7 +187,7 @@ _OTHER_BONDS = (
         ">>[CH2:1]-[N:2]",
         reverse="[CX4H2;$(Cc):1]!@-[NX3:2]>>[CH:1]=O.[N:2]",
         roles=(("aldehyde",), ("primary_amine", "ring_amine")),
-        tolerates=("phenol", "alcohol", "terminal_alkyne"),
+        tolerates=("alcohol", "terminal_alkyne"),
         forbids=("ketone",),
         weight=1.5,
     ),

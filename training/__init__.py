@@ -1,0 +1,44 @@
+"""Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them."""
+
+from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .building import build_config, build_model, build_tokenizer, set_generation_defaults, source_and_target_limits
+from .callbacks import RouterBiasCallback
+from .checkpoints import (
+    check_output_dir,
+    check_same_model,
+    find_checkpoint,
+    remove_checkpoints,
+    save_model_folder,
+)
+from .data import Columns, load_file, load_pairs, split_validation
+from .encoding import encode_pairs, longest
+from .metrics import METRICS, build_compute_metrics
+from .parsing import ArgumentParser, parse_arguments, parse_overrides
+
+__all__ = [
+    "METRICS",
+    "ArgumentParser",
+    "Columns",
+    "DataArguments",
+    "ModelArguments",
+    "RouterBiasCallback",
+    "WeftTrainingArguments",
+    "build_compute_metrics",
+    "build_config",
+    "build_model",
+    "build_tokenizer",
+    "check_output_dir",
+    "check_same_model",
+    "encode_pairs",
+    "find_checkpoint",
+    "load_file",
+    "load_pairs",
+    "longest",
+    "parse_arguments",
+    "parse_overrides",
+    "remove_checkpoints",
+    "save_model_folder",
+    "set_generation_defaults",
+    "source_and_target_limits",
+    "split_validation",
+]

@@ -1,0 +1,216 @@
+"""From target molecules to ranked routes: encode, search with a forced beginning, read what comes out as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from rdkit import Chem, rdBase
+from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from ..tokenization import encode_source
+from .tree import Route
+
+# Tried in turn, and pooled, when a model that is told the number of steps is not.
+DEFAULT_STEPS = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability."""
+
+    text: str
+    score: float
+    n_steps: int | None
+    route: Route | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The candidates for one target, best first, failed ones in their place."""
+
+    target: str
+    candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The distinct routes among the candidates, best first."""
+        found: dict[Route, Route] = {}
+        for candidate in self.candidates:
+            if candidate.route is not None:
+                found.setdefault(candidate.route.canonical(), candidate.route)
+        return list(found.values())
+
+
+def canonical_smiles(smiles: str) -> str:
+    """RDKit's canonical SMILES.
+
+    Raises:
+        ValueError: RDKit cannot read it, or it is empty; the message quotes it.
+    """
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles.strip())
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read: give one SMILES string for each target.")
+    return Chem.MolToSmiles(molecule)
+
+
+class RoutePlanner:
+    """Plans routes with a model that writes them and the route tokenizer.
+
+    Args:
+        model: a `WeftForConditionalGeneration` trained on routes.
+        tokenizer: the tokenizer it was trained with.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_pretrained(cls, folder_or_hub_id: str, **kwargs) -> RoutePlanner:
+        """Load model and tokenizer from one folder or Hub repository; `kwargs` go to the model."""
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id, **kwargs)
+        return cls(model, AutoTokenizer.from_pretrained(folder_or_hub_id))
+
+    def plan(
+        self,
+        targets: Sequence[str],
+        *,
+        n_steps: int | Sequence[int] | None = None,
+        starting_material: str | None = None,
+        beams: int = 5,
+        max_new_tokens: int | None = None,
+        batch_size: int = 16,
+        progress: bool = True,
+    ) -> list[Plan]:
+        """Ranked candidates for each target.
+
+        Args:
+            targets: SMILES; canonicalised first.
+            n_steps: longest path of the wanted routes, in reactions: one number, a number for each target (a list as
+                long as `targets`), or None to try 1 to 5 and pool. Must be None for a model that is not told it.
+            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one.
+            beams: width of the search, and candidates for each target (and number of steps).
+            max_new_tokens: bound on what the model writes (default: what its positions allow).
+            batch_size: targets searched at once. progress: show a bar.
+
+        Raises:
+            ValueError: a target or starting material is no molecule or too long, or `n_steps` does not fit.
+        """
+        smiles = [canonical_smiles(target) for target in targets]
+        material = None if starting_material is None else canonical_smiles(starting_material)
+        jobs = self._jobs(smiles, n_steps)
+        found: list[list[Candidate]] = [[] for _ in smiles]
+        # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
+        jobs.sort(key=lambda job: -len(smiles[job[0]]))
+        with tqdm(total=len(jobs), desc="planning", unit="search", disable=not progress) as bar:
+            for start in range(0, len(jobs), batch_size):
+                batch = jobs[start : start + batch_size]
+                results = self._search(
+                    [(smiles[index], steps) for index, steps in batch], material, beams, max_new_tokens
+                )
+                for (index, _), candidates in zip(batch, results, strict=True):
+                    found[index] += candidates
+                bar.update(len(batch))
+        return [
+            Plan(target, sorted(candidates, key=lambda candidate: -candidate.score))
+            for target, candidates in zip(smiles, found, strict=True)
+        ]
+
+    def _jobs(self, smiles: list[str], n_steps: int | Sequence[int] | None) -> list[tuple[int, int | None]]:
+        """One search for each target and number of steps to try."""
+        if self.model.config.num_condition_features == 0:
+            if n_steps is not None:
+                raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
+            return [(index, None) for index in range(len(smiles))]
+        if n_steps is None:
+            return [(index, steps) for index in range(len(smiles)) for steps in DEFAULT_STEPS]
+        steps_of = [n_steps] * len(smiles) if isinstance(n_steps, int) else list(n_steps)
+        if len(steps_of) != len(smiles) or any(steps < 1 for steps in steps_of):
+            raise ValueError(
+                f"n_steps={n_steps!r} is not allowed: give a number of at least 1, or one for each target."
+            )
+        return list(enumerate(steps_of))
+
+    def _search(
+        self, jobs: list[tuple[str, int | None]], material: str | None, beams: int, max_new_tokens: int | None
+    ) -> list[list[Candidate]]:
+        tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
+        sources = [encode_source(tokenizer, smiles, material) for smiles, _ in jobs]
+        starts = [self._beginning(smiles) for smiles, _ in jobs]
+        source_ids = _pad(sources, tokenizer.pad_token_id, left=False).to(device)
+        start_ids = _pad(starts, tokenizer.pad_token_id, left=True).to(device)
+        start_mask = _pad([[1] * len(start) for start in starts], 0, left=True).to(device)
+        length = start_ids.shape[1]
+        room = config.max_target_positions + 1 - length
+        inputs: dict[str, torch.Tensor] = {}
+        if jobs[0][1] is not None:
+            inputs["condition_values"] = torch.tensor([[float(steps or 0)] for _, steps in jobs], device=device)
+        output = self.model.generate(
+            input_ids=source_ids,
+            decoder_input_ids=start_ids,
+            decoder_attention_mask=start_mask,
+            num_beams=beams,
+            num_return_sequences=beams,
+            do_sample=False,
+            # the whole log-probability: any division by the length would prefer longer routes
+            length_penalty=0.0,
+            max_new_tokens=room if max_new_tokens is None else min(max_new_tokens, room),
+            max_length=None,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **inputs,
+        )
+        scores = self._scores(output, length)
+        rows = [self._read(row.tolist()) for row in output.sequences]
+        return [
+            [self._candidate(text, float(scores[i]), jobs[job][1]) for i, text in self._rows_of(job, beams, rows)]
+            for job in range(len(jobs))
+        ]
+
+    @staticmethod
+    def _rows_of(job: int, beams: int, rows: list[str]) -> Iterator[tuple[int, str]]:
+        for index in range(job * beams, (job + 1) * beams):
+            yield index, rows[index]
+
+    def _scores(self, output: Any, length: int) -> torch.Tensor:
+        """Log-probability of each sequence after its forced beginning."""
+        if getattr(output, "sequences_scores", None) is not None:
+            return output.sequences_scores
+        steps = self.model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
+        # what stands behind the end is padding
+        ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
+        after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
+        return steps.masked_fill(after, 0.0).sum(dim=1)
+
+    def _beginning(self, smiles: str) -> list[int]:
+        """What every route of this target begins with: forced, so that the search spends itself on the reactants."""
+        whole = Route(smiles, (Route("C"),)).to_string()
+        text = whole[: whole.rindex("C'")]
+        return [self.tokenizer.bos_token_id, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    def _read(self, ids: list[int]) -> str:
+        """Ids to text: without pads and start in front, up to the end."""
+        while ids and ids[0] in (self.tokenizer.pad_token_id, self.tokenizer.bos_token_id):
+            ids = ids[1:]
+        if self.tokenizer.eos_token_id in ids:
+            ids = ids[: ids.index(self.tokenizer.eos_token_id)]
+        return "".join(self.tokenizer.convert_ids_to_tokens(ids))
+
+    @staticmethod
+    def _candidate(text: str, score: float, n_steps: int | None) -> Candidate:
+        try:
+            return Candidate(text, score, n_steps, route=Route.from_string(text))
+        except ValueError as error:
+            return Candidate(text, score, n_steps, problem=str(error))
+
+
+def _pad(rows: list[list[int]], value: int, left: bool) -> torch.Tensor:
+    length = max(len(row) for row in rows)
+    pads = [[value] * (length - len(row)) for row in rows]
+    return torch.tensor([pad + row if left else row + pad for row, pad in zip(rows, pads, strict=True)])

@@ -1,0 +1,84 @@
+"""The console command `weft`: finds the script of a sub-command, and turns errors people can act on into one line.
+
+A script is imported when its sub-command is called, so that `weft --help` waits for nothing.
+"""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+# name: (module with a `main(argv)`, what it does)
+COMMANDS = {
+    "train": ("weft.scripts.train", "train a model on pairs of texts"),
+    "train-routes": ("weft.scripts.train_routes", "train a model that writes synthesis routes"),
+    "plan": ("weft.scripts.plan", "plan synthesis routes for a molecule"),
+}
+
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `weft COMMAND [arguments]`.
+
+    Args:
+        argv: the words after `weft` (default: those of this process).
+
+    Returns:
+        The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
+    """
+    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(f"weft {_version()}")
+        return 0
+    if name not in COMMANDS:
+        matches = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean `{matches[0]}`?" if matches else ""
+        print(f"weft: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
+        return USAGE_ERROR
+    module = importlib.import_module(COMMANDS[name][0])
+    return run_script(name, module.main, rest)
+
+
+def run_script(
+    name: str, script: Callable[[Sequence[str] | None], int | None], argv: Sequence[str] | None = None
+) -> int:
+    """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
+
+    Returns:
+        The exit code: the script's own (None is 0), or 1 after an error.
+    """
+    try:
+        return script(argv) or 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
+            raise
+        print(f"weft {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    commands = "\n".join(f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "usage: weft [-h] [--version] COMMAND [arguments]\n\n"
+        "Weft: one encoder-decoder family for Hugging Face transformers.\n\n"
+        f"commands:\n{commands}\n\n"
+        "`weft COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from."
+    )
+
+
+def _version() -> str:
+    try:
+        return version("weft")
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""`weft train`: train a Weft model on pairs of texts with `Seq2SeqTrainer`, evaluate it by generation, save it.
+
+Runs as `weft train`, `python -m weft.scripts.train`, and under `torchrun --nproc_per_node N -m weft.scripts.train` or
+`accelerate launch -m weft.scripts.train`.
+"""
+
+import copy
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import DataCollatorForSeq2Seq, IntervalStrategy, Seq2SeqTrainer, set_seed
+
+from weft.scripts.cli import run_script
+from weft.training import (
+    METRICS,
+    DataArguments,
+    ModelArguments,
+    RouterBiasCallback,
+    WeftTrainingArguments,
+    build_compute_metrics,
+    build_config,
+    build_model,
+    build_tokenizer,
+    check_output_dir,
+    check_same_model,
+    encode_pairs,
+    find_checkpoint,
+    load_pairs,
+    longest,
+    parse_arguments,
+    remove_checkpoints,
+    save_model_folder,
+    set_generation_defaults,
+    source_and_target_limits,
+    split_validation,
+)
+
+logger = logging.getLogger("weft.scripts.train")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the arguments and train.
+
+    Raises:
+        ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
+    """
+    model_args, data_args, training_args = parse_arguments(argv)
+    _set_up_logging(training_args.is_main_process)
+    train(model_args, data_args, training_args)
+
+
+def train(
+    model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments
+) -> Seq2SeqTrainer:
+    """Everything `weft train` does, after its arguments are read; returns the trainer with the trained model."""
+    if training_args.is_main_process:  # the others would meet what this one has already written
+        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
+    if training_args.n_gpu > 1:
+        logger.warning(
+            f"One process for {training_args.n_gpu} GPUs is slow and does not balance experts: start it with "
+            f"torchrun --nproc_per_node {training_args.n_gpu} -m weft.scripts.train"
+        )
+    checkpoint = find_checkpoint(training_args)
+
+    with training_args.main_process_first(desc="reading the data"):
+        splits, columns = load_pairs(data_args)
+    tokenizer = build_tokenizer(
+        model_args, splits["train"], columns, training_args.is_main_process, checkpoint=checkpoint
+    )
+    config = build_config(model_args, tokenizer, len(columns.conditions), training_args.label_smoothing_factor)
+    # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
+    training_args.label_smoothing_factor = 0.0
+    if checkpoint:
+        check_same_model(config, checkpoint)
+    example = str(splits["train"][0][columns.source])[:200]
+    limits = source_and_target_limits(config, data_args)
+    with training_args.main_process_first(desc="tokenizing"):
+        splits = encode_pairs(
+            splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
+        )
+        split_validation(splits, data_args, training_args.seed)
+
+    set_seed(training_args.seed)  # here: whatever drew random numbers above, the first weights are the same
+    model = build_model(model_args, config)
+    longest_target = limits[1] if data_args.max_target_length else max(map(longest, splits.values()))
+    set_generation_defaults(model, longest_target, training_args)
+    trainer = _build_trainer(model, tokenizer, splits, model_args, data_args, training_args)
+    generation_config = copy.deepcopy(model.generation_config)
+    if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
+        remove_checkpoints(training_args.output_dir)
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    _report(trainer, "train", result.metrics | {"train_samples": len(splits["train"])})
+    trainer.save_state()
+    model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
+    save_model_folder(trainer, training_args.output_dir)
+    if training_args.do_eval:
+        _report(trainer, "eval", trainer.evaluate() | {"eval_samples": len(splits["validation"])})
+    if "test" in splits:
+        _predict(trainer, splits["test"])
+    if training_args.push_to_hub:
+        model.generation_config = generation_config
+        trainer.push_to_hub()
+    if training_args.is_main_process:
+        print(_how_to_use(training_args.output_dir, example, len(columns.conditions)))
+    return trainer
+
+
+def _build_trainer(
+    model, tokenizer, splits: datasets.DatasetDict, model_args: ModelArguments, data_args: DataArguments,
+    training_args: WeftTrainingArguments,
+) -> Seq2SeqTrainer:  # fmt: skip
+    if "validation" not in splits:
+        if training_args.load_best_model_at_end:
+            raise ValueError("--load_best_model_at_end needs validation pairs: give --validation_file.")
+        training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
+    compute_metrics = None
+    if training_args.predict_with_generate:
+        is_routes = model_args.tokenizer == "routes"
+        names = training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
+        compute_metrics = build_compute_metrics(tokenizer, names)
+    else:
+        training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
+    return Seq2SeqTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=splits["train"],
+        eval_dataset=splits.get("validation"),
+        processing_class=tokenizer,
+        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
+        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
+        compute_metrics=compute_metrics,
+        callbacks=[RouterBiasCallback()],
+    )
+
+
+def _predict(trainer: Seq2SeqTrainer, dataset: datasets.Dataset) -> None:
+    """Translate the test pairs, score them, and write what was generated, one text a line."""
+    output = trainer.predict(dataset, metric_key_prefix="test")
+    _report(trainer, "test", output.metrics | {"test_samples": len(dataset)})
+    if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
+        return
+    tokenizer: Any = trainer.processing_class
+    ids = output.predictions
+    ids[ids < 0] = tokenizer.pad_token_id
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    file = Path(trainer.args.output_dir) / "generated_predictions.txt"
+    file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
+
+
+def _report(trainer: Seq2SeqTrainer, split: str, metrics: dict[str, float]) -> None:
+    trainer.log_metrics(split, metrics)
+    trainer.save_metrics(split, metrics)
+
+
+def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
+    conditions = f", condition_values=torch.tensor([{[1.0] * num_conditions}])" if num_conditions else ""
+    imports = "import torch, weft, transformers as t" if num_conditions else "import weft, transformers as t"
+    return (
+        f"Saved in {folder}. To use it:\n"
+        f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, t.AutoModelForSeq2SeqLM))\n"
+        f'  print(tokenizer.batch_decode(model.generate(**tokenizer([{source!r}], return_tensors="pt"){conditions}), '
+        "skip_special_tokens=True))"
+    )
+
+
+def _set_up_logging(is_main_process: bool) -> None:
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("weft").setLevel(logging.INFO if is_main_process else logging.ERROR)
+    if not is_main_process:
+        datasets.disable_progress_bars()
+
+
+if __name__ == "__main__":
+    sys.exit(run_script("train", main))

@@ -1,0 +1,328 @@
+"""Cross-field checks, unknown names, files and copies of a configuration."""
+
+import copy
+import json
+import logging
+import math
+import pickle
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from weft import WeftConfig, WeftModel
+
+SMALL = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+}
+# Far from every default, lists and nested values included.
+UNUSUAL = SMALL | {
+    "decoder_vocab_size": 29,
+    "share_encoder_decoder_embeddings": False,
+    "tie_word_embeddings": False,
+    "norm_type": "stdnorm",
+    "final_norm": True,
+    "head_dim": 6,
+    "decoder_mlp_layer_types": ["dense", "sparse", "dense"],
+    "expert_capacity_factor": 1.25,
+    "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
+    "eos_token_id": [2, 5],
+    "bos_token_id": None,
+    "label_smoothing": 0.1,
+    "init_std": 0.02,
+}
+
+CONFLICTS = {
+    "heads do not divide the width": (
+        {"encoder_attention_heads": 3},
+        ["d_model=16 is not a multiple of encoder_attention_heads=3", "`head_dim`"],
+    ),
+    "decoder heads do not divide the width": (
+        {"decoder_attention_heads": 5},
+        ["d_model=16 is not a multiple of decoder_attention_heads=5", "`head_dim`"],
+    ),
+    "key-value heads do not divide heads": (
+        {"num_key_value_heads": 3},
+        ["num_key_value_heads=3 does not divide encoder_attention_heads=2", "divisor"],
+    ),
+    "key-value heads do not divide the decoder's heads": (
+        {"num_key_value_heads": 2, "decoder_attention_heads": 1},
+        ["num_key_value_heads=2 does not divide decoder_attention_heads=1"],
+    ),
+    "odd heads with rotary positions": (
+        {"head_dim": 5},
+        ["encoder's heads are 5 wide", "even"],
+    ),
+    "odd heads with rotary positions across": (
+        {"head_dim": 5, "self_attention_position_type": "none", "cross_attention_position_type": "rotary"},
+        ["heads are 5 wide", "even"],
+    ),
+    "heads of two widths with rotary positions": (
+        {"decoder_attention_heads": 4},
+        ["encoder_attention_heads=2 and decoder_attention_heads=4", "different width", "`head_dim`"],
+    ),
+    "odd width with sinusoidal positions": (
+        {
+            "d_model": 15,
+            "head_dim": 4,
+            "position_embedding_type": "sinusoidal",
+        },
+        ["d_model=15 is odd", "sinusoidal", "make it even"],
+    ),
+    "too few layer types": (
+        {"decoder_mlp_layer_types": ["dense"]},
+        ["decoder_mlp_layer_types has 1 entries and decoder_layers is 3", "one word"],
+    ),
+    "too many layer types": (
+        {"encoder_mlp_layer_types": ["dense"] * 4},
+        ["encoder_mlp_layer_types has 4 entries and encoder_layers is 2"],
+    ),
+    "more experts per token than experts": (
+        {"num_experts": 2, "num_experts_per_tok": 3},
+        ["num_experts_per_tok=3 is more than num_experts=2"],
+    ),
+    "one table for two vocabularies": (
+        {"decoder_vocab_size": 29},
+        ["vocab_size=31 and decoder_vocab_size=29", "share_encoder_decoder_embeddings=False"],
+    ),
+    "pad outside the vocabulary": ({"pad_token_id": 31}, ["pad_token_id=31", "31 tokens (0 to 30)"]),
+    "pad outside the smaller vocabulary": (
+        {"pad_token_id": 29, "decoder_vocab_size": 29, "share_encoder_decoder_embeddings": False},
+        ["pad_token_id=29", "29 tokens (0 to 28)"],
+    ),
+    "one of several ends outside the vocabulary": ({"eos_token_id": [2, 40]}, ["eos_token_id=[2, 40]", "31 tokens"]),
+    "start outside the target vocabulary": (
+        {"decoder_start_token_id": 30, "decoder_vocab_size": 29, "share_encoder_decoder_embeddings": False},
+        ["decoder_start_token_id=30", "29 tokens (0 to 28)"],
+    ),
+    "not an encoder-decoder": ({"is_encoder_decoder": False}, ["is_encoder_decoder", "leave it out"]),
+    "unknown activation": ({"activation_function": "gelo"}, ["activation_function='gelo'", "silu", "mean `gelu`?"]),
+    "activation that is no name": ({"activation_function": None}, ["activation_function=None", "gelu"]),
+    "rope_parameters that are no dictionary": ({"rope_parameters": 3}, ["rope_parameters=3", "dictionary or None"]),
+    "unknown rope type": (
+        {"rope_parameters": {"rope_type": "spiral"}},
+        ["rope_parameters=", "'spiral'", "default, linear, dynamic, yarn"],
+    ),
+    "rope theta is not a number": (
+        {"rope_parameters": {"rope_theta": math.nan}},
+        ["rope_parameters['rope_theta']=nan", "a finite number above 0.0"],
+    ),
+    "rope factor is not a number": (
+        {"rope_parameters": {"rope_type": "linear", "factor": "2"}},
+        ["rope_parameters['factor']='2'", "a finite number above 0.0"],
+    ),
+    "rope type without its factor": (
+        {"rope_parameters": {"rope_type": "linear"}},
+        ["rope_parameters=", "not complete", "factor"],
+    ),
+    "half of a head turned": (
+        {"rope_parameters": {"partial_rotary_factor": 0.5}},
+        ["partial_rotary_factor", "every pair"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_fields_at_odds_are_refused_with_both_values_and_a_remedy(case):
+    fields, words = CONFLICTS[case]
+    with pytest.raises(ValueError) as error:
+        WeftConfig(**(SMALL | fields))
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_key_value_heads_may_divide_both_stacks():
+    assert WeftConfig(**SMALL | {"num_key_value_heads": 1}).stack_heads(is_decoder=True) == (2, 1, 8)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 2.0},
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0, 2.0, 3.0, 4.0],
+            "long_factor": [2.0, 3.0, 4.0, 5.0],
+            "original_max_position_embeddings": 512,
+        },
+        {
+            "rope_type": "llama3",
+            "factor": 2.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 512,
+        },
+        {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_every_rope_type_that_is_accepted_builds_and_runs(rope):
+    model = WeftModel(WeftConfig(**SMALL | {"rope_parameters": rope})).eval()
+    ids = torch.arange(3, 12)[None]
+    assert torch.isfinite(model(input_ids=ids, decoder_input_ids=ids).last_hidden_state).all()
+
+
+def test_rope_parameters_of_the_caller_stay_as_they_were():
+    given = {"rope_type": "linear", "factor": 2.0}
+    config = WeftConfig(rope_parameters=given)
+    assert given == {"rope_type": "linear", "factor": 2.0}
+    assert config.rope_parameters["rope_theta"] == 10000.0
+
+
+def test_one_word_stands_for_all_layers():
+    config = WeftConfig(**SMALL, encoder_mlp_layer_types="sparse")
+    assert config.encoder_mlp_layer_types == ["sparse"] * 2
+    assert config.decoder_mlp_layer_types == ["dense"] * 3
+    assert config.has_sparse_layers and not WeftConfig(**SMALL).has_sparse_layers
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("encoder_layerz", "encoder_layers"), ("dropuot", "dropout"), ("d_modell", "d_model")]
+)
+def test_a_mistyped_name_is_refused_with_the_one_that_was_meant(name, hint):
+    with pytest.raises(ValueError, match=f"no field `{name}`. Did you mean `{hint}`"):
+        WeftConfig(**{name: 2})
+
+
+@pytest.mark.parametrize("name", ["num_beams", "max_length", "temperature", "do_sample"])
+def test_generation_settings_belong_elsewhere(name):
+    with pytest.raises(ValueError, match=f"`{name}` is a setting of generation: put it in .*`generation_config`"):
+        WeftConfig(**{name: 1})
+
+
+def test_generation_settings_set_later_are_refused_when_saved(tmp_path):
+    config = WeftConfig(**SMALL)
+    config.num_beams = 4
+    with pytest.raises(ValueError, match="num_beams"):
+        config.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("alias", "field", "value"),
+    [
+        ("hidden_size", "d_model", 48),
+        ("num_hidden_layers", "encoder_layers", 4),
+        ("num_attention_heads", "encoder_attention_heads", 8),
+        ("max_position_embeddings", "max_target_positions", 7),
+    ],
+)
+def test_transformers_names_are_aliases(alias, field, value):
+    config = WeftConfig(**{alias: value})
+    assert getattr(config, field) == getattr(config, alias) == value
+    setattr(config, alias, 2 * value)
+    assert getattr(config, field) == 2 * value
+    assert alias not in config.to_dict()
+
+
+def test_an_alias_is_checked_like_its_field():
+    with pytest.raises(ValueError, match="d_model='wide' is not allowed"):
+        WeftConfig(hidden_size="wide")
+
+
+@pytest.mark.parametrize("fields", [{}, SMALL, UNUSUAL], ids=["defaults", "small", "unusual"])
+def test_a_configuration_survives_files_copies_and_its_own_dictionary(fields, tmp_path):
+    config = WeftConfig(**fields)
+    config.save_pretrained(tmp_path)
+    expected = {name: value for name, value in config.to_dict().items() if name != "_name_or_path"}
+    copies = {
+        "file": WeftConfig.from_pretrained(tmp_path),
+        "auto": AutoConfig.from_pretrained(tmp_path),
+        "json": WeftConfig.from_json_file(tmp_path / "config.json"),
+        "deepcopy": copy.deepcopy(config),
+        "pickle": pickle.loads(pickle.dumps(config)),
+        "dictionary": WeftConfig(**config.to_dict()),
+        "from_dict": WeftConfig.from_dict(config.to_dict()),
+    }
+    for way, other in copies.items():
+        assert type(other) is WeftConfig, way
+        found = other.to_dict()
+        assert {name: found.get(name) for name in expected} == expected, way
+        other.validate()
+
+
+def test_a_copy_does_not_share_lists_with_the_original():
+    config = WeftConfig(**UNUSUAL)
+    other = copy.deepcopy(config)
+    other.decoder_mlp_layer_types[0] = "sparse"
+    other.rope_parameters["rope_theta"] = 1.0
+    assert config.decoder_mlp_layer_types[0] == "dense"
+    assert config.rope_parameters["rope_theta"] == 5000.0
+
+
+def test_a_dtype_is_kept_in_the_file(tmp_path):
+    WeftConfig(**SMALL, dtype="bfloat16").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    assert WeftConfig.from_pretrained(tmp_path).dtype is torch.bfloat16
+
+
+def test_an_unknown_field_of_a_file_is_named_in_a_warning_and_ignored(tmp_path, caplog):
+    WeftConfig(**UNUSUAL).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"warp_factor": 9}))
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    package = logging.getLogger("weft")
+    package.addHandler(caplog.handler)
+    try:
+        config = WeftConfig.from_pretrained(tmp_path)
+    finally:
+        logger.removeHandler(caplog.handler)
+        package.removeHandler(caplog.handler)
+    assert any("`warp_factor`" in record.getMessage() for record in caplog.records)
+    assert not hasattr(config, "warp_factor")
+    assert config.head_dim == 6
+
+
+def test_a_bad_value_of_a_file_is_refused(tmp_path):
+    WeftConfig(**SMALL).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dropout": 9}))
+    with pytest.raises(ValueError, match="dropout=9 is not allowed"):
+        WeftConfig.from_pretrained(tmp_path)
+
+
+def test_fields_given_while_loading_replace_and_are_checked(tmp_path):
+    WeftConfig(**SMALL).save_pretrained(tmp_path)
+    config = WeftConfig.from_pretrained(tmp_path, dropout=0.25, hidden_size=32)
+    assert (config.dropout, config.d_model) == (0.25, 32)
+    with pytest.raises(ValueError, match="dropout=9 is not allowed"):
+        WeftConfig.from_pretrained(tmp_path, dropout=9)
+    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries and encoder_layers is 5"):
+        WeftConfig.from_pretrained(tmp_path, encoder_layers=5)
+    _, unused = WeftConfig.from_pretrained(tmp_path, dropout=0.25, foo=1, return_unused_kwargs=True)
+    assert unused == {"foo": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("dropout", 3.0, "dropout=3.0 is not allowed"),
+        ("encoder_layers", 4, "encoder_mlp_layer_types has 2 entries and encoder_layers is 4"),
+        ("d_model", math.nan, "d_model=nan is not allowed"),
+    ],
+)
+def test_a_field_set_later_is_checked_before_anything_is_saved(field, value, words, tmp_path):
+    config = WeftConfig(**SMALL)
+    setattr(config, field, value)
+    with pytest.raises(ValueError, match=words):
+        config.save_pretrained(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_derived_widths_and_switches():
+    config = WeftConfig(**SMALL)
+    assert config.stack_heads(is_decoder=False) == (2, 2, 8)
+    assert config.target_vocab_size == 31
+    assert config.has_final_norm
+    assert not WeftConfig(**SMALL, norm_first=False).has_final_norm
+    assert WeftConfig(**SMALL, norm_first=False, final_norm=True).has_final_norm
+    other = WeftConfig(**UNUSUAL)
+    assert other.stack_heads(is_decoder=True) == (2, 2, 6)
+    assert other.target_vocab_size == 29

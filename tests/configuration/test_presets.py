@@ -1,0 +1,124 @@
+"""The named sizes, against the numbers that were published with them."""
+
+import pytest
+import torch
+from torch import nn
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.configuration import PRESETS
+
+# encoder layers, decoder layers, source window, experts, learned step vector, parameters: from `default_configs/*.yaml` of
+# DirectMultiStep 1.1.3 and from its own modules, counted on the meta device. The explorers hold a step vector of 256
+# numbers which they never read; it is left out here.
+DMS = {
+    "dms-flash-10m": (6, 6, 280, None, True, 9_857_333),
+    "dms-flash-20m": (12, 12, 280, None, True, 19_326_773),
+    "dms-flex-20m": (6, 6, 280, 3, True, 19_337_597),
+    "dms-deep-40m": (12, 36, 145, None, True, 41_386_037),
+    "dms-wide-40m": (12, 12, 145, 3, True, 38_252_741),
+    "dms-explorer-19m": (6, 6, 280, 3, False, 19_337_597 - 256),
+    "dms-explorer-xl-50m": (6, 24, 145, 3, False, 50_093_801 - 256),
+}
+
+
+def build(name: str) -> WeftForConditionalGeneration:
+    with torch.device("meta"):
+        return WeftForConditionalGeneration(WeftConfig.from_preset(name))
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_there_are_seven_published_planners():
+    assert len(DMS) == 7 and set(DMS) < set(PRESETS)
+
+
+@pytest.mark.parametrize("name", DMS)
+def test_a_planner_has_the_published_shape(name):
+    encoder_layers, decoder_layers, window, experts, has_steps, count = DMS[name]
+    config = WeftConfig.from_preset(name)
+    assert (config.encoder_layers, config.decoder_layers) == (encoder_layers, decoder_layers)
+    assert (config.max_source_positions, config.max_target_positions) == (window, 1075)
+    assert (config.vocab_size, config.target_vocab_size, config.d_model) == (53, 53, 256)
+    assert (config.encoder_attention_heads, config.decoder_attention_heads) == (8, 8)
+    assert (config.encoder_ffn_dim, config.decoder_ffn_dim, config.activation_function) == (768, 768, "gelu")
+    assert (config.attention_bias, config.attention_out_bias, config.mlp_bias) == (False, True, True)
+    assert (config.norm_type, config.norm_eps, config.norm_first, config.has_final_norm) == (
+        "layernorm",
+        1e-5,
+        False,
+        False,
+    )
+    assert (config.tie_word_embeddings, config.share_encoder_decoder_embeddings) == (False, False)
+    assert (config.lm_head_bias, config.scale_embedding, config.dropout) == (True, True, 0.1)
+    assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (52, 0, 22)
+    kind = "dense" if experts is None else "sparse"
+    assert config.encoder_mlp_layer_types == [kind] * encoder_layers
+    assert config.decoder_mlp_layer_types == [kind] * decoder_layers
+    if experts is not None:
+        assert (config.num_experts, config.num_experts_per_tok) == (experts, 2)
+        assert (config.router_type, config.router_bias) == ("noisy_top_k", True)
+    assert config.num_condition_features == int(has_steps)
+
+    model = build(name)
+    assert len(model.model.encoder.layers) == encoder_layers
+    assert model.model.encoder.embed_positions.weight.shape == (window, 256)
+    assert model.model.decoder.embed_positions.weight.shape == (1075, 256)
+    assert parameters(model) == count
+
+
+@pytest.mark.parametrize("name", DMS)
+def test_a_planner_has_about_as_many_parameters_as_its_name_says(name):
+    millions = int(name.rsplit("-", 1)[1].removesuffix("m"))
+    assert parameters(build(name)) / 1e6 == pytest.approx(millions, rel=0.05)
+
+
+# By hand, for the sizes that are Weft's own or have one table for everything: embeddings, encoder, decoder.
+def test_transformer_base_has_the_parameters_of_vaswani_et_al():
+    d, ffn = 512, 2048
+    attention, norm, feed_forward = 4 * (d * d + d), 2 * d, 2 * d * ffn + ffn + d
+    expected = 37000 * d + 6 * (attention + feed_forward + 2 * norm) + 6 * (2 * attention + feed_forward + 3 * norm)
+    assert parameters(build("transformer-base")) == expected
+    assert expected / 1e6 == pytest.approx(63, abs=2)  # "65" in their table 3, with positions and a larger vocabulary
+
+
+def test_modern_base_has_grouped_heads_gates_and_no_biases():
+    d, ffn, head = 768, 2048, 64
+    attention = 2 * d * d + 2 * d * 4 * head + 2 * head  # q and out, k and v of four heads, norms of q and k
+    layer = 3 * d * ffn
+    expected = 32000 * d + 12 * (attention + layer + 2 * d) + 12 * (2 * attention + layer + 3 * d) + 2 * d
+    assert parameters(build("modern-base")) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_builds_and_its_config_survives_a_file(name, tmp_path):
+    config = WeftConfig.from_preset(name)
+    config.save_pretrained(tmp_path)
+    assert WeftConfig.from_pretrained(tmp_path).to_diff_dict() | {"auto_map": None} == config.to_diff_dict() | {
+        "auto_map": None
+    }
+    assert parameters(build(name)) > 1e6
+
+
+def test_single_fields_of_a_preset_can_be_replaced():
+    config = WeftConfig.from_preset("dms-flex-20m", dropout=0.0, router_noise="always", expert_capacity_factor=1.0)
+    assert (config.dropout, config.router_noise, config.expert_capacity_factor) == (0.0, "always", 1.0)
+    assert PRESETS["dms-flex-20m"]["dropout"] == 0.1
+    with pytest.raises(ValueError, match="dropout=2 is not allowed"):
+        WeftConfig.from_preset("tiny", dropout=2)
+
+
+def test_two_configurations_of_one_preset_share_nothing_that_can_change():
+    first, second = WeftConfig.from_preset("modern-base-moe"), WeftConfig.from_preset("modern-base-moe")
+    first.encoder_mlp_layer_types[0] = "sparse"
+    assert second.encoder_mlp_layer_types[0] == "dense"
+    assert WeftConfig.from_preset("modern-base-moe").encoder_mlp_layer_types[0] == "dense"
+
+
+def test_an_unknown_preset_is_answered_with_those_that_exist():
+    with pytest.raises(ValueError) as error:
+        WeftConfig.from_preset("dms-flash-10")
+    assert "'dms-flash-10'" in str(error.value)
+    assert all(name in str(error.value) for name in PRESETS)
+    assert "Did you mean `dms-flash-10m`?" in str(error.value)

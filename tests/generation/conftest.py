@@ -1,0 +1,137 @@
+"""Small models of every kind of position, vocabulary and layer, and sources with pads in every place."""
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from weft import WeftConfig, WeftForConditionalGeneration
+
+PAD, START, END = 0, 1, 2
+TINY = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "tie_word_embeddings": False,
+    "dropout": 0.0,
+    # large enough for the answers to depend on every token
+    "init_std": 0.4,
+}
+KINDS = {
+    "rotary": {},
+    "rotary across": {"cross_attention_position_type": "rotary", "num_key_value_heads": 1, "use_qk_norm": True},
+    "learned": {
+        "norm_type": "layernorm",
+        "norm_first": False,
+        "is_gated_act": False,
+        "mlp_bias": True,
+        "attention_out_bias": True,
+        "lm_head_bias": True,
+        "activation_function": "gelu",
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": False,
+        "self_attention_position_type": "none",
+        "position_embedding_type": "learned",
+        "max_source_positions": 24,
+        "max_target_positions": 32,
+        "num_condition_features": 1,
+        "init_std": 0.2,
+    },
+    "sinusoidal": {"self_attention_position_type": "none", "position_embedding_type": "sinusoidal"},
+    "additive": {
+        "self_attention_position_type": "additive",
+        "cross_attention_position_type": "additive",
+        "max_source_positions": 24,
+        "max_target_positions": 32,
+    },
+    "relative": {
+        "self_attention_position_type": "relative",
+        "cross_attention_position_type": "relative",
+        "relative_attention_max_distance": 5,
+    },
+    "sparse": {
+        "encoder_mlp_layer_types": ["dense", "sparse"],
+        "decoder_mlp_layer_types": ["sparse", "dense"],
+        "num_experts": 4,
+        "router_type": "noisy_top_k",
+    },
+    "larger target": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43},
+    "smaller target": {
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 23,
+        "tie_word_embeddings": True,
+    },
+}
+
+
+def make(kind: str, **fields) -> WeftForConditionalGeneration:
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(WeftConfig(**(TINY | KINDS[kind] | fields))).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("relative_bias"):  # zero at first, where a missing bias would not be seen
+                parameter.normal_()
+            elif name.endswith("bias"):
+                parameter.normal_(std=0.1)
+    return model
+
+
+@pytest.fixture(autouse=True, scope="session")
+def registered_once():
+    # pytest imports the repository root, itself a package, a second time under the name of its folder, and that copy
+    # registers its own classes: "weft" must mean weft.
+    AutoConfig.register("weft", WeftConfig, exist_ok=True)
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def model(request) -> WeftForConditionalGeneration:
+    return make(request.param)
+
+
+@pytest.fixture(scope="session")
+def build():
+    """A fresh model of a kind: `build("learned", dropout=0.1)`."""
+    return make
+
+
+@pytest.fixture
+def source() -> torch.Tensor:
+    """Four rows of nine: without pads, pads on the right, on the left, in the middle."""
+    ids = torch.randint(3, 23, (4, 9), generator=torch.Generator().manual_seed(1))
+    ids[1, 6:] = ids[2, :3] = ids[3, 4:6] = PAD
+    return ids
+
+
+@pytest.fixture
+def inputs(source, model) -> dict[str, torch.Tensor]:
+    """The source with what else this kind of model reads."""
+    given = {"input_ids": source}
+    if model.config.num_condition_features:
+        given["condition_values"] = torch.tensor([[2.0], [0.5], [-1.0], [3.0]])
+    return given
+
+
+@pytest.fixture
+def run():
+    """Generate exactly `steps` tokens and return (sequences, raw logits of each step (rows, steps, vocabulary))."""
+
+    def run(model, steps, **kwargs):
+        settings = {"min_new_tokens": steps, "max_new_tokens": steps, "output_logits": True}
+        output = model.generate(**(settings | kwargs), return_dict_in_generate=True)
+        return output.sequences, torch.stack(output.logits, dim=1)
+
+    return run
+
+
+def rows_of(given: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
+    return {name: value[index : index + 1] for name, value in given.items()}
+
+
+@pytest.fixture
+def alone():
+    """One row of a dictionary of tensors: `alone(inputs, 2)`."""
+    return rows_of

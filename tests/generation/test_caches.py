@@ -1,0 +1,136 @@
+"""Every cache gives what no cache gives, and a cache can be carried on."""
+
+import pytest
+import torch
+from transformers import DynamicCache, EncoderDecoderCache
+from transformers.generation import CompileConfig
+
+PAD, START, END = 0, 1, 2
+EXACT = {"rtol": 1e-4, "atol": 1e-4}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cache_implementation": "static"}, {"cache_implementation": "dynamic"}], ids=str
+)
+def test_a_cache_changes_nothing(model, inputs, run, settings):
+    sequences, logits = run(model, 8, **inputs, use_cache=False)
+    # twice: a static cache is as long as the longest request so far
+    for steps in (8, 5):
+        found, scores = run(model, steps, **inputs, **settings)
+        assert torch.equal(found, sequences[:, : 1 + steps])
+        torch.testing.assert_close(scores, logits[:, :steps], **EXACT)
+
+
+@pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {}], ids=str)
+def test_a_cache_changes_no_beam(model, inputs, settings):
+    beams = {"num_beams": 3, "num_return_sequences": 3, "min_new_tokens": 6, "max_new_tokens": 6}
+    expected = model.generate(**inputs, **beams, use_cache=False)
+    assert torch.equal(model.generate(**inputs, **beams, **settings), expected)
+
+
+def test_the_source_is_projected_once(model, inputs):
+    calls = []
+    handle = model.model.decoder.layers[0].encoder_attn.k_proj.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        model.generate(**inputs, num_beams=2, min_new_tokens=5, max_new_tokens=5)
+    finally:
+        handle.remove()
+    assert len(calls) == 1
+
+
+def test_a_step_computes_one_token(model, inputs):
+    lengths = []
+    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
+    try:
+        prefix = torch.tensor([[START, 5, 6]]).expand(4, -1)
+        model.generate(**inputs, decoder_input_ids=prefix, min_new_tokens=4, max_new_tokens=4)
+    finally:
+        handle.remove()
+    assert lengths == [3, 1, 1, 1]
+
+
+def test_a_cache_can_be_carried_on(model, inputs, run):
+    expected, logits = run(model, 8, **inputs)
+    first = model.generate(**inputs, min_new_tokens=3, max_new_tokens=3, return_dict_in_generate=True)
+    assert first.past_key_values.get_seq_length() == 3
+    lengths = []
+    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
+    try:
+        sequences, rest = run(
+            model, 5, **inputs, decoder_input_ids=first.sequences, past_key_values=first.past_key_values
+        )
+    finally:
+        handle.remove()
+    assert torch.equal(sequences, expected)
+    torch.testing.assert_close(rest, logits[:, 3:], **EXACT)
+    assert lengths == [1] * 5  # nothing was computed a second time
+
+
+def test_an_own_cache_is_filled(model, inputs, run):
+    cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
+    expected = run(model, 4, **inputs)
+    found = run(model, 4, **inputs, past_key_values=cache)
+    assert torch.equal(found[0], expected[0])
+    assert cache.get_seq_length() == 4
+    assert cache.cross_attention_cache.get_seq_length() == 9
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("pieces", [[6], [1] * 6, [2, 3, 1]], ids=str)
+def test_steps_of_any_size_equal_one_forward(model, inputs, pieces, padded):
+    ids = torch.randint(3, 23, (4, 6), generator=torch.Generator().manual_seed(2))
+    real = torch.ones(4, 6, dtype=torch.long)
+    if padded:  # on the left, as many as two of the pieces hold
+        real[1, :1] = real[2, :2] = 0
+    expected = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=real, use_cache=False).logits
+    states = model.get_encoder()(**inputs)
+    mask, cache, found, start = inputs["input_ids"] != PAD, None, [], 0
+    for piece in pieces:
+        output = model(
+            encoder_outputs=states,
+            attention_mask=mask,
+            decoder_input_ids=ids[:, start : start + piece],
+            decoder_attention_mask=real[:, : start + piece] if padded else None,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache, start = output.past_key_values, start + piece
+        found.append(output.logits)
+    torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], **EXACT)
+
+
+def test_labels_build_no_cache(model, inputs):
+    labels = torch.full((4, 3), 5)
+    assert model(**inputs, labels=labels).past_key_values is None
+    assert model(**inputs, labels=labels, use_cache=True).past_key_values is None
+    assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
+
+
+SLOWER = ["rotary across", "sinusoidal", "additive", "larger target", "smaller target"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["rotary", "learned", "relative", "sparse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOWER)],
+)
+def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
+    """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
+    torch._dynamo.reset()
+    model = build(kind)
+    prefix = torch.tensor([[START, 5, 6], [PAD, START, 9], [START, 7, 7], [PAD, PAD, START]])
+    settings = {
+        "decoder_input_ids": prefix,
+        "decoder_attention_mask": (prefix != PAD).long(),
+        "min_new_tokens": 6,
+        "max_new_tokens": 6,
+    }
+    expected = model.generate(source, **settings)
+    compiled = CompileConfig(fullgraph=True, backend="eager")
+    compiled._compile_all_devices = True
+    torch._dynamo.utils.counters.clear()
+    for _ in range(2):
+        found = model.generate(source, **settings, cache_implementation="static", compile_config=compiled)
+        assert torch.equal(found, expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]

@@ -1,0 +1,258 @@
+"""Weft in the hands of peft, accelerate, the Trainer and torch.compile."""
+
+import json
+
+import peft
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.hub.export import flat_files
+
+TINY = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "dropout": 0.0,
+    "init_std": 0.3,
+}
+KINDS = {
+    "dense": {},
+    "sparse": {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4},
+    "balanced": {
+        "encoder_mlp_layer_types": "sparse",
+        "decoder_mlp_layer_types": ["dense", "sparse"],
+        "num_experts": 4,
+        "router_type": "noisy_top_k",
+        "router_bias_update_rate": 0.1,
+        "mlp_bias": True,
+        "self_attention_position_type": "relative",
+    },
+    "untied": {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False},
+}
+IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
+TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
+EXACT = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def build(**fields) -> WeftForConditionalGeneration:
+    torch.manual_seed(0)
+    return WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
+
+
+@torch.no_grad()
+def scores(model) -> torch.Tensor:
+    return model(input_ids=IDS, decoder_input_ids=TARGET).logits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lora_trains_saves_loads_merges_and_generates(kind, tmp_path):
+    base = build(**KINDS[kind])
+    before = {name: parameter.clone() for name, parameter in base.named_parameters()}
+    settings = LoraConfig(
+        r=4, target_modules=["q_proj", "v_proj"], task_type=peft.TaskType.SEQ_2_SEQ_LM, lora_dropout=0.0
+    )
+    model = get_peft_model(base, settings)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    # two stacks of two layers, the decoder's with two attentions; q and v, each with two small matrices
+    assert len(trained) == (2 + 4) * 2 * 2 and all("lora_" in name for name in trained)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+    losses = []
+    for _ in range(8):
+        loss = model(input_ids=IDS, labels=TARGET).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.05
+    model.eval()
+    expected, text = scores(model), model.generate(input_ids=IDS, max_new_tokens=5)
+
+    model.save_pretrained(tmp_path / "adapter")
+    assert not list((tmp_path / "adapter").glob("*.py"))
+    other = PeftModel.from_pretrained(build(**KINDS[kind]), tmp_path / "adapter").eval()
+    torch.testing.assert_close(scores(other), expected, **EXACT)
+    assert torch.equal(other.generate(input_ids=IDS, max_new_tokens=5), text)
+
+    merged = other.merge_and_unload()
+    assert type(merged) is WeftForConditionalGeneration
+    torch.testing.assert_close(scores(merged), expected, **EXACT)
+    merged.save_pretrained(tmp_path / "merged")
+    again = WeftForConditionalGeneration.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(scores(again), expected, **EXACT)
+    assert set(flat_files()) <= {path.name for path in (tmp_path / "merged").iterdir()}
+    for name, parameter in build(**KINDS[kind]).named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("placement", ["auto", {"": "cpu"}], ids=str)
+def test_a_model_is_placed_on_devices(placement, tmp_path):
+    model = build()
+    model.save_pretrained(tmp_path)
+    other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map=placement)
+    torch.testing.assert_close(scores(other), scores(model), **EXACT)
+    assert torch.equal(other.generate(IDS, max_new_tokens=5), model.generate(IDS, max_new_tokens=5))
+
+
+# A table in three places is one module with one name to accelerate, which asks for all its names all the same.
+@pytest.mark.filterwarnings("ignore:The following device_map keys do not match:UserWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_of_a_model_may_lie_on_disk(kind, tmp_path):
+    model = build(**KINDS[kind])
+    model.save_pretrained(tmp_path / "model")
+    placement = {
+        "model.encoder": "cpu",
+        "model.decoder.embed_tokens": "cpu",
+        "model.decoder.layers.0": "cpu",
+        "model.decoder.layers.1": "disk",
+        "model.decoder.layer_norm": "disk",
+        "lm_head": "cpu",
+    }
+    if model.config.share_encoder_decoder_embeddings:
+        placement["model.shared"] = "cpu"
+    if model.config.self_attention_position_type == "rotary":
+        placement["model.decoder.rotary_embedding"] = "cpu"
+    other = AutoModelForSeq2SeqLM.from_pretrained(
+        tmp_path / "model", device_map=placement, offload_folder=tmp_path / "offload"
+    )
+    assert next(other.model.decoder.layers[1].parameters()).device.type == "meta"
+    torch.testing.assert_close(scores(other), scores(model), **EXACT)
+    for settings in ({}, {"num_beams": 3}):
+        expected = model.generate(IDS, max_new_tokens=5, **settings)
+        assert torch.equal(other.generate(IDS, max_new_tokens=5, **settings), expected)
+
+
+def test_a_layer_is_never_split(tmp_path):
+    """What accelerate would plan for two devices with room for half a model each."""
+    from accelerate import infer_auto_device_map
+
+    model = build()
+    half = sum(parameter.numel() * 4 for parameter in model.parameters()) // 2
+    plan = infer_auto_device_map(
+        model, max_memory={0: half, 1: 4 * half}, no_split_module_classes=list(model._no_split_modules)
+    )
+    assert set(plan.values()) == {0, 1}
+    for name in plan:
+        assert ".layers." not in name or name.rsplit(".layers.", 1)[1].isdigit(), name
+
+
+def test_a_model_compiles_in_place():
+    model = build(encoder_layers=1, decoder_layers=1)
+    expected = scores(model)
+    torch._dynamo.reset()
+    model.compile(backend="eager")
+    torch.testing.assert_close(scores(model), expected, **EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_model_trains_compiled(kind):
+    model, twin = build(**KINDS[kind]), build(**KINDS[kind])
+    torch._dynamo.reset()
+    model.compile(backend="aot_eager")
+    for one in (model, twin):
+        one.train()
+    expected = twin(input_ids=IDS, labels=TARGET).loss
+    expected.backward()
+    found = model(input_ids=IDS, labels=TARGET).loss
+    found.backward()
+    torch.testing.assert_close(found, expected)
+    for (name, one), (_, two) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
+        if two.grad is None:
+            assert one.grad is None, name
+        else:
+            torch.testing.assert_close(one.grad, two.grad, **EXACT, msg=name)
+
+
+@pytest.mark.slow
+def test_a_model_compiles_with_inductor_in_one_graph():
+    model = build()
+    expected = scores(model)
+    torch._dynamo.reset()
+    compiled = torch.compile(model.forward, fullgraph=True)
+    with torch.no_grad():
+        found = compiled(input_ids=IDS, decoder_input_ids=TARGET, use_cache=False).logits
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = ["<pad>", "<s>", "</s>", *(f"w{index}" for index in range(28))]
+    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trainer_trains_evaluates_generates_and_saves(kind, tokenizer, tmp_path):
+    model = build(**KINDS[kind])
+    generator = torch.Generator().manual_seed(0)
+    examples = []
+    for length in (3, 5, 2, 6, 4, 4, 3, 5):
+        ids = torch.randint(3, 31, (length,), generator=generator).tolist()
+        examples.append({"input_ids": ids, "labels": [*ids[:3], 2]})
+    seen = []
+
+    def metrics(prediction):
+        seen.append(prediction.predictions)
+        return {"rows": len(prediction.predictions)}
+
+    trainer = Seq2SeqTrainer(
+        model=model,
+        args=Seq2SeqTrainingArguments(
+            output_dir=str(tmp_path),
+            max_steps=2,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=2,
+            eval_strategy="steps",
+            eval_steps=2,
+            save_steps=2,
+            logging_steps=1,
+            predict_with_generate=True,
+            generation_max_length=6,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=examples,
+        eval_dataset=examples,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        processing_class=tokenizer,
+        compute_metrics=metrics,
+    )
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    result = trainer.train()
+    assert result.global_step == 2
+    assert any(not torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert seen[0].shape[0] == 8 and (seen[0][:, 0] == 1).all()
+    assert (seen[0][:, 6:] == 0).all()  # the Trainer pads what it was told to keep short
+    log = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert log[0]["eval_rows"] == 8 and 0 < log[0]["eval_loss"] < 10
+
+    checkpoint = tmp_path / "checkpoint-2"
+    assert {"config.json", "model.safetensors", *flat_files()} <= {path.name for path in checkpoint.iterdir()}
+    assert "AutoModelForSeq2SeqLM" in json.loads((checkpoint / "config.json").read_text())["auto_map"]
+    other = AutoModelForSeq2SeqLM.from_pretrained(checkpoint)
+    torch.testing.assert_close(scores(other), scores(model.eval()), **EXACT)
+
+
+def test_the_collator_asks_the_model_for_the_decoder_input(tokenizer):
+    batch = DataCollatorForSeq2Seq(tokenizer, model=build())(
+        [{"input_ids": [5, 6, 7], "labels": [8, 2]}, {"input_ids": [5], "labels": [8, 9, 10, 2]}]
+    )
+    assert batch["decoder_input_ids"].tolist() == [[1, 8, 2, 0], [1, 8, 9, 10]]
+    assert batch["labels"].tolist() == [[8, 2, -100, -100], [8, 9, 10, 2]]

@@ -1,0 +1,162 @@
+"""The code that travels with the weights: complete, flat, and never half written."""
+
+import ast
+import json
+import re
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from transformers.dynamic_module_utils import get_relative_import_files
+
+import weft
+from weft import WeftConfig, WeftForConditionalGeneration, WeftModel
+from weft.hub import export, export_code
+from weft.hub.export import AUTO_MAP, ROOT, flat_files
+
+TINY = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+}
+
+
+def sources() -> set[str]:
+    return {
+        path.name
+        for room in ("configuration", "modeling")
+        for path in (ROOT / room).glob("*.py")
+        if path.name != "__init__.py"
+    }
+
+
+def imported(text: str) -> set[str]:
+    """Modules that a file imports: `.name` from its own folder, else the first part of a full name."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found |= {"." * node.level + name if node.level else name.split(".")[0] for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+    return found
+
+
+def test_every_file_of_the_two_rooms_is_there():
+    assert Path(weft.__file__).parent == ROOT
+    assert set(flat_files()) == sources()
+    assert {"configuration_weft.py", "modeling_weft.py", "generation.py", "mixture.py"} <= set(flat_files())
+
+
+def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
+    files = flat_files()
+    allowed = {"torch", "transformers", "huggingface_hub", "safetensors"}
+    standard = {"collections", "copy", "dataclasses", "difflib", "functools", "inspect", "json", "math", "os"}
+    standard |= {"pathlib", "types", "typing", "warnings"}
+    for name, text in files.items():
+        compile(text, name, "exec")
+        for module in imported(text):
+            if module.startswith("."):
+                assert re.fullmatch(r"\.\w+", module) and f"{module[1:]}.py" in files, f"{name}: {module}"
+            else:
+                assert module in allowed | standard, f"{name}: {module}"
+        assert "weft." not in re.sub(r'`[^`]*`|""".*?"""', "", text, flags=re.DOTALL), name
+
+
+def test_transformers_follows_every_import(tmp_path):
+    """It copies what `from .name import` names, and nothing that `from . import name` does."""
+    export_code(tmp_path)
+    found = {Path(path).name for path in get_relative_import_files(tmp_path / "modeling_weft.py")}
+    assert found | {"modeling_weft.py"} == sources()
+
+
+def test_nothing_but_imports_differs_from_the_source():
+    for name, text in flat_files().items():
+        source = next(path for room in ("configuration", "modeling") for path in (ROOT / room).glob(name))
+        original = source.read_text().splitlines()
+        changed = [(a, b) for a, b in zip(original, text.splitlines(), strict=True) if a != b]
+        for before, after in changed:
+            assert before.startswith("from ..") and after.startswith("from .") and not after.startswith("from ..")
+
+
+def test_the_auto_map_names_classes_that_exist():
+    files = flat_files()
+    for reference in AUTO_MAP.values():
+        module, name = reference.split(".")
+        assert re.search(rf"^class {name}\b", files[f"{module}.py"], flags=re.MULTILINE)
+
+
+def test_two_files_of_one_name_are_refused(monkeypatch, tmp_path):
+    for room in ("configuration", "modeling"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "same.py").write_text("")
+    monkeypatch.setattr(export, "ROOT", tmp_path)
+    with pytest.raises(ValueError, match=r"same.py stands in two rooms: rename one"):
+        flat_files()
+
+
+@pytest.mark.parametrize("kind", [WeftConfig, WeftModel, WeftForConditionalGeneration])
+def test_every_save_writes_the_code_and_names_it(kind, tmp_path):
+    config = WeftConfig(**TINY)
+    (config if kind is WeftConfig else kind(config)).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == AUTO_MAP
+    written = {path.name for path in tmp_path.glob("*.py")}
+    assert written == sources()
+    for name, text in flat_files().items():
+        assert (tmp_path / name).read_text() == text
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".") or path.is_dir()]
+
+
+def test_old_code_is_replaced(tmp_path):
+    (tmp_path / "modeling_weft.py").write_text("raise SystemExit")
+    (tmp_path / "notes.py").write_text("# mine")
+    WeftConfig(**TINY).save_pretrained(tmp_path)
+    assert (tmp_path / "modeling_weft.py").read_text() == flat_files()["modeling_weft.py"]
+    assert (tmp_path / "notes.py").read_text() == "# mine"
+
+
+def test_a_write_that_fails_leaves_the_old_file_whole(monkeypatch, tmp_path):
+    export_code(tmp_path)
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(export.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_code(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in before} == before
+
+
+def test_two_savers_of_one_folder_do_not_meet(tmp_path):
+    """Two threads, as two ranks of one job would."""
+    errors = []
+
+    def save():
+        try:
+            for _ in range(20):
+                export_code(tmp_path)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == flat_files()
+
+
+def test_a_folder_can_be_saved_over_itself(tmp_path):
+    WeftForConditionalGeneration(WeftConfig(**TINY)).save_pretrained(tmp_path)
+    model = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "again")
+    WeftForConditionalGeneration.from_pretrained(tmp_path / "again")

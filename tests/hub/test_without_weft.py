@@ -1,0 +1,170 @@
+"""A folder loads where only transformers is: in other processes that cannot see the package."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from weft import WeftConfig, WeftForConditionalGeneration
+
+TINY = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "init_std": 0.3,
+}
+KINDS = {
+    "dense": {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
+    "sparse": {
+        "encoder_mlp_layer_types": "sparse",
+        "decoder_mlp_layer_types": ["sparse", "dense"],
+        "num_experts": 4,
+        "router_bias_update_rate": 0.1,
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 23,
+    },
+    "planner": {
+        "position_embedding_type": "learned",
+        "self_attention_position_type": "none",
+        "cross_attention_position_type": "relative",
+        "norm_type": "layernorm",
+        "norm_first": False,
+        "num_condition_features": 1,
+        "max_source_positions": 16,
+        "max_target_positions": 16,
+    },
+}
+IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
+TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
+
+SCRIPT = """
+import sys
+
+class Blind:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "weft":
+            raise ModuleNotFoundError("No module named 'weft'")
+
+sys.meta_path.insert(0, Blind())
+sys.path[:] = [path for path in sys.path if path != {root!r}]
+try:
+    import weft
+except ModuleNotFoundError:
+    pass
+else:
+    raise SystemExit("weft is visible")
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+source, target = sys.argv[1], sys.argv[2]
+ids, prefix = torch.tensor({ids}), torch.tensor({prefix})
+for kind in {kinds}:
+    folder = f"{{source}}/{{kind}}"
+    try:
+        AutoModelForSeq2SeqLM.from_pretrained(folder)
+    except ValueError as error:
+        assert "trust_remote_code" in str(error), error
+    else:
+        raise SystemExit("foreign code ran without being trusted")
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+    assert type(model).__module__.startswith("transformers_modules."), type(model)
+    assert type(model.config) is type(AutoConfig.from_pretrained(folder, trust_remote_code=True))
+    base = AutoModel.from_pretrained(folder, trust_remote_code=True)
+    assert type(base).__name__ == "WeftModel"
+    with torch.no_grad():
+        found = {{
+            "logits": model(input_ids=ids, decoder_input_ids=prefix).logits,
+            "greedy": model.generate(ids, min_new_tokens=6, max_new_tokens=6),
+            "beams": model.generate(ids, num_beams=3, max_new_tokens=6),
+        }}
+    model.save_pretrained(f"{{target}}/{{kind}}", max_shard_size="8KB")
+    save_file({{name: value.contiguous() for name, value in found.items()}}, f"{{target}}/{{kind}}.safetensors")
+assert not any(name == "weft" or name.startswith("weft.") for name in sys.modules)
+"""
+
+
+def run(source: Path, target: Path) -> None:
+    target.mkdir()
+    root = str(Path(__file__).parents[2])
+    script = target / "script.py"
+    script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), str(source), str(target)],
+        cwd=target,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """What this process saved, what a second made of it that knows no Weft, and what a third made of that."""
+    root = tmp_path_factory.mktemp("folders")
+    for kind, fields in KINDS.items():
+        torch.manual_seed(0)
+        model = WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith(("selection_bias", "relative_bias")):
+                torch.nn.init.normal_(tensor)
+        model.save_pretrained(root / "first" / kind)
+    run(root / "first", root / "second")
+    run(root / "second", root / "third")
+    return {name: root / name for name in ("first", "second", "third")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("process", ["second", "third"])
+@torch.no_grad()
+def test_the_same_scores_and_the_same_text_without_weft(kind, process, folders):
+    model = WeftForConditionalGeneration.from_pretrained(folders["first"] / kind)
+    found = load_file(folders[process] / f"{kind}.safetensors")
+    expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+    torch.testing.assert_close(found["logits"], expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(found["greedy"], model.generate(IDS, min_new_tokens=6, max_new_tokens=6))
+    assert torch.equal(found["beams"], model.generate(IDS, num_beams=3, max_new_tokens=6))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("process", ["second", "third"])
+def test_a_folder_saved_without_weft_is_the_same_folder(kind, process, folders):
+    first, other = folders["first"] / kind, folders[process] / kind
+    for path in first.glob("*.py"):
+        assert (other / path.name).read_text() == path.read_text(), path.name
+    one, two = (json.loads((folder / "config.json").read_text()) for folder in (first, other))
+    # the second process knows the classes it has loaded, under the names it loaded them by
+    assert (
+        one.pop("auto_map").items()
+        >= two.pop("auto_map").items()
+        >= {
+            ("AutoConfig", "configuration_weft.WeftConfig"),
+            ("AutoModelForSeq2SeqLM", "modeling_weft.WeftForConditionalGeneration"),
+        }
+    )
+    assert one == two
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_saved_without_weft_loads_with_it(kind, folders):
+    model = WeftForConditionalGeneration.from_pretrained(folders["first"] / kind)
+    other = WeftForConditionalGeneration.from_pretrained(folders["third"] / kind)
+    for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+        assert torch.equal(one, two), name

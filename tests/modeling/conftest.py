@@ -1,0 +1,73 @@
+"""Small models with lopsided weights, and flex attention without its compiler."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from weft import WeftConfig, WeftForConditionalGeneration
+
+SMALL = {
+    "vocab_size": 29,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 24,
+    "max_source_positions": 16,
+    "max_target_positions": 12,
+    "num_experts": 4,
+    "dropout": 0.0,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def small():
+    """Builds a configuration of a few thousand weights."""
+    return lambda **fields: WeftConfig(**(SMALL | fields))
+
+
+@pytest.fixture
+def lopsided():
+    """Refills a module's weights so that no two are alike and no bias is zero; returns the module in eval mode."""
+
+    def refill(module: nn.Module, seed: int = 0) -> nn.Module:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                noise = torch.randn(parameter.shape, generator=generator) * 0.35
+                parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
+        return module.eval()
+
+    return refill
+
+
+@pytest.fixture
+def build(small, lopsided):
+    """Builds a model with lopsided weights from single fields, or from a configuration."""
+
+    def build_model(config=None, model_class=WeftForConditionalGeneration, attention="eager", seed=0, **fields):
+        model = model_class._from_config(config or small(**fields), attn_implementation=attention)
+        return lopsided(model, seed)
+
+    return build_model
+
+
+@pytest.fixture
+def eager_flex():
+    """Runs flex attention uncompiled: the same formulas, without minutes of C++ compilation. No gradients on CPU."""
+    with torch.compiler.set_stance("force_eager"), torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        warnings.filterwarnings("ignore", message="_compile flag on create_block_mask")
+        yield

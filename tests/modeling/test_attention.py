@@ -1,0 +1,356 @@
+"""Attention against a reference that computes one logit at a time."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from weft.modeling.attention import CrossAttention, SelfAttention
+from weft.modeling.masks import encoder_mask, refuse_flash_with_bias
+from weft.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
+
+BATCH, LENGTH, SOURCE = 2, 5, 6
+IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
+KINDS = ["none", "rotary", "additive", "relative"]
+
+
+@dataclass
+class Case:
+    """Inputs of one attention; ids and masks of positions are (B, T) here whatever the module was given."""
+
+    kind: str
+    states: torch.Tensor
+    source: torch.Tensor
+    allowed: torch.Tensor  # (B, H or 1, L, M)
+    query_ids: torch.Tensor
+    key_ids: torch.Tensor
+    query_placed: torch.Tensor
+    key_placed: torch.Tensor
+
+
+def project(layer, norm, vector, head, width, eps):
+    rows = slice(head * width, (head + 1) * width)
+    result = layer.weight[rows] @ vector
+    if layer.bias is not None:
+        result = result + layer.bias[rows]
+    if norm is not None:
+        result = result / torch.sqrt((result * result).mean() + eps) * norm.weight
+    return result
+
+
+def turn(vector, position, theta):
+    half = len(vector) // 2
+    turned = [None] * len(vector)
+    for i in range(half):
+        angle = position * theta ** (-2 * i / len(vector))
+        cos, sin = math.cos(angle), math.sin(angle)
+        turned[i] = vector[i] * cos - vector[i + half] * sin
+        turned[i + half] = vector[i + half] * cos + vector[i] * sin
+    return torch.stack(turned)
+
+
+def reference(attention, config, case: Case):
+    """Output (B, L, D) and weights (B, H, L, M), one logit at a time."""
+    heads, key_value_heads, width = config.stack_heads(attention.is_decoder_side)
+    limit, theta = config.relative_attention_max_distance, config.rope_parameters["rope_theta"]
+
+    def place(vector, position, placed):
+        if case.kind == "additive" and placed:
+            return vector + attention.position_table.weight[position]
+        return vector
+
+    output, all_weights = [], []
+    for b in range(BATCH):
+        for q in range(case.states.shape[1]):
+            mixed = []
+            for h in range(heads):
+                shared = h // (heads // key_value_heads)
+                position, placed = case.query_ids[b, q].item(), bool(case.query_placed[b, q])
+                vector = place(case.states[b, q], position, placed)
+                query = project(attention.q_proj, attention.q_norm, vector, h, width, config.norm_eps)
+                if case.kind == "rotary" and placed:
+                    query = turn(query, position, theta)
+                logits, values = [], []
+                for m in range(case.source.shape[1]):
+                    key_position, key_placed = case.key_ids[b, m].item(), bool(case.key_placed[b, m])
+                    vector = place(case.source[b, m], key_position, key_placed)
+                    key = project(attention.k_proj, attention.k_norm, vector, shared, width, config.norm_eps)
+                    if case.kind == "rotary" and key_placed:
+                        key = turn(key, key_position, theta)
+                    logit = (query * key).sum() / math.sqrt(width)
+                    if case.kind == "relative" and placed and key_placed:
+                        offset = max(-limit, min(limit, position - key_position))
+                        logit = logit - attention.relative_bias[offset + limit]
+                    logits.append(logit)
+                    values.append(project(attention.v_proj, None, case.source[b, m], shared, width, config.norm_eps))
+                seen = case.allowed[b, h if case.allowed.shape[1] > 1 else 0, q]
+                weights = torch.zeros(len(logits))
+                if seen.any():
+                    exponentials = torch.stack(logits).exp() * seen
+                    weights = exponentials / exponentials.sum()
+                all_weights.append(weights)
+                mixed.append(weights @ torch.stack(values))
+            output.append(attention.out_proj.weight @ torch.cat(mixed))
+            if attention.out_proj.bias is not None:
+                output[-1] = output[-1] + attention.out_proj.bias
+    queries = case.states.shape[1]
+    return (
+        torch.stack(output).view(BATCH, queries, -1),
+        torch.stack(all_weights).view(BATCH, queries, heads, -1).transpose(1, 2),
+    )
+
+
+def draw(config, kind, cross, ids, masked, per_head=False):
+    """Inputs of a call: `ids` is "default", "row" (T,) or "rows" (B, T); `masked` gives some tokens no position."""
+    torch.manual_seed(5)
+    width = (config.cross_attention_hidden_size or config.d_model) if cross else config.d_model
+    states = torch.randn(BATCH, LENGTH, config.d_model)
+    source = torch.randn(BATCH, SOURCE, width) if cross else states
+    keys = source.shape[1]
+
+    def positions(length, offset):
+        if ids == "default":
+            return torch.arange(length)[None]
+        if ids == "row":
+            return (torch.arange(length) * 2 % 7 + offset)[None]
+        return torch.randint(0, 12, (BATCH, length))
+
+    query_ids = positions(LENGTH, 1)
+    key_ids = positions(keys, 3) if cross else query_ids
+    query_mask = torch.rand(BATCH, LENGTH) > 0.4 if masked else None
+    key_mask = (torch.rand(BATCH, keys) > 0.4 if cross else query_mask) if masked else None
+    allowed = torch.rand(BATCH, 4 if per_head else 1, LENGTH, keys) > 0.3
+    allowed[..., 0] = True
+    everywhere = torch.ones(BATCH, 1, dtype=torch.bool)
+    case = Case(
+        kind, states, source, allowed,
+        query_ids.expand(BATCH, -1), key_ids.expand(BATCH, -1),
+        everywhere.expand(-1, LENGTH) if query_mask is None else query_mask,
+        everywhere.expand(-1, keys) if key_mask is None else key_mask,
+    )  # fmt: skip
+    return case, TokenPositions(query_ids, query_mask), TokenPositions(key_ids, key_mask)
+
+
+def attend(attention, config, case, query, key, implementation):
+    config._attn_implementation = implementation
+    rotary = WeftRotaryEmbedding(config)
+    positions = attention_positions(
+        case.kind, query, key, key, rotary, config.relative_attention_max_distance, case.states
+    )
+    mask = encoder_mask(config, case.states, case.allowed)
+    if isinstance(attention, CrossAttention):
+        return attention(case.states, case.source, mask, positions)
+    return attention(case.states, mask, positions)
+
+
+@pytest.fixture
+def attention(small, lopsided):
+    def make(kind="none", cross=False, is_decoder=True, **fields):
+        side = "cross_attention_position_type" if cross else "self_attention_position_type"
+        config = small(**({"relative_attention_max_distance": 3, side: kind} | fields))
+        module = CrossAttention(config, 0) if cross else SelfAttention(config, 0, is_decoder)
+        module.is_decoder_side = is_decoder or cross
+        return lopsided(module), config
+
+    return make
+
+
+def gradients(module, inputs, output):
+    # an asymmetric weight for each output, so that no error can cancel
+    weight = torch.linspace(-1, 1, output.numel()).view_as(output)
+    parameters = [*module.parameters(), *inputs]
+    grads = torch.autograd.grad((output * weight).sum(), parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("ids", "masked"), [("default", False), ("row", True), ("rows", False), ("rows", True)])
+def test_forward_and_gradients_equal_the_reference(attention, kind, cross, ids, masked, implementation):
+    module, config = attention(kind, cross, num_key_value_heads=2)
+    case, query, key = draw(config, kind, cross, ids, masked)
+    inputs = [case.states.requires_grad_()] + ([case.source.requires_grad_()] if cross else [])
+    expected, _ = reference(module, config, case)
+    output, _ = attend(module, config, case, query, key, implementation)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    for got, wanted in zip(gradients(module, inputs, output), gradients(module, inputs, expected), strict=True):
+        torch.testing.assert_close(got, wanted, atol=5e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("ids", "masked"), [("default", False), ("rows", True)])
+def test_flex_equals_the_reference(attention, eager_flex, kind, cross, ids, masked):
+    module, config = attention(kind, cross, num_key_value_heads=2)
+    case, query, key = draw(config, kind, cross, ids, masked)
+    expected, _ = reference(module, config, case)
+    output, _ = attend(module, config, case, query, key, "flex_attention")
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+
+
+VARIANTS = {
+    "multi-head": {},
+    "multi-query": {"num_key_value_heads": 1},
+    "wide heads": {"head_dim": 6},
+    "narrow heads": {"head_dim": 2, "num_key_value_heads": 2},
+    "qk norm": {"use_qk_norm": True, "norm_eps": 1e-2},
+    "q/k/v biases": {"attention_bias": True},
+    "output bias": {"attention_out_bias": True},
+    "everything": {
+        "attention_bias": True, "attention_out_bias": True, "use_qk_norm": True, "head_dim": 6,
+        "num_key_value_heads": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_equals_the_reference(attention, eager_flex, variant, cross, implementation):
+    kind = "rotary" if variant == "everything" else "none"
+    module, config = attention(kind, cross, **VARIANTS[variant])
+    case, query, key = draw(config, kind, cross, "rows", masked=True)
+    expected, _ = reference(module, config, case)
+    output, _ = attend(module, config, case, query, key, implementation)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_head_reads_its_own_part_of_a_mask(attention, eager_flex, kind, implementation):
+    module, config = attention(kind, num_key_value_heads=2)
+    case, query, key = draw(config, kind, False, "rows", masked=True, per_head=True)
+    expected, _ = reference(module, config, case)
+    output, _ = attend(module, config, case, query, key, implementation)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_query_at_a_time_equals_the_reference(attention, eager_flex, kind, implementation):
+    module, config = attention(kind, cross=True, num_key_value_heads=2)
+    case, query, key = draw(config, kind, True, "rows", masked=True)
+    expected, _ = reference(module, config, case)
+    step = Case(
+        kind, case.states[:, 3:4], case.source, case.allowed[:, :, 3:4],
+        case.query_ids[:, 3:4], case.key_ids, case.query_placed[:, 3:4], case.key_placed,
+    )  # fmt: skip
+    query = TokenPositions(query.ids_BT[:, 3:4], query.mask_BT[:, 3:4])
+    output, _ = attend(module, config, step, query, key, implementation)
+    torch.testing.assert_close(output, expected[:, 3:4], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_eager_returns_the_weights(attention, kind, cross):
+    module, config = attention(kind, cross, num_key_value_heads=2)
+    case, query, key = draw(config, kind, cross, "rows", masked=True)
+    _, weights = attend(module, config, case, query, key, "eager")
+    torch.testing.assert_close(weights, reference(module, config, case)[1], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_that_sees_nothing_gets_zeros(attention, eager_flex, kind, implementation):
+    module, config = attention(kind, num_key_value_heads=2)
+    case, query, key = draw(config, kind, False, "rows", masked=True)
+    case.allowed[0, :, 2] = False
+    case.allowed[1] = False
+    output, _ = attend(module, config, case, query, key, implementation)
+    assert torch.equal(output[0, 2], torch.zeros(16))
+    assert torch.equal(output[1], torch.zeros(LENGTH, 16))
+    torch.testing.assert_close(output, reference(module, config, case)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_that_sees_nothing_has_finite_gradients(attention, kind, implementation):
+    module, config = attention(kind, num_key_value_heads=2)
+    case, query, key = draw(config, kind, False, "rows", masked=True)
+    case.allowed[0, :, 2] = False
+    case.allowed[1] = False
+    case.states.requires_grad_()
+    output, _ = attend(module, config, case, query, key, implementation)
+    expected, _ = reference(module, config, case)
+    for got, wanted in zip(
+        gradients(module, [case.states], output), gradients(module, [case.states], expected), strict=True
+    ):
+        assert got.isfinite().all()
+        torch.testing.assert_close(got, wanted, atol=5e-5, rtol=1e-4)
+
+
+def test_cross_attention_reads_states_of_another_width(attention):
+    module, config = attention(cross=True, cross_attention_hidden_size=10)
+    case, query, key = draw(config, "none", True, "default", masked=False)
+    assert case.source.shape == (BATCH, SOURCE, 10)
+    expected, _ = reference(module, config, case)
+    for implementation in ("eager", "sdpa"):
+        output, _ = attend(module, config, case, query, key, implementation)
+        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_relative_bias_is_one_scalar_an_offset_and_all_heads_share_it(attention):
+    module, _ = attention("relative")
+    assert module.relative_bias.shape == (7,)
+    ids = torch.tensor([[0, 9, 4]])
+    positions = attention_positions("relative", TokenPositions(ids), TokenPositions(ids), None, None, 3, None)
+    with torch.no_grad():
+        module.relative_bias.copy_(torch.tensor([10.0, 20, 30, 40, 50, 60, 70]))
+    bias = module._bias(torch.zeros(2, 4, 3, 4), positions)
+    # offsets query - key, clipped to 3: 0, -3, -3 | 3, 0, 3 | 3, -3, 0, and the bias is subtracted
+    expected = -torch.tensor([[40.0, 10, 10], [70, 40, 70], [70, 10, 40]])
+    assert torch.equal(bias, expected.expand(2, 4, 3, 3))
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_self_attention_is_causal_in_the_decoder_alone(attention, is_decoder):
+    module, config = attention(is_decoder=is_decoder)
+    states = torch.randn(BATCH, LENGTH, 16)
+    config._attn_implementation = "sdpa"
+    changed = states.clone()
+    changed[:, 3] += 1.0
+    moved = (module(states)[0] - module(changed)[0]).abs().amax(dim=(0, 2)) > 1e-6
+    assert moved.tolist() == ([False] * 3 + [True] * 2 if is_decoder else [True] * 5)
+
+
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_dropout_acts_on_the_weights_in_training_only(attention, cross, implementation):
+    module, config = attention(cross=cross, attention_dropout=0.5)
+    case, query, key = draw(config, "none", cross, "default", masked=False)
+    quiet, _ = attend(module, config, case, query, key, implementation)
+    torch.testing.assert_close(quiet, reference(module, config, case)[0], atol=1e-5, rtol=1e-5)
+    module.train()
+    torch.manual_seed(0)
+    noisy, weights = attend(module, config, case, query, key, implementation)
+    assert not torch.allclose(noisy, quiet, atol=1e-3)
+    if implementation == "eager":
+        full = reference(module, config, case)[1]
+        kept = weights != 0
+        assert 0.3 < kept.float().mean() / (full != 0).float().mean() < 0.7
+        torch.testing.assert_close(weights[kept], full[kept] * 2)
+
+
+def test_relative_positions_refuse_flash_and_say_what_to_use(small):
+    config = small(self_attention_position_type="relative")
+    config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match=r'flash_attention_2.*relative.*use "sdpa", "flex_attention" or "eager"'):
+        refuse_flash_with_bias(config)
+
+
+def test_relative_positions_refuse_flash_chosen_after_building(build):
+    model = build(self_attention_position_type="relative")
+    model.config._attn_implementation = "flash_attention_2"
+    ids = torch.tensor([[3, 4, 5]])
+    for stack in (model.model.encoder, model.model.decoder):
+        with pytest.raises(ValueError, match="cannot carry a relative bias"):
+            stack(input_ids=ids)
+
+
+def test_cross_attention_leaves_flash_to_sdpa(attention):
+    module, config = attention("relative", cross=True)
+    config._attn_implementation = "flash_attention_2"
+    assert module.implementation == "sdpa"
+    refuse_flash_with_bias(config)  # the relative bias of cross-attention is no obstacle

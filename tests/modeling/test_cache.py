@@ -1,0 +1,121 @@
+"""The cache: cross-attention projects its keys and values once, and cached steps equal the whole."""
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+
+from weft.modeling.cache import new_cache, reuse_or_fill, self_attention_cache
+
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 7, 8, 9, 10]])
+
+
+def keys_values(value):
+    return torch.full((1, 2, 3, 4), value), torch.full((1, 2, 3, 4), -value)
+
+
+def test_a_new_cache_has_two_empty_halves(small):
+    cache = new_cache(small())
+    assert isinstance(cache, EncoderDecoderCache)
+    assert self_attention_cache(cache) is cache.self_attention_cache
+    assert cache.get_seq_length() == 0
+    assert self_attention_cache(None) is None
+    plain = DynamicCache()
+    assert self_attention_cache(plain) is plain
+
+
+def test_keys_and_values_are_projected_once_for_each_layer(small):
+    cache, calls = new_cache(small()), []
+
+    def project(layer):
+        calls.append(layer)
+        return keys_values(float(layer + 1))
+
+    for _ in range(3):
+        for layer in (0, 1):
+            keys, values = reuse_or_fill(cache, layer, lambda layer=layer: project(layer))
+            assert torch.equal(keys, keys_values(float(layer + 1))[0])
+            assert torch.equal(values, keys_values(float(layer + 1))[1])
+    assert calls == [0, 1]
+
+
+@pytest.mark.parametrize("cache", [None, DynamicCache()], ids=["none", "of self-attention alone"])
+def test_without_a_place_to_keep_them_they_are_projected_each_time(cache):
+    calls = []
+    for _ in range(2):
+        reuse_or_fill(cache, 0, lambda: calls.append(0) or keys_values(1.0))
+    assert len(calls) == 2
+
+
+def static_cache(model, length):
+    config = model.config.get_text_config(decoder=True)
+    return EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=length), StaticCache(config=config, max_cache_len=IDS.shape[1])
+    )
+
+
+@pytest.mark.parametrize("make", [lambda model: None, lambda model: new_cache(model.config), lambda model:
+                                  static_cache(model, 9)], ids=["default", "new", "static"])  # fmt: skip
+@pytest.mark.parametrize("chunks", [[1] * 5, [2, 3], [4, 1], [1, 4]], ids=str)
+@pytest.mark.parametrize("layers", [(1, 3), (3, 1)], ids=str)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_cached_steps_equal_the_whole(build, make, chunks, layers, attention):
+    """More decoder layers than encoder layers and fewer: transformers counts its layers in the encoder's name."""
+    model = build(
+        attention=attention, encoder_layers=layers[0], decoder_layers=layers[1], num_key_value_heads=2,
+        cross_attention_position_type="rotary",
+    )  # fmt: skip
+    full = model(input_ids=IDS, decoder_input_ids=TARGET, use_cache=False)
+    assert full.past_key_values is None
+    states, cache, start = model.model.encoder(input_ids=IDS), make(model), 0
+    for length in chunks:
+        output = model(
+            attention_mask=IDS.ne(0), encoder_outputs=states, past_key_values=cache, use_cache=True,
+            decoder_input_ids=TARGET[:, start : start + length],
+        )  # fmt: skip
+        wanted = full.logits[:, start : start + length]
+        torch.testing.assert_close(output.logits, wanted, atol=1e-5, rtol=1e-5)
+        start, cache = start + length, output.past_key_values
+    assert int(cache.get_seq_length()) == 5
+
+
+def test_the_source_is_projected_once_for_all_steps(build):
+    model = build()
+    projected = []
+    for layer in model.model.decoder.layers:
+        layer.encoder_attn.k_proj.register_forward_hook(lambda *_: projected.append(0))
+    states, cache = model.model.encoder(input_ids=IDS), None
+    for step in range(4):
+        cache = model(
+            encoder_outputs=states, decoder_input_ids=TARGET[:, step : step + 1], past_key_values=cache
+        ).past_key_values
+    assert len(projected) == 2
+
+
+def test_a_reordered_cache_carries_each_row_to_its_new_place(build):
+    model = build()
+    states = model.model.encoder(input_ids=IDS)
+    cache = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :3]).past_key_values
+    cache.reorder_cache(torch.tensor([1, 0]))
+    swapped = model(encoder_outputs=states, decoder_input_ids=TARGET.flip(0)[:, 3:4], past_key_values=cache).logits
+    full = model(input_ids=IDS, decoder_input_ids=TARGET, attention_mask=torch.ones_like(IDS)).logits[:, 3:4]
+    whole = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :4]).logits[:, 3:4]
+    torch.testing.assert_close(swapped, whole.flip(0), atol=1e-5, rtol=1e-5)
+    assert (full - whole)[0].abs().max() > 1e-3  # the pads of the first row count where nothing hides them
+
+
+@pytest.mark.parametrize("kind", ["rotary", "relative"])
+def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind):
+    model = build(attention="sdpa", self_attention_position_type=kind)
+    states = model.model.encoder(input_ids=IDS)
+    expected = model(encoder_outputs=states, decoder_input_ids=TARGET).logits
+    cache = static_cache(model, 11)
+    first = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :2], past_key_values=cache).logits
+    for layer in cache.self_attention_cache.layers:
+        layer.keys[:, :, 2:] = 1e4
+        layer.values[:, :, 2:] = 1e4
+    rest = [
+        model(encoder_outputs=states, decoder_input_ids=TARGET[:, t : t + 1], past_key_values=cache).logits
+        for t in range(2, 5)
+    ]
+    torch.testing.assert_close(torch.cat([first, *rest], dim=1), expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,227 @@
+"""Every field of the configuration changes something: a knob that does nothing must not exist.
+
+Each row of the table is one field: what else must be set for it to matter, the value it is changed to, and the check of
+what that changes. Only this one field differs between the two models of a check.
+"""
+
+import dataclasses
+import inspect
+import typing
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftDecoder, WeftForConditionalGeneration
+
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
+
+
+def call(model, **given):
+    features = model.config.num_condition_features
+    if features:
+        given["condition_values"] = torch.arange(2.0 * features).view(2, features)
+    torch.manual_seed(0)
+    return model(input_ids=IDS, labels=LABELS, **given)
+
+
+def shapes_of(model):
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def shapes(base, changed):
+    """Other parameters, or parameters of other shapes; both models run."""
+    assert shapes_of(base) != shapes_of(changed)
+    for model in (base, changed):
+        assert call(model).loss.isfinite()
+
+
+def logits(base, changed):
+    """The same parameters give other logits."""
+    assert shapes_of(base) == shapes_of(changed)
+    assert (call(base).logits - call(changed).logits).abs().max() > 1e-3
+
+
+def training(base, changed):
+    """The same logits in evaluation, others in training."""
+    assert torch.equal(call(base).logits, call(changed).logits)
+    assert (call(base.train()).logits - call(changed.train()).logits).abs().max() > 1e-2
+
+
+def loss(base, changed):
+    """The same logits, and in training another loss."""
+    first, second = call(base.train()), call(changed.train())
+    assert torch.equal(first.logits, second.logits)
+    assert abs(first.loss - second.loss) > 1e-4
+    assert call(base.eval()).loss == call(changed.eval()).loss
+
+
+def refused_with_own_encoder(base, changed_fields):
+    """A decoder alone reads states of another width; a whole model has no such states."""
+    changed = WeftConfig(**(base.config.to_dict() | changed_fields))
+    widths = [WeftDecoder(config).layers[0].encoder_attn.k_proj.in_features for config in (base.config, changed)]
+    assert widths == [16, 10]
+    with pytest.raises(ValueError, match="cross_attention_hidden_size=10 does not fit this model's own encoder"):
+        WeftForConditionalGeneration(changed)
+
+
+def bias_update(base, changed):
+    """The routing bias moves by another step."""
+    moved = []
+    for model in (base, changed):
+        call(model.train())
+        model.update_router_biases()
+        moved.append(model.routers()[0].selection_bias.abs().max().item())
+    assert moved == pytest.approx([0.1, 0.2])
+
+
+def router_outputs(base, changed):
+    assert call(base).decoder_router_logits is None and call(base).encoder_router_logits is None
+    assert len(call(changed).encoder_router_logits) == len(call(changed).decoder_router_logits) == 2
+
+
+def initial_spread(base, changed):
+    for name, parameter in WeftForConditionalGeneration(changed.config).named_parameters():
+        if parameter.ndim > 1:
+            assert parameter.std().item() == pytest.approx(0.7, rel=0.2), name
+    for name, parameter in WeftForConditionalGeneration(base.config).named_parameters():
+        if parameter.ndim > 1:
+            assert parameter.std() < 0.5, name
+
+
+def refused(base, changed_fields):
+    with pytest.raises(ValueError, match="every Weft model is an encoder-decoder"):
+        WeftConfig(**changed_fields)
+
+
+def cache_returned(base, changed):
+    def cache(model):
+        return model(input_ids=IDS, decoder_input_ids=LABELS.clamp(min=0)).past_key_values
+
+    assert cache(base) is not None and cache(changed) is None
+
+
+def first_token(base, changed):
+    """What the decoder starts from, in generation; and in training, if the field says so."""
+    for model, start in ((base, 1), (changed, 5)):
+        settings = {"max_new_tokens": 2, "do_sample": False}
+        assert model.generate(IDS, **settings)[:, 0].tolist() == [start] * 2
+
+
+def shifted_labels(base, changed):
+    first_token(base, changed)
+    for model, start in ((base, 1), (changed, 5)):
+        assert model.prepare_decoder_input_ids_from_labels(LABELS)[:, 0].tolist() == [start] * 2
+    assert (call(base).logits - call(changed).logits).abs().max() > 1e-3
+
+
+def last_token(base, changed):
+    """Generation ends where the field says."""
+    for model, end in ((base, 2), (changed, [4, 6])):
+        ends = end if isinstance(end, list) else [end]
+        for token in ends:
+            bias = {"sequence_bias": [[[token], 100.0]]}
+            assert model.generate(IDS, max_new_tokens=4, do_sample=False, **bias).tolist() == [[1, token]] * 2
+        free = {"sequence_bias": [[[9], 100.0]]}
+        assert model.generate(IDS, max_new_tokens=4, do_sample=False, **free).shape[1] == 5
+
+
+def pads_hidden(base, changed):
+    """A missing mask is read from the ids; labels that do not count become this id."""
+    logits(base, changed)
+    for model, pad in ((base, 0), (changed, 6)):
+        hidden = call(model).logits
+        assert torch.equal(hidden, call(model, attention_mask=IDS.ne(pad)).logits)
+        labels = torch.tensor([[7, -100, 8]])
+        assert model.prepare_decoder_input_ids_from_labels(labels).tolist() == [[1, 7, pad]]
+
+
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
+LEARNED = {"position_embedding_type": "learned"}
+FREE = {"self_attention_position_type": "none"}
+
+TABLE = {
+    "vocab_size": ({}, 31, shapes),
+    "decoder_vocab_size": ({"share_encoder_decoder_embeddings": False}, 35, shapes),
+    "share_encoder_decoder_embeddings": ({}, False, shapes),
+    "tie_word_embeddings": ({}, False, shapes),
+    "scale_embedding": ({}, True, logits),
+    "normalize_embedding": ({}, True, shapes),
+    "lm_head_bias": ({}, True, shapes),
+    "d_model": ({}, 24, shapes),
+    "encoder_layers": ({}, 3, shapes),
+    "decoder_layers": ({}, 1, shapes),
+    "encoder_attention_heads": (FREE, 2, logits),
+    "decoder_attention_heads": (FREE, 8, logits),
+    "num_key_value_heads": ({}, 2, shapes),
+    "head_dim": ({}, 6, shapes),
+    "cross_attention_hidden_size": ({}, 10, refused_with_own_encoder),
+    "encoder_ffn_dim": ({}, 21, shapes),
+    "decoder_ffn_dim": ({}, 25, shapes),
+    "activation_function": ({}, "relu", logits),
+    "is_gated_act": ({}, False, shapes),
+    "mlp_bias": ({}, True, shapes),
+    "attention_bias": ({}, True, shapes),
+    "attention_out_bias": ({}, True, shapes),
+    "use_qk_norm": ({}, True, shapes),
+    "norm_type": ({"norm_bias": False}, "stdnorm", logits),
+    "norm_eps": ({}, 0.5, logits),
+    "norm_bias": ({"norm_type": "layernorm"}, False, shapes),
+    "norm_first": ({"final_norm": True}, False, logits),
+    "final_norm": ({}, False, shapes),
+    "position_embedding_type": ({}, "sinusoidal", logits),
+    "sinusoidal_layout": ({"position_embedding_type": "sinusoidal"}, "concatenated", logits),
+    "max_source_positions": (LEARNED, 20, shapes),
+    "max_target_positions": (LEARNED, 20, shapes),
+    "self_attention_position_type": ({}, "none", logits),
+    "cross_attention_position_type": ({}, "rotary", logits),
+    "rope_parameters": ({}, {"rope_type": "default", "rope_theta": 20.0}, logits),
+    "relative_attention_max_distance": ({"self_attention_position_type": "relative"}, 2, shapes),
+    "dropout": ({}, 0.5, training),
+    "attention_dropout": ({}, 0.5, training),
+    "activation_dropout": ({}, 0.5, training),
+    "encoder_mlp_layer_types": ({}, ["dense", "sparse"], shapes),
+    "decoder_mlp_layer_types": ({}, "sparse", shapes),
+    "num_experts": (SPARSE, 5, shapes),
+    "num_experts_per_tok": (SPARSE, 1, logits),
+    "moe_intermediate_size": (SPARSE, 7, shapes),
+    "norm_topk_prob": (SPARSE, False, logits),
+    "router_type": (SPARSE, "noisy_top_k", shapes),
+    "router_bias": (SPARSE, True, shapes),
+    "router_noise": (SPARSE | {"router_type": "noisy_top_k"}, "always", logits),
+    "expert_capacity_factor": (SPARSE, 0.5, logits),
+    "router_bias_update_rate": (SPARSE | {"router_bias_update_rate": 0.1}, 0.2, bias_update),
+    "router_aux_loss_coef": (SPARSE, 0.5, loss),
+    "router_z_loss_coef": (SPARSE, 0.5, loss),
+    "output_router_logits": (SPARSE, True, router_outputs),
+    "num_condition_features": ({}, 2, shapes),
+    "label_smoothing": ({}, 0.2, loss),
+    "init_std": ({}, 0.7, initial_spread),
+    "is_encoder_decoder": ({}, False, refused),
+    "use_cache": ({}, False, cache_returned),
+    "pad_token_id": ({}, 6, pads_hidden),
+    "bos_token_id": ({"decoder_start_token_id": None}, 5, first_token),
+    "eos_token_id": ({}, [4, 6], last_token),
+    "decoder_start_token_id": ({}, 5, shifted_labels),
+}
+
+
+def own_fields():
+    """The fields that WeftConfig itself defines, those it takes over from transformers with a default of its own too."""
+    hints = inspect.get_annotations(WeftConfig)
+    known = {field.name for field in dataclasses.fields(WeftConfig)}
+    return {name for name, hint in hints.items() if name in known and typing.get_origin(hint) is not typing.ClassVar}
+
+
+def test_the_table_has_a_row_for_every_field():
+    assert own_fields() == set(TABLE)
+    assert len(TABLE) > 60
+
+
+@pytest.mark.parametrize("field", TABLE)
+def test_the_field_changes_something(build, field):
+    overrides, value, check = TABLE[field]
+    base = build(**overrides)
+    assert getattr(base.config, field) != value
+    buildable = check not in (refused, refused_with_own_encoder)
+    check(base, build(**(overrides | {field: value})) if buildable else {field: value})

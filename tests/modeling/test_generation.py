@@ -1,0 +1,262 @@
+"""What Weft adds to `generate`: refusals before the first step, scores that must be finite, and the hooks it relies on."""
+
+import inspect
+import re
+
+import pytest
+import torch
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
+from transformers.generation import GenerationMixin
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.modeling.generation import RefuseNonFiniteScores
+
+TINY = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "tie_word_embeddings": False,
+}
+TABLES = {
+    "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
+    "additive": {"self_attention_position_type": "additive"},
+    "additive across": {"self_attention_position_type": "none", "cross_attention_position_type": "additive"},
+}
+LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
+SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
+
+
+def build(**fields) -> WeftForConditionalGeneration:
+    torch.manual_seed(0)
+    return WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
+
+
+def count_calls(module: torch.nn.Module) -> list[int]:
+    calls: list[int] = []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    return calls
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
+    model = build(**TABLES[kind], **LIMITS)
+    calls = count_calls(model.model.decoder.layers[0])
+    with pytest.raises(ValueError) as error:
+        model.generate(SOURCE, max_new_tokens=11)
+    assert str(error.value) == (
+        "A prefix of 1 tokens and max_new_tokens=11 do not fit the learned position table of 10 rows "
+        "(`max_target_positions`): ask for at most max_new_tokens=10."
+    )
+    with pytest.raises(ValueError, match="A prefix of 4 tokens and max_new_tokens=8 .* at most max_new_tokens=7"):
+        model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 5, 5, 5]] * 2), max_new_tokens=8)
+    with pytest.raises(ValueError, match="at most max_new_tokens=10"):
+        model.generate(SOURCE, max_length=12)
+    assert not calls
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("settings", [{}, {"use_cache": False}, {"cache_implementation": "static"}, {"num_beams": 2}])
+def test_what_just_fits_is_written_to_the_last_token(kind, settings):
+    model = build(**TABLES[kind], **LIMITS)
+    assert model.generate(SOURCE, min_new_tokens=10, max_new_tokens=10, **settings).shape == (2, 11)
+    prefix = torch.tensor([[1, 5, 5, 5]] * 2)
+    found = model.generate(SOURCE, decoder_input_ids=prefix, min_new_tokens=7, max_new_tokens=7, **settings)
+    assert found.shape == (2, 11)
+
+
+def test_positions_without_a_table_have_no_limit():
+    model = build(**LIMITS)
+    assert model.generate(SOURCE, min_new_tokens=30, max_new_tokens=30).shape == (2, 31)
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
+def test_without_a_request_the_length_stays_within_the_table():
+    model = build(**TABLES["learned"], **LIMITS)
+    assert model.generate(SOURCE, min_new_tokens=9).shape[1] <= 11
+
+
+@pytest.mark.parametrize("kind", ["learned", "additive"])
+def test_a_source_that_is_too_long_is_refused(kind):
+    model = build(**TABLES[kind], **LIMITS)
+    calls = count_calls(model.model.decoder.layers[0])
+    with pytest.raises(ValueError, match=r"13 tokens .* table of 12 rows \(`max_source_positions`\)"):
+        model.generate(torch.full((1, 13), 5), max_new_tokens=3)
+    assert not calls
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_beams": 2},
+        {"do_sample": True},
+        {"do_sample": True, "num_beams": 2},
+        {"prompt_lookup_num_tokens": 2},
+        {"cache_implementation": "static"},
+    ],
+    ids=str,
+)
+def test_scores_that_are_not_finite_stop_every_mode(value, settings):
+    model = build(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias.fill_(value)
+    with pytest.raises(ValueError, match="NaN or infinite in row 0, at length 1: the weights are damaged"):
+        model.generate(SOURCE[:1], max_new_tokens=4, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 2}, {"do_sample": True}], ids=str)
+def test_one_score_that_is_nan_is_enough(settings):
+    model = build()
+    with torch.no_grad():
+        model.lm_head.weight[7, 3] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        model.generate(SOURCE, max_new_tokens=4, **settings)
+
+
+def test_the_damaged_row_is_named():
+    scores = torch.zeros(3, 5)
+    scores[1, 2] = torch.nan
+    with pytest.raises(ValueError, match="in row 1, at length 4"):
+        RefuseNonFiniteScores()(torch.zeros(3, 4, dtype=torch.long), scores)
+
+
+def test_forbidden_tokens_are_no_damage():
+    scores = torch.zeros(3, 5)
+    scores[:, 1:] = -torch.inf
+    assert RefuseNonFiniteScores()(torch.zeros(3, 4, dtype=torch.long), scores) is scores
+
+
+def test_what_the_caller_asked_to_be_repaired_is_not_refused():
+    model = build(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[7] = torch.nan
+    assert model.generate(SOURCE, max_new_tokens=3, remove_invalid_values=True).shape[0] == 2
+
+
+def test_processors_of_the_caller_stay_the_callers():
+    processors = LogitsProcessorList()
+    build().generate(SOURCE, max_new_tokens=2, logits_processor=processors)
+    assert len(processors) == 0
+
+
+def test_a_model_without_a_start_is_refused():
+    model = build(decoder_start_token_id=None, bos_token_id=None)
+    with pytest.raises(ValueError, match="`decoder_start_token_id` or `bos_token_id` has to be defined"):
+        model.generate(SOURCE, max_new_tokens=3)
+
+
+def test_settings_of_generation_come_from_the_configuration():
+    model = build(eos_token_id=[2, 9], decoder_start_token_id=4, pad_token_id=3)
+    settings = model.generation_config
+    assert (settings.eos_token_id, settings.decoder_start_token_id, settings.pad_token_id) == ([2, 9], 4, 3)
+    assert (model.generate(SOURCE, max_new_tokens=2)[:, 0] == 4).all()
+    given = GenerationConfig(decoder_start_token_id=6, max_new_tokens=2)
+    assert (model.generate(SOURCE, given)[:, 0] == 6).all()
+
+
+def test_an_unknown_keyword_is_refused():
+    model = build()
+    calls = count_calls(model.model.encoder)
+    with pytest.raises(ValueError, match="attention_msk"):
+        model.generate(SOURCE, attention_msk=torch.ones(2, 4), max_new_tokens=2)
+    assert not calls
+
+
+def test_ids_outside_the_vocabulary_are_refused():
+    model = build()
+    with pytest.raises(ValueError, match="`input_ids` holds the id 31, and the vocabulary has 31 tokens"):
+        model.generate(torch.tensor([[5, 31]]), max_new_tokens=2)
+    with pytest.raises(ValueError, match="`decoder_input_ids` holds the id 40"):
+        model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 40]] * 2), max_new_tokens=2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
+def test_only_the_last_position_is_scored(settings):
+    model, shapes = build(), []
+    model.lm_head.register_forward_hook(lambda module, args, output: shapes.append(output.shape[1]))
+    prefix = torch.tensor([[1, 5, 6]] * 2)
+    model.generate(SOURCE, decoder_input_ids=prefix, min_new_tokens=3, max_new_tokens=3, **settings)
+    assert shapes == [1, 1, 1]
+
+
+# What Weft overrides in transformers beyond its public interface. When an upgrade moves one of these, the override is
+# no longer called, and nothing else would say so.
+HOOKS = {
+    (GenerationMixin, "_validate_generated_length"): [
+        "self",
+        "generation_config",
+        "input_ids_length",
+        "has_default_max_length",
+    ],
+    (GenerationMixin, "prepare_inputs_for_generation"): [
+        "self",
+        "input_ids",
+        "next_sequence_length",
+        "past_key_values",
+        "attention_mask",
+        "inputs_embeds",
+        "is_first_iteration",
+        "kwargs",
+    ],
+    (GenerationMixin, "compute_transition_scores"): [
+        "self",
+        "sequences",
+        "scores",
+        "beam_indices",
+        "normalize_logits",
+    ],
+    (GenerationMixin, "_get_candidate_generator"): [
+        "self",
+        "generation_config",
+        "input_ids",
+        "inputs_tensor",
+        "logits_processor",
+        "model_kwargs",
+        "assistant_model",
+        "target_tokenizer",
+        "assistant_tokenizer",
+    ],
+    (PreTrainedModel, "get_expanded_tied_weights_keys"): ["self", "all_submodels"],
+    (PreTrainedModel, "_resize_token_embeddings"): [
+        "self",
+        "new_num_tokens",
+        "pad_to_multiple_of",
+        "mean_resizing",
+    ],
+    (PreTrainedModel, "_can_set_attn_implementation"): ["cls"],
+    (PreTrainedModel, "_can_set_experts_implementation"): ["cls"],
+}
+
+
+@pytest.mark.parametrize(("owner", "name"), HOOKS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_hook_that_weft_overrides_exists_with_its_signature(owner, name):
+    hook = getattr(owner, name, None)
+    assert hook is not None, f"transformers no longer has {owner.__name__}.{name}: what Weft does there is lost."
+    found = list(inspect.signature(getattr(hook, "__func__", hook)).parameters)
+    assert found == HOOKS[owner, name], f"The signature of {owner.__name__}.{name} has changed: {found}."
+    own = getattr(WeftForConditionalGeneration, name)
+    assert getattr(own, "__func__", own) is not getattr(hook, "__func__", hook), f"Weft no longer overrides {name}."
+
+
+def test_transformers_calls_the_hooks_of_generation():
+    """By name, in the one place each is called from."""
+    text = inspect.getsource(GenerationMixin)
+    for name in ("_validate_generated_length", "prepare_inputs_for_generation", "_get_candidate_generator"):
+        assert re.search(rf"self\.{name}\(", text), name
+
+
+def test_transformers_calls_the_hooks_of_models():
+    text = inspect.getsource(inspect.getmodule(PreTrainedModel))
+    for name in (
+        "get_expanded_tied_weights_keys",
+        "_resize_token_embeddings",
+        "_can_set_attn_implementation",
+        "_can_set_experts_implementation",
+    ):
+        assert re.search(rf"(self|model|module|cls|submodule)\.{name}\(", text), name

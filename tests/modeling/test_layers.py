@@ -1,0 +1,149 @@
+"""Layers: the two orders of norm and residual, where dropout falls, and which layer is sparse."""
+
+import pytest
+import torch
+from torch import nn
+
+from weft.modeling.feed_forward import FeedForward
+from weft.modeling.layers import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
+from weft.modeling.mixture import SparseFeedForward
+
+NORMS = ["layernorm", "rmsnorm", "stdnorm"]
+
+
+@pytest.fixture
+def layer(small, lopsided):
+    def make(layer_class, layer_idx=0, **fields):
+        config = small(**fields)
+        config._attn_implementation = config._experts_implementation = "eager"
+        return lopsided(layer_class(config, layer_idx))
+
+    return make
+
+
+def states(length, seed=0):
+    return torch.randn(2, length, 16, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("norm_type", NORMS)
+def test_norm_first_encoder_layer(layer, norm_type, sparse):
+    types = "sparse" if sparse else "dense"
+    module = layer(WeftEncoderLayer, norm_type=norm_type, norm_first=True, encoder_mlp_layer_types=types)
+    x = states(5)
+    y = x + module.self_attn(module.self_attn_layer_norm(x))[0]
+    expected = y + module.mlp(module.final_layer_norm(y))
+    torch.testing.assert_close(module(x), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("norm_type", NORMS)
+def test_norm_last_encoder_layer(layer, norm_type, sparse):
+    types = "sparse" if sparse else "dense"
+    module = layer(WeftEncoderLayer, norm_type=norm_type, norm_first=False, encoder_mlp_layer_types=types)
+    x = states(5)
+    y = module.self_attn_layer_norm(x + module.self_attn(x)[0])
+    expected = module.final_layer_norm(y + module.mlp(y))
+    torch.testing.assert_close(module(x), expected)
+
+
+@pytest.mark.parametrize("norm_type", NORMS)
+def test_norm_first_decoder_layer(layer, norm_type):
+    module = layer(WeftDecoderLayer, norm_type=norm_type, norm_first=True)
+    x, source = states(4), states(6, seed=1)
+    y = x + module.self_attn(module.self_attn_layer_norm(x))[0]
+    z = y + module.encoder_attn(module.encoder_attn_layer_norm(y), source)[0]  # the source is not normed again
+    expected = z + module.mlp(module.final_layer_norm(z))
+    torch.testing.assert_close(module(x, encoder_hidden_states=source), expected)
+
+
+@pytest.mark.parametrize("norm_type", NORMS)
+def test_norm_last_decoder_layer(layer, norm_type):
+    module = layer(WeftDecoderLayer, norm_type=norm_type, norm_first=False)
+    x, source = states(4), states(6, seed=1)
+    y = module.self_attn_layer_norm(x + module.self_attn(x)[0])
+    z = module.encoder_attn_layer_norm(y + module.encoder_attn(y, source)[0])
+    expected = module.final_layer_norm(z + module.mlp(z))
+    torch.testing.assert_close(module(x, encoder_hidden_states=source), expected)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_decoder_layer_without_a_source_has_no_cross_attention(layer, norm_first):
+    module = layer(WeftDecoderLayer, norm_first=norm_first)
+    x = states(4)
+    if norm_first:
+        y = x + module.self_attn(module.self_attn_layer_norm(x))[0]
+        expected = y + module.mlp(module.final_layer_norm(y))
+    else:
+        y = module.self_attn_layer_norm(x + module.self_attn(x)[0])
+        expected = module.final_layer_norm(y + module.mlp(y))
+    torch.testing.assert_close(module(x), expected)
+
+
+def test_keys_and_values_come_from_the_source_and_queries_from_the_target(layer):
+    """The tutorial's slip: its cross-attention reads keys and values from the decoder's own stream."""
+    module = layer(WeftDecoderLayer)
+    seen = {}
+    for name in ("q_proj", "k_proj", "v_proj"):
+        getattr(module.encoder_attn, name).register_forward_pre_hook(
+            lambda _, args, name=name: seen.update({name: args[0]})
+        )
+    source = states(6, seed=1)
+    module(states(4), encoder_hidden_states=source)
+    assert torch.equal(seen["k_proj"], source) and torch.equal(seen["v_proj"], source)
+    assert seen["q_proj"].shape[1] == 4
+
+
+class Constant(nn.Module):
+    """A sub-layer that answers 1 to everything."""
+
+    def __init__(self, is_attention):
+        super().__init__()
+        self.is_attention = is_attention
+
+    def forward(self, hidden_states, *args, **kwargs):
+        ones = torch.ones_like(hidden_states)
+        return (ones, None) if self.is_attention else ones
+
+
+@pytest.mark.parametrize("part", ["self_attn", "encoder_attn", "mlp"])
+def test_dropout_falls_on_each_sub_layer_before_the_residual(layer, part):
+    module = layer(WeftDecoderLayer, dropout=0.75)
+    for name in ("self_attn", "encoder_attn", "mlp"):
+        setattr(module, name, Constant(is_attention=name != "mlp"))
+        if name != part:
+            getattr(module, name).register_forward_hook(
+                lambda _, args, output: (output[0] * 0, None) if isinstance(output, tuple) else output * 0
+            )
+    x, source = states(40), states(6)
+    torch.testing.assert_close(module(x, encoder_hidden_states=source), x + 1)
+    added = module.train()(x, encoder_hidden_states=source) - x
+    kept = added > 2
+    torch.testing.assert_close(added, kept * 4.0)  # 1 / (1 - 0.75)
+    assert 0.15 < kept.float().mean() < 0.35
+
+
+def test_layer_types_decide_layer_by_layer_and_stack_by_stack(small):
+    config = small(encoder_mlp_layer_types=["dense", "sparse"], decoder_mlp_layer_types=["sparse", "dense"])
+    kinds = [[type(build_feed_forward(config, i, is_decoder)) for i in range(2)] for is_decoder in (False, True)]
+    assert kinds == [[FeedForward, SparseFeedForward], [SparseFeedForward, FeedForward]]
+
+
+def test_each_stack_has_its_own_feed_forward_width(small):
+    config = small()
+    assert build_feed_forward(config, 0, is_decoder=False).down_proj.in_features == 20
+    assert build_feed_forward(config, 0, is_decoder=True).down_proj.in_features == 24
+    sparse = small(encoder_mlp_layer_types="sparse", decoder_mlp_layer_types="sparse")
+    assert build_feed_forward(sparse, 0, is_decoder=False).experts.down_proj.shape == (4, 16, 20)
+    assert build_feed_forward(sparse, 0, is_decoder=True).experts.down_proj.shape == (4, 16, 24)
+
+
+def test_the_encoder_attends_both_ways_and_the_decoder_backwards(layer):
+    for layer_class, reach in ((WeftEncoderLayer, [True] * 4), (WeftDecoderLayer, [False, False, True, True])):
+        module = layer(layer_class)
+        module.self_attn.config._attn_implementation = "sdpa"
+        x = states(4)
+        changed = x.clone()
+        changed[:, 2] += 1
+        moved = (module(x) - module(changed)).abs().amax(dim=(0, 2)) > 1e-6
+        assert moved.tolist() == reach

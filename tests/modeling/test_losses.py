@@ -1,0 +1,121 @@
+"""Losses: torch's own where there is one, literal values where there is none."""
+
+import math
+
+import pytest
+import torch
+
+from weft.modeling.losses import balance_loss, cross_entropy, expert_load, router_z_loss
+
+
+def draw(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(3, 5, 11, generator=generator) * 2).requires_grad_()
+    labels = torch.randint(0, 11, (3, 5), generator=generator)
+    labels[0, 3:] = labels[2, 1] = -100
+    return logits, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_cross_entropy_is_the_mean_over_labels_that_count(smoothing):
+    logits, labels = draw()
+    log_probs = logits.detach().log_softmax(-1)
+    terms = [
+        -(1 - smoothing) * log_probs[b, t, labels[b, t]] - smoothing * log_probs[b, t].mean()
+        for b in range(3)
+        for t in range(5)
+        if labels[b, t] != -100
+    ]
+    assert len(terms) == 12
+    loss = cross_entropy(logits, labels, smoothing)
+    torch.testing.assert_close(loss, torch.stack(terms).mean())
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=smoothing)
+    torch.testing.assert_close(loss, expected)
+    for got, wanted in zip(torch.autograd.grad(loss, logits), torch.autograd.grad(expected, logits), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_the_count_of_all_batches_divides_instead_of_this_ones(as_tensor):
+    logits, labels = draw()
+    own = cross_entropy(logits, labels)
+    count = torch.tensor(48) if as_tensor else 48
+    torch.testing.assert_close(cross_entropy(logits, labels, num_items_in_batch=count), own * 12 / 48)
+
+
+@pytest.mark.parametrize("count", [None, 0, 7, torch.tensor(0)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_no_label_that_counts_means_no_loss_and_no_gradient(count, smoothing):
+    logits, labels = draw()
+    loss = cross_entropy(logits, torch.full_like(labels, -100), smoothing, count)
+    assert loss.item() == 0.0
+    assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros_like(logits))
+
+
+def test_half_precision_logits_are_summed_in_full():
+    logits = torch.randn(400, 50).to(torch.bfloat16)
+    labels = torch.randint(0, 50, (400,))
+    loss = cross_entropy(logits, labels)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.float(), labels))
+
+
+IDS = torch.tensor([[0, 1], [0, 2], [0, 1], [3, 0]])
+
+
+def test_expert_load_counts_assignments_of_real_tokens():
+    assert expert_load(IDS, 5).tolist() == [4.0, 2.0, 1.0, 1.0, 0.0]
+    real = torch.tensor([True, False, True, False])
+    assert expert_load(IDS, 5, real).tolist() == [2.0, 2.0, 0.0, 0.0, 0.0]
+    assert expert_load(IDS, 5, real).dtype == torch.float32
+
+
+def test_balance_loss_is_one_when_everything_is_even():
+    ids = torch.tensor([[0, 1], [2, 3], [1, 0], [3, 2]])
+    assert balance_loss(torch.zeros(4, 4), ids).item() == 1.0
+
+
+def test_balance_loss_is_the_number_of_experts_when_one_takes_all():
+    logits = torch.tensor([[60.0, 0.0, 0.0]] * 5)
+    assert math.isclose(balance_loss(logits, torch.zeros(5, 1, dtype=torch.long)).item(), 3.0, rel_tol=1e-6)
+
+
+# probabilities 0.5/0.25/0.25, 0.2/0.6/0.2, 0.1/0.1/0.8
+LOGITS = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]).log()
+TOP = torch.tensor([[0, 1], [1, 0], [2, 0]])
+
+
+def test_balance_loss_by_hand():
+    # shares 3/6, 2/6, 1/6; mean probabilities 0.8/3, 0.95/3, 1.25/3
+    expected = 3 * (3 / 6 * 0.8 / 3 + 2 / 6 * 0.95 / 3 + 1 / 6 * 1.25 / 3)
+    assert math.isclose(balance_loss(LOGITS, TOP).item(), expected, rel_tol=1e-6)
+
+
+def test_balance_loss_leaves_pads_out_of_both_factors():
+    real = torch.tensor([True, True, False])
+    expected = 3 * (2 / 4 * 0.7 / 2 + 2 / 4 * 0.85 / 2)
+    assert math.isclose(balance_loss(LOGITS, TOP, real).item(), expected, rel_tol=1e-6)
+    torch.testing.assert_close(balance_loss(LOGITS, TOP, real), balance_loss(LOGITS[:2], TOP[:2]))
+
+
+def test_z_loss_by_hand_and_without_pads():
+    logits = torch.tensor([[0.0, 0.0], [3.0, 3.0], [1.0, -1.0]])
+    terms = [math.log(2) ** 2, (3 + math.log(2)) ** 2, math.log(math.e + 1 / math.e) ** 2]
+    assert math.isclose(router_z_loss(logits).item(), sum(terms) / 3, rel_tol=1e-6)
+    real = torch.tensor([True, False, True])
+    assert math.isclose(router_z_loss(logits, real).item(), (terms[0] + terms[2]) / 2, rel_tol=1e-6)
+
+
+def test_router_losses_of_pads_alone_are_zero_with_zero_gradients():
+    logits = LOGITS.clone().requires_grad_()
+    nothing = torch.zeros(3, dtype=torch.bool)
+    loss = balance_loss(logits, TOP, nothing) + router_z_loss(logits, nothing)
+    assert loss.item() == 0.0
+    assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros(3, 3))
+
+
+def test_balance_loss_pulls_probability_from_the_busy_expert():
+    logits = torch.zeros(4, 3, requires_grad=True)
+    ids = torch.tensor([[0], [0], [0], [1]])
+    gradient = torch.autograd.grad(balance_loss(logits, ids), logits)[0].sum(0)
+    assert gradient[0] > 0 > gradient[1] > gradient[2]

@@ -1,0 +1,319 @@
+"""Masks: literal pictures of who sees whom, and what the model makes of them."""
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import BlockMask, create_mask
+
+from weft import WeftDecoder, WeftEncoder
+from weft.modeling.cache import new_cache
+from weft.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
+
+IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
+MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9]
+
+
+def picture(text):
+    """Rows of a mask, '#' where a query sees a key."""
+    return torch.tensor([[c == "#" for c in row] for row in text.split()])
+
+
+def seen(mask, batch, queries, keys):
+    """A mask of any implementation as (B, H or 1, L, M), True where a query sees a key."""
+    if isinstance(mask, BlockMask):
+        return create_mask(mask.mask_mod, batch, 1, queries, keys, device="cpu")
+    if mask.dtype != torch.bool:
+        assert set(mask.unique().tolist()) <= {0.0, torch.finfo(mask.dtype).min, float("-inf")}
+        mask = mask == 0
+    return mask.expand(batch, -1, queries, keys)
+
+
+@pytest.fixture
+def config_of(small):
+    def make(implementation, **fields):
+        config = small(**fields)
+        config._attn_implementation = implementation
+        return config
+
+    return make
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_encoder_mask_hides_pads_wherever_they_stand(config_of, eager_flex, implementation):
+    mask = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1]])
+    result = encoder_mask(config_of(implementation), torch.zeros(2, 5, 16), mask)
+    expected = torch.stack([picture("##.#. " * 5), picture(".#### " * 5)])[:, None]
+    assert torch.equal(seen(result, 2, 5, 5), expected)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoder_mask_is_causal_and_hides_pads(config_of, eager_flex, implementation):
+    mask = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1]])
+    result = decoder_mask(config_of(implementation), torch.zeros(2, 4, 16), mask, None)
+    expected = torch.stack([picture("#... ##.. ##.. ##.#"), picture(".... .... ..#. ..##")])[:, None]
+    assert torch.equal(seen(result, 2, 4, 4), expected)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoder_mask_counts_cached_tokens(config_of, eager_flex, implementation):
+    config = config_of(implementation)
+    cache = new_cache(config).self_attention_cache
+    cache.update(torch.zeros(2, 4, 2, 4), torch.zeros(2, 4, 2, 4), 0)
+    mask = torch.tensor([[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    result = decoder_mask(config, torch.zeros(2, 3, 16), mask, cache)
+    expected = torch.stack([picture(".##.. .###. .####"), picture("###.. ####. ####.")])[:, None]
+    assert torch.equal(seen(result, 2, 3, 5), expected)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoder_mask_without_causality_hides_pads_alone(config_of, eager_flex, implementation):
+    config = config_of(implementation)
+    config.is_causal = False
+    result = decoder_mask(config, torch.zeros(2, 3, 16), torch.tensor([[1, 1, 1], [1, 0, 1]]), None)
+    expected = torch.stack([picture("### ### ###"), picture("#.# #.# #.#")])[:, None]
+    assert torch.equal(seen(result, 2, 3, 3), expected)
+
+
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, "flash_attention_2"])
+def test_cross_mask_hides_source_pads_from_every_target_position(config_of, eager_flex, implementation):
+    mask = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 0]])
+    result = cross_mask(config_of(implementation), torch.zeros(2, 3, 16), torch.zeros(2, 4, 16), mask)
+    expected = torch.stack([picture("#.## " * 3), picture("##.. " * 3)])[:, None]
+    assert torch.equal(seen(result, 2, 3, 4), expected)
+
+
+def test_sdpa_gets_no_mask_where_it_needs_none(config_of):
+    """Only without a mask does SDPA take its fast kernels."""
+    config, states, ones = config_of("sdpa"), torch.zeros(2, 4, 16), torch.ones(2, 4)
+    for mask in (None, ones):
+        assert encoder_mask(config, states, mask) is None
+        assert decoder_mask(config, states, mask, None) is None
+        assert cross_mask(config, states[:, :3], states, mask) is None
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("value", MASKED_VALUES)
+def test_every_usual_constant_means_masked(config_of, implementation, value):
+    shown = picture("#.# ... ##.")[None, None]
+    given = torch.zeros(1, 1, 3, 3).masked_fill(~shown, value)
+    result = encoder_mask(config_of(implementation), torch.zeros(1, 3, 16), given)
+    assert torch.equal(result, torch.zeros(1, 1, 3, 3).masked_fill(~shown, float("-inf")))
+
+
+def test_an_additive_mask_keeps_its_other_values(config_of):
+    given = torch.tensor([[[[0.5, -2.0], [-1e4, 3.0]]]])
+    assert torch.equal(encoder_mask(config_of("eager"), torch.zeros(1, 2, 16), given), given)
+
+
+@pytest.mark.parametrize("mask_of", [encoder_mask, lambda *a: decoder_mask(*a, None)], ids=["encoder", "decoder"])
+def test_flash_refuses_masks_it_cannot_carry_and_says_what_to_use(config_of, mask_of):
+    with pytest.raises(ValueError, match=r'flash_attention_2" cannot carry a 4-D mask: use "sdpa"'):
+        mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
+
+
+def test_flash_leaves_a_cross_mask_to_sdpa(config_of):
+    given = torch.ones(1, 1, 2, 3, dtype=torch.bool)
+    result = cross_mask(config_of("flash_attention_2"), torch.zeros(1, 2, 16), torch.zeros(1, 3, 16), given)
+    assert torch.equal(result, given)
+
+
+def test_key_mask_shows_what_any_query_or_head_may_see():
+    two = torch.ones(2, 3)
+    assert key_mask_of(None, 2) is None
+    assert key_mask_of(two, 2) is two
+    boolean = torch.stack([picture("#.. #.."), picture("..# ...")])[None]
+    assert key_mask_of(boolean, 1).tolist() == key_mask_of(boolean.long(), 1).tolist() == [[True, False, True]]
+    for value in MASKED_VALUES:
+        additive = torch.zeros(1, 2, 2, 3).masked_fill(~boolean, value)
+        assert key_mask_of(additive, 1).tolist() == [[True, False, True]]
+    assert key_mask_of(boolean, 2).tolist() == [[True, False, True]] * 2
+
+
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_what_stands_under_a_pad_changes_nothing(build, eager_flex, implementation):
+    """Product, pads, starting material: the pads keep their positions and nobody reads them."""
+    model = build(attention=implementation)
+    mask = IDS.ne(0).long()
+    other = IDS.masked_fill(IDS == 0, 21)
+    first = model(input_ids=IDS, attention_mask=mask, decoder_input_ids=TARGET)
+    second = model(input_ids=other, attention_mask=mask, decoder_input_ids=TARGET)
+    assert torch.equal(first.logits, second.logits)
+    assert torch.equal(first.encoder_last_hidden_state[mask == 1], second.encoder_last_hidden_state[mask == 1])
+    unmasked = model(input_ids=other, attention_mask=torch.ones_like(mask), decoder_input_ids=TARGET)
+    assert (unmasked.logits - second.logits)[0].abs().max() > 1e-2
+    torch.testing.assert_close(unmasked.logits[1], second.logits[1])
+
+
+@pytest.mark.parametrize("kind", ["rotary", "relative"])
+def test_pads_in_the_middle_keep_their_positions(build, kind):
+    model = build(self_attention_position_type=kind)
+    closed_up = torch.tensor([[5, 6, 7, 8]])
+    apart = model(input_ids=IDS[:1], decoder_input_ids=TARGET[:1]).logits
+    together = model(input_ids=closed_up, decoder_input_ids=TARGET[:1]).logits
+    assert (apart - together).abs().max() > 1e-2
+    placed = model(input_ids=closed_up, decoder_input_ids=TARGET[:1], position_ids=torch.tensor([0, 1, 4, 5])).logits
+    torch.testing.assert_close(apart, placed, atol=1e-5, rtol=1e-5)
+
+
+def test_a_missing_mask_is_read_from_the_pads(build):
+    model = build()
+    given = model(input_ids=IDS, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
+    assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET).logits, given)
+    assert torch.equal(model.model(input_ids=IDS, decoder_input_ids=TARGET).last_hidden_state @ model.lm_head.weight.T,
+                       given)  # fmt: skip
+    states = model.model.encoder(input_ids=IDS).last_hidden_state
+    assert torch.equal(states, model.model.encoder(input_ids=IDS, attention_mask=IDS.ne(0)).last_hidden_state)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", ["rotary", "relative"])
+def test_the_decoder_sees_no_later_token(build, eager_flex, kind, implementation):
+    model = build(attention=implementation, self_attention_position_type=kind)
+    changed = TARGET.clone()
+    changed[:, 2] = 20
+    difference = model(input_ids=IDS, decoder_input_ids=TARGET).logits - (
+        model(input_ids=IDS, decoder_input_ids=changed).logits
+    )
+    assert (difference.abs().amax(dim=(0, 2)) > 1e-4).tolist() == [False, False, True, True]
+    assert difference[:, :2].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_without_causality_the_decoder_sees_every_token(build, eager_flex, implementation):
+    model = build(attention=implementation)
+    changed = TARGET.clone()
+    changed[:, 2] = 20
+    causal = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+    first = model(input_ids=IDS, decoder_input_ids=TARGET, is_causal=False).logits
+    second = model(input_ids=IDS, decoder_input_ids=changed, is_causal=False).logits
+    assert ((first - second).abs().amax(dim=(0, 2)) > 1e-4).tolist() == [True] * 4
+    everywhere = torch.ones(2, 1, 4, 4, dtype=torch.bool)
+    shown = model(input_ids=IDS, decoder_input_ids=TARGET, decoder_attention_mask=everywhere).logits
+    torch.testing.assert_close(first, shown, atol=1e-5, rtol=1e-5)
+    # and the next call is causal again
+    assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET).logits, causal)
+
+
+def given_masks(form, heads, batch=2):
+    """4-D masks for encoder, decoder and cross-attention, each with a row that sees nothing."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = {"attention_mask": (6, 6), "decoder_attention_mask": (4, 4), "cross_attn_mask": (4, 6)}
+    masks = {}
+    for name, (queries, keys) in shapes.items():
+        shown = torch.rand(batch, heads, queries, keys, generator=generator) > 0.4
+        shown[..., 0] = True
+        shown[:, :, 2] = False
+        masks[name] = shown
+        if form == "additive":
+            bias = torch.randn(shown.shape, generator=generator)
+            masks[name] = bias.masked_fill(~shown, torch.finfo(torch.float32).min)
+    return masks
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize("kind", ["rotary", "relative"])
+@pytest.mark.parametrize("form", ["boolean", "additive"])
+@pytest.mark.parametrize(("heads", "batch"), [(1, 2), (4, 2), (1, 1), (4, 1)])
+def test_given_masks_mean_the_same_everywhere(build, eager_flex, form, kind, heads, batch, implementation):
+    fields = {"self_attention_position_type": kind, "cross_attention_position_type": kind, "num_key_value_heads": 2}
+    masks = given_masks(form, heads, batch)
+    expected = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
+    assert expected.isfinite().all()
+    logits = build(attention=implementation, **fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
+    for name in masks:  # each of the three counts, and each head of it
+        less = {key: value for key, value in masks.items() if key != name}
+        without = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **less).logits
+        assert (without - expected).abs().max() > 1e-3, name
+        if heads > 1:
+            first = {key: value[:, :1] if key == name else value for key, value in masks.items()}
+            alike = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **first).logits
+            assert (alike - expected).abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_four_dimensional_masks_can_say_what_lengths_say(build, eager_flex, implementation):
+    model = build(attention=implementation)
+    mask = IDS.ne(0)
+    plain = model(input_ids=IDS, attention_mask=mask, decoder_input_ids=TARGET).logits
+    wide = mask[:, None, None].expand(-1, -1, 6, -1)
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    logits = model(
+        input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, decoder_attention_mask=causal,
+        cross_attn_mask=mask[:, None, None].expand(-1, -1, 4, -1),
+    ).logits  # fmt: skip
+    torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-5)
+    # without a cross mask, the target sees what any source position sees
+    derived = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET).logits
+    torch.testing.assert_close(derived, plain, atol=1e-5, rtol=1e-5)
+    by_length = model(input_ids=IDS, decoder_input_ids=TARGET, cross_attn_mask=mask).logits
+    torch.testing.assert_close(by_length, plain, atol=1e-5, rtol=1e-5)
+
+
+BLIND_SOURCE = torch.tensor([[0] * 6, [1, 1, 1, 0, 0, 1]])
+BLIND_TARGET = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative"])
+def test_rows_that_see_nothing_agree_everywhere(build, eager_flex, kind, implementation):
+    fields = {"self_attention_position_type": kind, "cross_attention_position_type": kind}
+    call = {
+        "input_ids": IDS, "attention_mask": BLIND_SOURCE, "decoder_input_ids": TARGET,
+        "decoder_attention_mask": BLIND_TARGET,
+    }  # fmt: skip
+    expected = build(**fields)(**call).logits
+    logits = build(attention=implementation, **fields)(**call).logits
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative"])
+def test_rows_that_see_nothing_have_finite_gradients(build, kind, implementation):
+    model = build(attention=implementation, self_attention_position_type=kind, cross_attention_position_type=kind)
+    model(
+        input_ids=IDS, attention_mask=BLIND_SOURCE, labels=TARGET, decoder_attention_mask=BLIND_TARGET
+    ).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_source_that_nobody_may_see_adds_zeros(build, eager_flex, implementation):
+    """With zeros from the cross-attention, pre-norm and no biases, the layer is as if it had none."""
+    decoder = build(model_class=WeftDecoder, attention=implementation)
+    states = torch.randn(2, 6, 16)
+    hidden = decoder(
+        input_ids=TARGET, encoder_hidden_states=states, encoder_attention_mask=torch.zeros(2, 6)
+    ).last_hidden_state
+    torch.testing.assert_close(hidden, decoder(input_ids=TARGET).last_hidden_state, atol=1e-6, rtol=1e-6)
+
+
+def test_encoder_alone_takes_every_form_of_mask(build):
+    encoder = build(model_class=WeftEncoder)
+    mask = IDS.ne(0)
+    expected = encoder(input_ids=IDS, attention_mask=mask).last_hidden_state
+    for form in (
+        mask.float(),
+        mask.long(),
+        mask[:, None, None].expand(-1, 4, 6, -1),
+        mask[:, None, None].expand(-1, 4, 6, -1).long(),  # 1 attends, as in two dimensions
+        torch.zeros(2, 1, 6, 6).masked_fill(~mask[:, None, None], float("-inf")),
+    ):
+        torch.testing.assert_close(encoder(input_ids=IDS, attention_mask=form).last_hidden_state, expected)
+
+
+@pytest.mark.slow
+def test_compiled_flex_equals_eager(build):
+    """The kernel itself, which takes half a minute to compile: pads, causality and per-head masks."""
+    masks = given_masks("boolean", 4)
+    calls = [{}, {"attention_mask": BLIND_SOURCE, "decoder_attention_mask": BLIND_TARGET}, masks]
+    for call in calls:
+        with torch.no_grad():
+            expected = build()(input_ids=IDS, decoder_input_ids=TARGET, **call).logits
+            logits = build(attention="flex_attention")(input_ids=IDS, decoder_input_ids=TARGET, **call).logits
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,425 @@
+"""Routers, experts and the block, against a loop over single tokens."""
+
+import pytest
+import torch
+
+from weft import WeftForConditionalGeneration
+from weft.modeling.feed_forward import FeedForward
+from weft.modeling.losses import expert_load
+from weft.modeling.mixture import NoisyTopKRouter, Router, SparseFeedForward
+
+TOKENS = 9
+
+
+def silu(x):
+    return x / (1 + (-x).exp())
+
+
+def one_expert(experts, token, index, gated, bias):
+    """What one expert makes of one token, from the raw parameters."""
+    name = "gate_up_proj" if gated else "up_proj"
+    hidden = getattr(experts, name)[index] @ token
+    if bias:
+        hidden = hidden + getattr(experts, f"{name}_bias")[index]
+    if gated:
+        gate, up = hidden[: len(hidden) // 2], hidden[len(hidden) // 2 :]
+        hidden = silu(gate) * up
+    else:
+        hidden = silu(hidden)
+    output = experts.down_proj[index] @ hidden
+    return output + experts.down_proj_bias[index] if bias else output
+
+
+def mixed(experts, tokens, ids, weights, gated, bias):
+    """Token by token, expert by expert; an index past the last expert adds nothing."""
+    rows = []
+    for n in range(len(tokens)):
+        total = torch.zeros(tokens.shape[1])
+        for k in range(ids.shape[1]):
+            if ids[n, k] < experts.num_experts:
+                total = total + weights[n, k] * one_expert(experts, tokens[n], ids[n, k].item(), gated, bias)
+        rows.append(total)
+    return torch.stack(rows)
+
+
+@pytest.fixture
+def block(small, lopsided):
+    def make(seed=0, implementation="eager", ffn_dim=12, **fields):
+        config = small(**fields)
+        config._experts_implementation = implementation
+        return lopsided(SparseFeedForward(config, ffn_dim), seed)
+
+    return make
+
+
+@pytest.fixture
+def router(small, lopsided):
+    def make(router_class=Router, **fields):
+        return lopsided(router_class(small(**fields)))
+
+    return make
+
+
+@pytest.fixture
+def tokens():
+    return torch.randn(TOKENS, 16, generator=torch.Generator().manual_seed(1))
+
+
+# --- experts
+
+
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_every_backend_equals_the_loop(block, tokens, gated, bias, implementation):
+    experts = block(implementation=implementation, is_gated_act=gated, mlp_bias=bias).experts
+    names = {name for name, _ in experts.named_parameters()}
+    up = "gate_up_proj" if gated else "up_proj"
+    assert names == {up, "down_proj"} | ({f"{up}_bias", "down_proj_bias"} if bias else set())
+    tokens.requires_grad_()
+    ids = torch.randint(0, 3, (TOKENS, 2))  # nobody goes to the last expert
+    weights = torch.rand(TOKENS, 2, requires_grad=True)
+    output, expected = experts(tokens, ids, weights), mixed(experts, tokens, ids, weights, gated, bias)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    upstream, leaves = torch.randn(output.shape), [tokens, weights, *experts.parameters()]
+    for got, wanted in zip(
+        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+def test_the_expert_parallel_sentinel_adds_nothing(block, tokens, bias, implementation):
+    experts = block(implementation=implementation, mlp_bias=bias).experts
+    experts._is_expert_parallel = True  # what transformers sets when it spreads experts over processes
+    ids = torch.randint(0, 4, (TOKENS, 2))
+    ids[2] = 4
+    ids[5, 1] = 4
+    weights = torch.rand(TOKENS, 2)
+    weights[ids == 4] = 0.0  # as the dispatch leaves them
+    expected = mixed(experts, tokens, ids, weights, gated=True, bias=bias)
+    assert torch.equal(expected[2], torch.zeros(16))
+    torch.testing.assert_close(experts(tokens, ids.clone(), weights), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_eager_loop_ignores_the_sentinel_whatever_its_weight(block, tokens):
+    experts = block().experts
+    ids, weights = torch.randint(0, 5, (TOKENS, 2)), torch.rand(TOKENS, 2)
+    assert (ids == 4).any()
+    torch.testing.assert_close(
+        experts(tokens, ids, weights), mixed(experts, tokens, ids, weights, True, False), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_experts_have_a_width_of_their_own(block):
+    assert block(ffn_dim=12).experts.down_proj.shape == (4, 16, 12)
+    assert block(ffn_dim=12, moe_intermediate_size=7).experts.down_proj.shape == (4, 16, 7)
+    assert block(moe_intermediate_size=7).experts.gate_up_proj.shape == (4, 14, 16)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_expert_dropout_acts_in_training_only(block, tokens, gated, implementation):
+    experts = block(
+        implementation=implementation, is_gated_act=gated, activation_dropout=0.5, activation_function="relu"
+    ).experts
+    ids, weights = torch.zeros(TOKENS, 1, dtype=torch.long), torch.ones(TOKENS, 1)
+    quiet = experts(tokens, ids, weights)
+    assert torch.equal(quiet, experts(tokens, ids, weights))
+    noisy = experts.train()(tokens, ids, weights)
+    assert not torch.allclose(noisy, quiet, atol=1e-3)
+
+
+# --- the linear router
+
+
+def chosen(logits, k, renormalise=True, bias=None):
+    """Weights and ids of each token by the definition, biggest first."""
+    all_weights, all_ids = [], []
+    for row in logits:
+        probs = row.exp() / row.exp().sum()
+        scores = probs if bias is None else probs + bias
+        ids = sorted(range(len(row)), key=lambda e: -scores[e].item())[:k]
+        weights = probs[ids]
+        all_weights.append(weights / weights.sum() if renormalise else weights)
+        all_ids.append(ids)
+    return torch.stack(all_weights), torch.tensor(all_ids)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_linear_router_by_definition(router, tokens, k, renormalise, bias):
+    module = router(num_experts_per_tok=k, norm_topk_prob=renormalise, router_bias=bias)
+    expected = tokens @ module.classifier.weight.T + (module.classifier.bias if bias else 0.0)
+    logits, weights, ids = module(tokens)
+    torch.testing.assert_close(logits, expected)
+    wanted_weights, wanted_ids = chosen(expected, k, renormalise)
+    assert torch.equal(ids, wanted_ids)
+    torch.testing.assert_close(weights, wanted_weights)
+    sums = weights.sum(-1)
+    if renormalise:
+        torch.testing.assert_close(sums, torch.ones(TOKENS))
+    elif k < 4:
+        assert (sums < 1.0).all()
+
+
+@pytest.mark.parametrize("router_class", [Router, NoisyTopKRouter])
+def test_routing_is_in_full_precision_in_a_half_precision_model(router, tokens, router_class):
+    module = router(router_class, router_bias=True, router_noise="always").to(torch.bfloat16)
+    half = tokens.to(torch.bfloat16)
+    torch.manual_seed(3)
+    logits, weights, ids = module(half)
+    assert logits.dtype == weights.dtype == torch.float32
+    expected = module.float()
+    torch.manual_seed(3)
+    full = expected(half.float())  # the same rounded numbers, all arithmetic in fp32
+    assert torch.equal(logits, full[0]) and torch.equal(weights, full[1]) and torch.equal(ids, full[2])
+
+
+@pytest.mark.parametrize("router_class", [Router, NoisyTopKRouter])
+def test_routing_is_in_full_precision_under_autocast(router, tokens, router_class):
+    module = router(router_class, router_bias=True, router_noise="always")
+    torch.manual_seed(3)
+    expected = module(tokens)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (tokens @ module.classifier.weight.T).dtype == torch.bfloat16
+        torch.manual_seed(3)
+        found = module(tokens)
+    for got, wanted in zip(found, expected, strict=True):
+        assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+
+
+# --- the noisy router
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("mode", "training"), [("training", True), ("always", True), ("always", False)])
+def test_noise_by_the_published_formula(router, tokens, mode, training, bias):
+    module = router(NoisyTopKRouter, router_noise=mode, router_bias=bias).train(training)
+    torch.manual_seed(11)
+    logits, weights, ids = module(tokens)
+    torch.manual_seed(11)
+    normal = torch.randn(TOKENS, 4)
+    clean = tokens @ module.classifier.weight.T + (module.classifier.bias if bias else 0.0)
+    scale = (1 + (tokens @ module.noise.weight.T + (module.noise.bias if bias else 0.0)).exp()).log()
+    expected = clean + normal * scale
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    wanted_weights, wanted_ids = chosen(expected, 2)
+    assert torch.equal(ids, wanted_ids)
+    torch.testing.assert_close(weights, wanted_weights, atol=1e-5, rtol=1e-5)
+    assert (logits - clean).abs().max() > 0.1
+
+
+def test_there_is_no_noise_outside_training(router, tokens):
+    module = router(NoisyTopKRouter, router_bias=True)
+    expected = tokens @ module.classifier.weight.T + module.classifier.bias
+    torch.testing.assert_close(module(tokens)[0], expected)
+
+
+# --- capacity
+
+
+def stubbed(router, ids, **fields):
+    """A router of three experts whose logits send each token where the test wants it."""
+    module = router(num_experts=3, norm_topk_prob=False, num_experts_per_tok=len(ids[0]), **fields)
+    logits = torch.zeros(len(ids), 3)
+    for row, choices in zip(logits, ids, strict=True):
+        for place, expert in enumerate(choices):
+            row[expert] = 4.0 - place
+    module._logits = lambda tokens: logits
+    return module(torch.zeros(len(ids), 16))
+
+
+def test_capacity_drops_the_last_tokens_of_a_full_expert(router):
+    """Six tokens, two experts each, three experts: capacity int(6 * 2 / 3 * 0.75) = 3."""
+    ids = [(0, 1), (0, 2), (0, 1), (1, 0), (0, 1), (1, 2)]
+    _, kept, chosen_ids = stubbed(router, ids, expert_capacity_factor=0.75)
+    assert chosen_ids.tolist() == [list(pair) for pair in ids]
+    # expert 0 is full after token 2, expert 1 after token 3 (tokens 0, 2, 3); expert 2 never
+    assert (kept > 0).int().tolist() == [[1, 1], [1, 1], [1, 1], [1, 0], [0, 0], [0, 1]]
+    _, free, _ = stubbed(router, ids)
+    assert torch.equal(kept[kept > 0], free[kept > 0])  # what stays is not weighed anew
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5, 0.99, 1.0, 1.3])
+@pytest.mark.parametrize("count", [1, 4, 7, 10])
+def test_capacity_is_the_published_formula(router, factor, count):
+    _, weights, _ = stubbed(router, [(1, 2)] * count, expert_capacity_factor=factor)
+    capacity = int(count * 2 / 3 * factor)
+    assert (weights > 0).sum(0).tolist() == [min(capacity, count)] * 2
+
+
+def test_capacity_comes_after_renormalisation(router, tokens):
+    free = router(num_experts_per_tok=3)
+    tight = router(num_experts_per_tok=3, expert_capacity_factor=0.5)
+    _, weights, _ = free(tokens)
+    _, kept, _ = tight(tokens)
+    assert 0 < (kept > 0).sum() < kept.numel()
+    assert torch.equal(kept[kept > 0], weights[kept > 0])
+
+
+@pytest.mark.parametrize("factor", [None, 0.6])
+def test_neighbours_change_a_row_only_with_capacity(block, factor):
+    module = block(expert_capacity_factor=factor)
+    rows = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(2))
+    together = module(rows)
+    alone = torch.cat([module(row[None]) for row in rows])
+    if factor is None:
+        torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-6)
+        token = torch.stack([module(rows[:1, t : t + 1])[0, 0] for t in range(5)])
+        torch.testing.assert_close(together[0], token, atol=1e-6, rtol=1e-6)
+    else:
+        assert (together - alone).abs().max() > 1e-2
+
+
+# --- the bias that balances
+
+
+def test_the_selection_bias_enters_the_choice_and_never_the_weights(router, tokens):
+    module = router(router_bias_update_rate=1e-3, norm_topk_prob=False)
+    logits, _, before = module(tokens)
+    module.selection_bias.copy_(torch.tensor([-2.0, 0.0, 0.0, 2.0]))
+    same_logits, weights, ids = module(tokens)
+    assert torch.equal(logits, same_logits)
+    wanted_weights, wanted_ids = chosen(logits, 2, renormalise=False, bias=module.selection_bias)
+    assert torch.equal(ids, wanted_ids) and not torch.equal(ids, before)
+    torch.testing.assert_close(weights, wanted_weights)
+    assert (ids[:, 0] == 3).all() and (ids != 0).all()
+
+
+def test_the_bias_moves_against_the_load_and_the_count_starts_again(router):
+    module = router(router_bias_update_rate=0.5)
+    module.selection_bias.copy_(torch.tensor([1.0, 1.0, 1.0, 1.0]))
+    module.expert_load.copy_(torch.tensor([5.0, 1.0, 3.0, 3.0]))  # mean 3
+    module.update_selection_bias()
+    assert module.selection_bias.tolist() == [0.5, 1.5, 1.0, 1.0]
+    assert module.expert_load.tolist() == [0.0] * 4
+    module.update_selection_bias()  # nothing was counted since
+    assert module.selection_bias.tolist() == [0.5, 1.5, 1.0, 1.0]
+
+
+def test_a_count_adds_up_over_batches_and_leaves_pads_out(router):
+    module = router(router_bias_update_rate=0.5)
+    ids = torch.tensor([[0, 1], [2, 3], [0, 3]])
+    module.count_load(ids, torch.tensor([True, False, True]))
+    assert module.expert_load.tolist() == [2.0, 1.0, 0.0, 1.0]
+    module.count_load(ids, None)
+    assert module.expert_load.tolist() == [4.0, 2.0, 1.0, 3.0]
+    assert torch.equal(expert_load(ids, 4), torch.tensor([2.0, 1.0, 1.0, 2.0]))
+
+
+def test_without_an_update_rate_there_is_no_bias(router):
+    module = router()
+    assert module.selection_bias is None and module.expert_load is None
+    module.count_load(torch.zeros(1, 2, dtype=torch.long), None)
+    module.update_selection_bias()
+    assert set(module.state_dict()) == {"classifier.weight"}
+
+
+def test_the_bias_is_saved_and_the_count_is_not(router):
+    module = router(router_bias_update_rate=0.5)
+    assert set(module.state_dict()) == {"classifier.weight", "selection_bias"}
+    assert module.selection_bias.dtype == module.expert_load.dtype == torch.float32
+
+
+@pytest.mark.parametrize("cast", ["bfloat16", "half", "to"])
+def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router, cast):
+    """In bfloat16 a count stops at 256, and a bias of 1 never moves by 1e-3."""
+    module = router(router_bias_update_rate=1e-3)
+    value = torch.tensor([1.0 + 1e-6, 0.1, -0.3, 0.0])
+    module.selection_bias.copy_(value)
+    module = module.to(torch.bfloat16) if cast == "to" else getattr(module, cast)()
+    assert module.classifier.weight.dtype != torch.float32
+    assert module.selection_bias.dtype == module.expert_load.dtype == torch.float32
+    assert torch.equal(module.selection_bias, value)
+    for _ in range(300):
+        module.count_load(torch.tensor([[0, 1]]), None)
+    assert module.expert_load.tolist() == [300.0, 300.0, 0.0, 0.0]
+    assert module.to("meta").selection_bias.is_meta
+
+
+def test_balancing_evens_out_a_lopsided_router(router):
+    module = router(router_bias_update_rate=0.02, num_experts_per_tok=1, router_bias=True)
+    with torch.no_grad():
+        module.classifier.weight.mul_(0.3)
+        module.classifier.bias.copy_(torch.tensor([1.5, 0.0, 0.0, -1.0]))
+    tokens = torch.randn(400, 16, generator=torch.Generator().manual_seed(4))
+
+    def spread():
+        load = expert_load(module(tokens)[2], 4)
+        return (load.max() / load.mean()).item()
+
+    before = spread()
+    for _ in range(60):
+        module.count_load(module(tokens)[2], None)
+        module.update_selection_bias()
+    assert before > 3 and spread() < 1.3
+
+
+# --- the block
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_the_block_equals_the_loop(block, gated, noisy):
+    module = block(is_gated_act=gated, router_type="noisy_top_k" if noisy else "linear", mlp_bias=True)
+    states = torch.randn(2, 5, 16, requires_grad=True)
+    output = module(states)
+    assert output.shape == states.shape
+    tokens = states.reshape(10, 16)
+    weights, ids = chosen(tokens @ module.router.classifier.weight.T, 2)
+    expected = mixed(module.experts, tokens, ids, weights, gated, bias=True).view(2, 5, 16)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    leaves = [states, module.router.classifier.weight, *module.experts.parameters()]
+    upstream = torch.randn(output.shape)
+    for got, wanted in zip(
+        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_alike_experts_make_the_dense_feed_forward(small, block, lopsided):
+    """Upcycling: with renormalised weights and no capacity, copies of one expert are that expert."""
+    dense = lopsided(FeedForward(small(mlp_bias=True), 12))
+    module = block(mlp_bias=True)
+    with torch.no_grad():
+        module.experts.gate_up_proj.copy_(torch.cat([dense.gate_proj.weight, dense.up_proj.weight]))
+        module.experts.gate_up_proj_bias.copy_(torch.cat([dense.gate_proj.bias, dense.up_proj.bias]))
+        module.experts.down_proj.copy_(dense.down_proj.weight)
+        module.experts.down_proj_bias.copy_(dense.down_proj.bias)
+    states = torch.randn(2, 5, 16)
+    torch.testing.assert_close(module(states), dense(states), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+def test_the_block_runs_in_half_precision_and_under_autocast(block, implementation):
+    # rows of 16 bytes, which grouped_mm needs
+    module = block(implementation=implementation, mlp_bias=True, ffn_dim=16)
+    states = torch.randn(2, 5, 16)
+    expected = module(states)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(module(states).float(), expected, atol=0.1, rtol=0.1)
+    half = module.to(torch.bfloat16)(states.to(torch.bfloat16))
+    assert half.dtype == torch.bfloat16
+    assert (half.float() - expected).abs().median() < 0.05
+
+
+@pytest.mark.parametrize(
+    "fields", [{"moe_intermediate_size": 7}, {"decoder_ffn_dim": 20}, {"d_model": 20, "head_dim": 4}], ids=str
+)
+def test_widths_that_grouped_mm_cannot_take_fall_back_or_are_refused(small, fields):
+    """torch would end in "strides should be multiple of 16 bytes", in the default implementation."""
+    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
+    assert WeftForConditionalGeneration(small(**even)).config._experts_implementation == "grouped_mm"
+    model = WeftForConditionalGeneration(small(**(even | fields)))
+    assert model.config._experts_implementation == "eager"
+    for dtype in (torch.float32, torch.bfloat16):
+        ids = torch.tensor([[3, 4, 5]])
+        assert model.to(dtype)(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
+    width = next(iter(fields.values()))
+    with pytest.raises(ValueError, match=f"multiples of 8 .*got {width}; use"):
+        model.set_experts_implementation("grouped_mm")
+    dense = WeftForConditionalGeneration(small(**(even | fields | {"decoder_mlp_layer_types": "dense"})))
+    assert dense.config._experts_implementation == "grouped_mm"  # there is nothing to refuse

@@ -1,0 +1,550 @@
+"""The whole model: its outputs, its losses, what enters them, and every road through it that must agree."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weft.configuration import PRESETS
+from weft.modeling.losses import balance_loss, cross_entropy, router_z_loss
+
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])
+LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
+SPARSE = {
+    "encoder_mlp_layer_types": ["dense", "sparse"],
+    "decoder_mlp_layer_types": ["sparse", "sparse"],
+    "encoder_ffn_dim": 24,
+}
+KINDS = {
+    "modern": {"num_key_value_heads": 2, "use_qk_norm": True},
+    "dms": {
+        "norm_type": "layernorm", "norm_eps": 1e-5, "norm_first": False, "is_gated_act": False, "mlp_bias": True,
+        "attention_out_bias": True, "activation_function": "gelu", "position_embedding_type": "learned",
+        "self_attention_position_type": "none", "share_encoder_decoder_embeddings": False, "scale_embedding": True,
+        "tie_word_embeddings": False, "lm_head_bias": True, "num_condition_features": 2,
+    },
+    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "relative"},
+    "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive"},
+    "sparse": SPARSE,
+    "noisy sparse": SPARSE | {"router_type": "noisy_top_k", "router_bias": True, "router_bias_update_rate": 1e-3},
+}  # fmt: skip
+
+
+def inputs_of(model):
+    given = {"input_ids": IDS}
+    if model.config.num_condition_features:
+        given["condition_values"] = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    return given
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+# --- gradients reach everything
+
+
+def shrunk(preset):
+    """A preset with everything that decides which code runs, and a few thousand weights."""
+    fields = dict(PRESETS[preset])
+    small = {
+        "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 48,
+        "encoder_attention_heads": 8, "decoder_attention_heads": 8, "vocab_size": min(fields.get("vocab_size", 60), 60),
+    }  # fmt: skip
+    if fields.get("moe_intermediate_size"):
+        small["moe_intermediate_size"] = 24
+    for stack in ("encoder", "decoder"):
+        types = fields.get(f"{stack}_mlp_layer_types")
+        if isinstance(types, list):
+            small[f"{stack}_mlp_layer_types"] = types[:2]
+    return WeftConfig.from_preset(preset, **small)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_parameter_of_every_preset_gets_a_gradient(preset):
+    torch.manual_seed(0)
+    config = shrunk(preset)
+    model = WeftForConditionalGeneration(config).train()
+    given = {"condition_values": torch.tensor([[1.0]] * 4)} if config.num_condition_features else {}
+    vocabulary = config.vocab_size - 1  # the last may be the pad
+    output = model(
+        input_ids=torch.randint(1, vocabulary, (4, 24)), labels=torch.randint(1, vocabulary, (4, 24)), **given
+    )
+    output.loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        if not name.endswith("k_proj.bias"):  # moves all logits of a query alike, so the softmax does not see it
+            assert parameter.grad.abs().max() > 1e-9, name
+        if "experts" in name:
+            assert (parameter.grad.abs().flatten(1).amax(dim=1) > 1e-9).all(), name
+
+
+@pytest.mark.parametrize("kind", ["relative", "additive"])
+def test_position_parameters_get_a_gradient(build, kind):
+    model = build(**KINDS[kind])
+    model(input_ids=IDS, labels=LABELS).loss.backward()
+    found = [name for name in gradients(model) if "relative_bias" in name or "position_table" in name]
+    assert len(found) == 6
+    assert all(gradients(model)[name].abs().sum() > 1e-6 for name in found)
+
+
+# --- outputs
+
+
+def test_recorded_outputs_number_and_shapes(build):
+    model = build(encoder_layers=3, encoder_mlp_layer_types=["dense", "sparse", "dense"], **{
+        key: value for key, value in SPARSE.items() if key != "encoder_mlp_layer_types"})  # fmt: skip
+    output = model(
+        input_ids=IDS, decoder_input_ids=TARGET, output_hidden_states=True, output_attentions=True,
+        output_router_logits=True,
+    )  # fmt: skip
+    shapes = {
+        "encoder_hidden_states": [(2, 6, 16)] * 4,
+        "decoder_hidden_states": [(2, 5, 16)] * 3,
+        "encoder_attentions": [(2, 4, 6, 6)] * 3,
+        "decoder_attentions": [(2, 4, 5, 5)] * 2,
+        "cross_attentions": [(2, 4, 5, 6)] * 2,
+        "encoder_router_logits": [(12, 4)],
+        "decoder_router_logits": [(10, 4)] * 2,
+    }
+    for name, expected in shapes.items():
+        assert [tuple(tensor.shape) for tensor in output[name]] == expected, name
+    assert output.logits.shape == (2, 5, 29)
+    torch.testing.assert_close(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+    assert output.loss is output.aux_loss is output.z_loss is None
+    for attentions in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions):
+        for weights in attentions:
+            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
+    assert output.encoder_attentions[0][0, :, :, 2:4].abs().max() == 0  # pads
+    assert output.decoder_attentions[0].triu(1).abs().max() == 0
+
+
+@pytest.mark.parametrize("kind", ["modern", "dms"])
+def test_hidden_states_are_what_enters_and_leaves_each_layer(build, kind):
+    model = build(**KINDS[kind])
+    decoder, seen = model.model.decoder, []
+    for layer in decoder.layers:
+        layer.register_forward_hook(lambda _, args, output: seen.append((args[0], output)))
+    output = model(decoder_input_ids=TARGET, output_hidden_states=True, **inputs_of(model))
+    states = output.decoder_hidden_states
+    assert torch.equal(states[0], seen[0][0]) and torch.equal(states[1], seen[1][0])
+    last = seen[1][1] if decoder.layer_norm is None else decoder.layer_norm(seen[1][1])
+    assert torch.equal(states[2], last)
+    assert torch.equal(model.lm_head(states[2]), output.logits)
+
+
+def test_nothing_is_recorded_that_was_not_asked_for(build):
+    output = build(**SPARSE)(input_ids=IDS, decoder_input_ids=TARGET)
+    assert set(output.keys()) == {"logits", "past_key_values", "encoder_last_hidden_state"}
+    trained = build(**SPARSE)(input_ids=IDS, labels=LABELS)
+    assert set(trained.keys()) == {"loss", "logits", "encoder_last_hidden_state", "aux_loss", "z_loss"}
+
+
+@pytest.mark.parametrize("model_class", [WeftForConditionalGeneration, WeftModel])
+def test_tuples_hold_the_same_in_the_same_order(build, model_class):
+    model = build(model_class=model_class, **SPARSE)
+    call = {"input_ids": IDS, "decoder_input_ids": TARGET, "use_cache": False, "output_hidden_states": True,
+            "output_attentions": True, "output_router_logits": True}  # fmt: skip
+    named, plain = model(**call), model(**call, return_dict=False)
+    assert isinstance(plain, tuple) and len(plain) == len(named.keys())
+    for got, (name, wanted) in zip(plain, named.items(), strict=True):
+        if isinstance(wanted, tuple):
+            assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True)), name
+        else:
+            assert torch.equal(got, wanted), name
+
+
+@pytest.mark.parametrize("model_class", [WeftEncoder, WeftDecoder])
+def test_a_stack_answers_with_a_tuple_too(build, model_class):
+    stack = build(model_class=model_class)
+    named, plain = stack(input_ids=TARGET), stack(input_ids=TARGET, return_dict=False)
+    assert isinstance(plain, tuple) and torch.equal(plain[0], named.last_hidden_state)
+
+
+def test_only_the_kept_positions_are_scored(build):
+    model = build(**KINDS["modern"])
+    full = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+    last = model(input_ids=IDS, decoder_input_ids=TARGET, logits_to_keep=2).logits
+    torch.testing.assert_close(last, full[:, -2:])
+    picked = model(input_ids=IDS, decoder_input_ids=TARGET, logits_to_keep=torch.tensor([0, 3])).logits
+    torch.testing.assert_close(picked, full[:, [0, 3]])
+
+
+# --- roads that agree
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_put_together_are_the_model(build, kind):
+    model = build(**KINDS[kind])
+    full = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
+    states = model.model.encoder(**inputs_of(model))
+    for encoder_outputs in (states, (states.last_hidden_state,), BaseModelOutput(states.last_hidden_state)):
+        logits = model(encoder_outputs=encoder_outputs, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
+        torch.testing.assert_close(logits, full, atol=1e-6, rtol=1e-6)
+    hidden = model.model.decoder(
+        input_ids=TARGET, encoder_hidden_states=states[0], encoder_attention_mask=IDS.ne(0)
+    ).last_hidden_state
+    torch.testing.assert_close(model.lm_head(hidden), full, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_embeddings_can_be_given_instead_of_ids(build, kind):
+    model = build(**KINDS[kind])
+    given = inputs_of(model)
+    expected = model(decoder_input_ids=TARGET, **given).logits
+    given.pop("input_ids")
+    logits = model(
+        inputs_embeds=model.model.encoder.embed_tokens(IDS), attention_mask=IDS.ne(0),
+        decoder_inputs_embeds=model.model.decoder.embed_tokens(TARGET), **given,
+    ).logits  # fmt: skip
+    torch.testing.assert_close(logits, expected)
+
+
+def test_labels_are_shifted_right_behind_the_start(build):
+    model = build()
+    assert model.prepare_decoder_input_ids_from_labels(LABELS).tolist() == [[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]]
+    assert model.prepare_decoder_input_ids_from_labels(torch.tensor([[-100, 5, -100, 6]])).tolist() == [[1, 0, 5, 0]]
+    shifted = model(input_ids=IDS, labels=LABELS)
+    given = model(input_ids=IDS, labels=LABELS, decoder_input_ids=TARGET)
+    assert torch.equal(shifted.logits, given.logits) and shifted.loss == given.loss
+    expected = nn.functional.cross_entropy(shifted.logits.flatten(0, 1), LABELS.flatten())
+    torch.testing.assert_close(shifted.loss, expected)  # once, not twice
+
+
+def test_a_row_alone_is_the_row_in_a_batch(build):
+    for kind in ("modern", "sparse"):
+        model = build(**KINDS[kind])
+        both = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+        for row in range(2):
+            alone = model(input_ids=IDS[row : row + 1], decoder_input_ids=TARGET[row : row + 1]).logits
+            torch.testing.assert_close(alone[0], both[row], atol=1e-5, rtol=1e-5)
+
+
+# --- conditions
+
+
+@pytest.mark.parametrize("fields", [{}, {"normalize_embedding": True, "position_embedding_type": "learned"}], ids=str)
+def test_conditions_are_added_at_every_source_position(build, fields):
+    model = build(num_condition_features=2, **fields)
+    encoder = model.model.encoder
+    values = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    found = encoder(input_ids=IDS, condition_values=values).last_hidden_state
+    weight = encoder.condition_proj.weight  # one column a feature
+    added = torch.stack([values[b, 0] * weight[:, 0] + values[b, 1] * weight[:, 1] for b in range(2)])
+    embeddings = encoder.embed_tokens(IDS) + added[:, None]
+    expected = encoder(inputs_embeds=embeddings, attention_mask=IDS.ne(0)).last_hidden_state
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    missing = encoder(input_ids=IDS).last_hidden_state
+    zeros = encoder(input_ids=IDS, condition_values=torch.zeros(2, 2)).last_hidden_state
+    assert torch.equal(missing, zeros)
+    assert (missing - found).abs().max() > 1e-2
+
+
+def test_conditions_are_not_scaled_with_the_embeddings(build):
+    model = build(num_condition_features=1, scale_embedding=True, norm_first=False)
+    seen = []
+    model.model.encoder.layers[0].register_forward_hook(lambda _, args, output: seen.append(args[0]))
+    model.model.encoder(input_ids=IDS, condition_values=torch.tensor([[3.0], [0.0]]))
+    expected = model.model.encoder.embed_tokens(IDS) * 4.0
+    expected[0] += 3.0 * model.model.encoder.condition_proj.weight[:, 0]
+    torch.testing.assert_close(seen[0], expected)
+
+
+# --- stacks alone
+
+
+def test_a_decoder_alone_reads_foreign_states(build):
+    decoder = build(model_class=WeftDecoder, cross_attention_hidden_size=10, cross_attention_position_type="rotary")
+    states = torch.randn(2, 7, 10, requires_grad=True)
+    mask = torch.ones(2, 7)
+    mask[0, 4:] = 0
+    output = decoder(input_ids=TARGET, encoder_hidden_states=states, encoder_attention_mask=mask)
+    assert output.last_hidden_state.shape == (2, 5, 16)
+    output.last_hidden_state.square().sum().backward()
+    assert torch.equal(states.grad[0, 4:], torch.zeros(3, 10)) and states.grad[0, :4].abs().min() > 0
+    short = decoder(input_ids=TARGET[:1], encoder_hidden_states=states[:1, :4].detach()).last_hidden_state
+    torch.testing.assert_close(output.last_hidden_state[:1], short, atol=1e-5, rtol=1e-5)
+
+
+def test_a_decoder_of_another_width_needs_a_foreign_encoder(small):
+    with pytest.raises(ValueError, match="it is for a `WeftDecoder` over the states of another encoder"):
+        WeftModel(small(cross_attention_hidden_size=10))
+    WeftModel(small(cross_attention_hidden_size=16))
+
+
+def test_a_decoder_alone_without_a_source_is_a_language_model(build):
+    decoder = build(model_class=WeftDecoder)
+    full = decoder(input_ids=TARGET).last_hidden_state
+    cache = None
+    for step in range(5):
+        output = decoder(input_ids=TARGET[:, step : step + 1], past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        torch.testing.assert_close(output.last_hidden_state[:, 0], full[:, step], atol=1e-5, rtol=1e-5)
+
+
+def test_an_encoder_alone_is_the_models_encoder(build, tmp_path):
+    model = build(**KINDS["dms"])
+    model.model.encoder.save_pretrained(tmp_path)
+    encoder = WeftEncoder.from_pretrained(tmp_path, attn_implementation="eager")
+    expected = model(decoder_input_ids=TARGET, **inputs_of(model)).encoder_last_hidden_state
+    assert torch.equal(encoder(**inputs_of(model)).last_hidden_state, expected)
+
+
+# --- losses
+
+
+def parts_of_the_loss(model, output):
+    """Cross-entropy, balance loss and z-loss, from the outputs alone."""
+    real = IDS.ne(0).flatten(), LABELS.ne(-100).flatten()
+    stacks = ((output.encoder_router_logits, real[0]), (output.decoder_router_logits, real[1]))
+    layers = [(logits, mask) for stack, mask in stacks for logits in stack]
+    k = model.config.num_experts_per_tok
+    aux = sum(balance_loss(logits, logits.topk(k).indices, mask) for logits, mask in layers) / len(layers)
+    z = sum(router_z_loss(logits, mask) for logits, mask in layers) / len(layers)
+    return cross_entropy(output.logits, LABELS), aux, z
+
+
+def test_router_losses_enter_the_loss_in_training_alone(build):
+    model = build(router_aux_loss_coef=0.3, router_z_loss_coef=0.07, **SPARSE)
+    call = {"input_ids": IDS, "labels": LABELS, "output_router_logits": True}
+    output = model(**call)
+    likelihood, aux, z = parts_of_the_loss(model, output)
+    torch.testing.assert_close((output.loss, output.aux_loss, output.z_loss), (likelihood, aux, z))
+    trained = model.train()(**call)
+    torch.testing.assert_close(trained.loss, likelihood + 0.3 * aux + 0.07 * z)
+    shared = model(**call, num_items_in_batch=torch.tensor(36))  # 9 labels here
+    torch.testing.assert_close(shared.loss, (likelihood + 0.3 * aux + 0.07 * z) / 4)
+    assert model(**call, num_items_in_batch=36).loss == shared.loss
+
+
+def test_router_losses_leave_pads_out(build):
+    model = build(router_aux_loss_coef=0.3, router_z_loss_coef=0.07, **SPARSE).train()
+    expected = model(input_ids=IDS, labels=LABELS)
+    wider = torch.cat([IDS, torch.zeros(2, 4, dtype=torch.long)], dim=1)
+    longer = torch.cat([LABELS, torch.full((2, 3), -100)], dim=1)
+    output = model(input_ids=wider, labels=longer)
+    for name in ("loss", "aux_loss", "z_loss"):
+        torch.testing.assert_close(output[name], expected[name], atol=1e-6, rtol=1e-6)
+    # a mask that is given counts for the target as well
+    mask = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    given = model(input_ids=IDS, labels=LABELS, decoder_attention_mask=mask, attention_mask=IDS.ne(0)[:, None, None]
+                  .expand(-1, -1, 6, -1))  # fmt: skip
+    torch.testing.assert_close(given.aux_loss, expected.aux_loss, atol=1e-6, rtol=1e-6)
+
+
+def test_the_router_learns_from_its_losses(build):
+    model = build(router_aux_loss_coef=1.0, router_z_loss_coef=0.0, **SPARSE).train()
+    with torch.no_grad():
+        for router in model.routers():
+            router.classifier.weight[0] += router.classifier.weight.abs().max()
+    before = model(input_ids=IDS, labels=LABELS).aux_loss.item()
+    optimizer = torch.optim.SGD([router.classifier.weight for router in model.routers()], lr=0.3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        output = model(input_ids=IDS, labels=LABELS)
+        output.aux_loss.backward()
+        optimizer.step()
+    assert model(input_ids=IDS, labels=LABELS).aux_loss.item() < before - 0.02
+
+
+def test_smoothing_acts_in_training_alone(build):
+    model = build(label_smoothing=0.2)
+    output = model(input_ids=IDS, labels=LABELS)
+    torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
+    smoothed = model.train()(input_ids=IDS, labels=LABELS)
+    torch.testing.assert_close(smoothed.loss, cross_entropy(output.logits, LABELS, 0.2))
+
+
+@pytest.mark.parametrize("count", [None, 0, torch.tensor(0), 5])
+@pytest.mark.parametrize("kind", ["modern", "sparse"])
+def test_labels_that_all_do_not_count_give_no_nan(build, kind, count):
+    model = build(**KINDS[kind]).train()
+    loss = model(input_ids=IDS, labels=torch.full_like(LABELS, -100), num_items_in_batch=count).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
+    if kind == "modern" or count is not None:
+        assert loss.item() == 0.0
+        assert all(gradient.abs().max() == 0 for gradient in gradients(model).values())
+
+
+@pytest.mark.parametrize("kind", ["modern", "sparse"])
+def test_accumulated_batches_have_the_gradient_of_one(build, kind):
+    torch.manual_seed(0)
+    source, labels = torch.randint(3, 29, (8, 6)), torch.randint(3, 29, (8, 5))
+    for row, kept in enumerate((5, 1, 3, 2, 5, 4, 2, 5)):  # micro-batches of very different weight
+        labels[row, kept:] = -100
+    count = (labels != -100).sum()
+    model = build(router_aux_loss_coef=0.0, router_z_loss_coef=0.0, **KINDS[kind]).train()
+    model(input_ids=source, labels=labels, num_items_in_batch=count).loss.backward()
+    whole = gradients(model)
+    model.zero_grad()
+    for part in range(4):
+        rows = slice(2 * part, 2 * part + 2)
+        model(input_ids=source[rows], labels=labels[rows], num_items_in_batch=count).loss.backward()
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=1e-4)
+
+
+def test_router_losses_count_once_however_often_batches_are_split(build):
+    """Four times the same batch, accumulated, is that batch once: auxiliary losses included."""
+    model = build(router_aux_loss_coef=0.5, router_z_loss_coef=0.1, **SPARSE).train()
+    once = model(input_ids=IDS, labels=LABELS)
+    once.loss.backward()
+    whole = gradients(model)
+    model.zero_grad()
+    total = 0.0
+    for _ in range(4):
+        loss = model(input_ids=IDS, labels=LABELS, num_items_in_batch=torch.tensor(36)).loss
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(once.loss.item(), rel=1e-6)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=1e-4)
+
+
+# --- load and bias
+
+
+def test_load_is_counted_in_training_forward_passes_with_labels(build):
+    model = build(**SPARSE, router_bias_update_rate=0.25).train()
+    loads = [router.expert_load for router in model.routers()]
+    model.eval()(input_ids=IDS, labels=LABELS)
+    model.train()(input_ids=IDS, decoder_input_ids=TARGET)
+    assert all(load.sum() == 0 for load in loads)
+    output = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    real = (IDS.ne(0).flatten(), LABELS.ne(-100).flatten(), LABELS.ne(-100).flatten())
+    logits = (*output.encoder_router_logits, *output.decoder_router_logits)
+    expected = [torch.bincount(row.topk(2).indices[mask].flatten(), minlength=4) for row, mask in
+                zip(logits, real, strict=True)]  # fmt: skip
+    assert [load.tolist() for load in loads] == [count.tolist() for count in expected]
+    assert [load.sum().item() for load in loads] == [20.0, 18.0, 18.0]  # 10 and 9 real tokens, two experts each
+    biases = [0.25 * torch.sign(count.float().mean() - count) for count in expected]
+    model.update_router_biases()
+    assert [router.selection_bias.tolist() for router in model.routers()] == [bias.tolist() for bias in biases]
+
+
+def chosen_by_bias(logits, real):
+    """Expert 0 is always chosen, expert 3 never, the better of the others second."""
+    return torch.stack([torch.zeros(len(logits)).long(), 1 + logits[:, 1:3].argmax(dim=-1)], dim=1), real.flatten()
+
+
+def test_the_bias_chooses_and_is_no_part_of_the_losses(build):
+    model = build(**SPARSE, router_bias_update_rate=0.25)
+    before = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    for router in model.routers():
+        router.selection_bias.copy_(torch.tensor([3.0, 0.0, 0.0, -3.0]))
+    after = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    assert (after.logits - before.logits).abs().max() > 1e-3
+    assert torch.equal(after.encoder_router_logits[0], before.encoder_router_logits[0])
+    real = LABELS.ne(-100).flatten()
+    found = [balance_loss(after.encoder_router_logits[0], *chosen_by_bias(after.encoder_router_logits[0], IDS.ne(0)))]
+    found += [balance_loss(logits, *chosen_by_bias(logits, real)) for logits in after.decoder_router_logits]
+    torch.testing.assert_close(after.aux_loss, sum(found) / 3)  # the load is that of the choice, the rest is not
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_given_encoder_output_is_counted_by_the_decoder_alone(build, record):
+    model = build(**SPARSE, router_bias_update_rate=0.25).train()
+    states = model.model.encoder(input_ids=IDS, output_router_logits=record)
+    model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS).loss.backward()
+    assert [router.expert_load.sum().item() for router in model.routers()] == [0.0, 18.0, 18.0]
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_given_output_of_the_only_sparse_stack_leaves_no_router_loss(build, record):
+    model = build(**(SPARSE | {"decoder_mlp_layer_types": "dense"})).train()
+    states = model.model.encoder(input_ids=IDS, output_router_logits=record)
+    output = model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS)
+    torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
+
+
+# --- memory and compilation
+
+
+# reentrant checkpointing of sparse layers is refused, see below
+CHECKPOINTING = [(kind, way) for kind in KINDS for way in (False, True, None) if not (way and kind.endswith("sparse"))]
+
+
+@pytest.mark.parametrize(("kind", "reentrant"), CHECKPOINTING)
+def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, reentrant):
+    model = build(**KINDS[kind], dropout=0.2, attention_dropout=0.1).train()
+
+    def run():
+        model.zero_grad()
+        for router in model.routers():
+            if router.expert_load is not None:
+                router.expert_load.zero_()
+        torch.manual_seed(1)
+        loss = model(labels=LABELS, **inputs_of(model)).loss
+        loss.backward()
+        loads = [router.expert_load.clone() for router in model.routers() if router.expert_load is not None]
+        return loss.item(), gradients(model), loads
+
+    loss, expected, loads = run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # its new name came with transformers 5.2x
+        model.gradient_checkpointing_enable(None if reentrant is None else {"use_reentrant": reentrant})
+    assert model.model.encoder.gradient_checkpointing and model.model.decoder.gradient_checkpointing
+    saved_loss, found, saved_loads = run()
+    assert saved_loss == pytest.approx(loss, rel=1e-6)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-4)
+    assert all(torch.equal(a, b) for a, b in zip(loads, saved_loads, strict=True))
+
+
+@pytest.mark.parametrize("settings", [{"use_reentrant": True}, {"preserve_rng_state": True}], ids=str)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_checkpointing_that_cuts_the_router_losses_off_is_refused(build, settings):
+    """Reentrant checkpointing, torch's default, runs the layers without gradients first: the logits recorded have none."""
+    model = build(**SPARSE)
+    with pytest.raises(ValueError, match=r'give gradient_checkpointing_kwargs=\{"use_reentrant": False\}'):
+        model.gradient_checkpointing_enable(settings)
+    model.gradient_checkpointing_enable()
+    model.gradient_checkpointing_disable()
+    assert not model.model.encoder.gradient_checkpointing
+
+
+def compiled_steps(model, **settings):
+    """Decoding token by token through a static cache, each step compiled in one graph."""
+    config = model.config.get_text_config(decoder=True)
+    cache = EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=8), StaticCache(config=config, max_cache_len=6)
+    )
+    with torch.no_grad():
+        states = model.model.encoder(**inputs_of(model))
+        call = {"encoder_outputs": states, "attention_mask": IDS.ne(0), "past_key_values": cache}
+        logits = [model(decoder_input_ids=TARGET[:, :2], **call).logits]
+        step = torch.compile(model, fullgraph=True, **settings)
+        for position in range(2, 5):
+            logits.append(step(decoder_input_ids=TARGET[:, position : position + 1], **call).logits)
+    return torch.cat(logits, dim=1)
+
+
+def check_compiled(build, kind, **settings):
+    model = build(attention="sdpa", **KINDS[kind])
+    if kind.endswith("sparse"):
+        model.set_experts_implementation("batched_mm")
+    torch._dynamo.reset()
+    with torch.no_grad():
+        expected = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
+    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decoding_step_is_one_graph(build, kind):
+    """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
+    check_compiled(build, kind, backend="eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["modern", "dms", "sparse"])
+def test_a_compiled_decoding_step_equals_eager(build, kind):
+    check_compiled(build, kind)

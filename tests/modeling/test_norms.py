@@ -1,0 +1,71 @@
+"""The norms against their formulas, on values worked out by hand and on random ones."""
+
+import pytest
+import torch
+from torch import nn
+
+from weft.modeling.norms import StdLayerNorm, build_norm
+
+# mean 5, squared deviations 9 + 1 + 1 + 9 = 20: variance 5 over n, 20/3 over n - 1; mean square 30
+ROW = torch.tensor([2.0, 4.0, 6.0, 8.0])
+EXPECTED = {
+    "layernorm": [-1.3416408, -0.4472136, 0.4472136, 1.3416408],
+    "stdnorm": [-1.1618950, -0.3872983, 0.3872983, 1.1618950],
+    "rmsnorm": [0.3651484, 0.7302967, 1.0954451, 1.4605935],
+}
+
+
+def reference(kind, states, weight, bias, eps):
+    mean = states.sum(-1, keepdim=True) / states.shape[-1]
+    squares = ((states - mean) ** 2).sum(-1, keepdim=True)
+    if kind == "rmsnorm":
+        return states / ((states**2).sum(-1, keepdim=True) / states.shape[-1] + eps).sqrt() * weight
+    if kind == "layernorm":
+        normed = (states - mean) / (squares / states.shape[-1] + eps).sqrt()
+    else:
+        normed = (states - mean) / ((squares / (states.shape[-1] - 1)).sqrt() + eps)
+    return normed * weight + (0.0 if bias is None else bias)
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_values_worked_out_by_hand(small, kind):
+    norm = build_norm(small(norm_type=kind, norm_eps=1e-12), width=4)
+    torch.testing.assert_close(norm(ROW), torch.tensor(EXPECTED[kind]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+def test_forward_and_gradients_equal_the_formula(small, lopsided, kind, bias, eps):
+    norm = lopsided(build_norm(small(norm_type=kind, norm_eps=eps, norm_bias=bias)))
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 1.5, 16))
+    has_bias = bias and kind != "rmsnorm"
+    assert (getattr(norm, "bias", None) is not None) == has_bias
+    states = (torch.randn(3, 5, 16) * 2 + 1).requires_grad_()
+    expected = reference(kind, states, norm.weight, norm.bias if has_bias else None, eps)
+    output = norm(states)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    upstream = torch.randn(output.shape)
+    leaves = [states, *norm.parameters()]
+    for got, wanted in zip(
+        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_a_constant_row_stays_finite_forward_and_backward(small, kind):
+    norm = build_norm(small(norm_type=kind))
+    for value in (0.0, 3.0):
+        states = torch.full((1, 16), value, requires_grad=True)
+        output = norm(states)
+        output.sum().backward()
+        assert output.isfinite().all() and states.grad.isfinite().all()
+
+
+def test_new_norms_change_nothing_but_the_scale(small):
+    for kind, norm_class in (("layernorm", nn.LayerNorm), ("rmsnorm", nn.RMSNorm), ("stdnorm", StdLayerNorm)):
+        norm = build_norm(small(norm_type=kind))
+        assert isinstance(norm, norm_class)
+        assert torch.equal(norm.weight, torch.ones(16))

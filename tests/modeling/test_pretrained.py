@@ -1,0 +1,285 @@
+"""What all models share: tables in one, two or three places, resizing them, first weights, number formats."""
+
+import pytest
+import torch
+from torch import nn
+
+from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
+
+# name: (fields, tables that are one and the same)
+SHARING = {
+    "one table": ({}, {"encoder", "decoder", "head"}),
+    "one table, own head": ({"tie_word_embeddings": False}, {"encoder", "decoder"}),
+    "two tables, tied head": ({"share_encoder_decoder_embeddings": False}, {"decoder", "head"}),
+    "three tables": ({"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}, set()),
+    "two vocabularies, tied head": (
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23},
+        {"decoder", "head"},
+    ),
+    "two vocabularies, own head": (
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23, "tie_word_embeddings": False},
+        set(),
+    ),
+    "one table, both sizes named": ({"decoder_vocab_size": 29}, {"encoder", "decoder", "head"}),
+}
+
+
+def tables(model):
+    return {
+        "encoder": model.model.encoder.embed_tokens.weight,
+        "decoder": model.model.decoder.embed_tokens.weight,
+        "head": model.lm_head.weight,
+    }
+
+
+def check_sharing(model, together):
+    found = tables(model)
+    for first in found:
+        for second in found:
+            same = first == second or {first, second} <= together
+            assert (found[first] is found[second]) == same, (first, second)
+    if {"encoder", "decoder"} <= together:  # one module object, which FSDP2 needs
+        assert model.model.encoder.embed_tokens is model.model.decoder.embed_tokens is model.model.shared
+
+
+def check_works(model):
+    """Loss, gradients, and the last id of every table can be read."""
+    source, target = model.config.vocab_size, model.config.target_vocab_size
+    ids, labels = IDS.clone(), LABELS.clone()
+    ids[0, 0], labels[0, 0] = source - 1, target - 1
+    model.zero_grad()
+    output = model(input_ids=ids, labels=labels)
+    assert output.logits.shape == (2, 5, target) and output.loss.isfinite()
+    output.loss.backward()
+    for name, table in tables(model).items():
+        assert table.shape[0] == (source if name == "encoder" else target), name
+        assert table.grad is not None and table.grad[-1].abs().sum() > 0, name
+    if model.lm_head.bias is not None:
+        assert model.lm_head.bias.shape == (target,)
+    assert model.lm_head.out_features == target
+    model.generate(ids, max_new_tokens=3)
+
+
+@pytest.mark.parametrize("case", SHARING)
+def test_tables_stand_where_the_configuration_says(build, case):
+    fields, together = SHARING[case]
+    model = build(**fields)
+    check_sharing(model, together)
+    check_works(model)
+    assert sum(table.numel() for table in {id(t): t for t in tables(model).values()}.values()) == sum(
+        parameter.numel() for name, parameter in model.named_parameters() if "embed_tokens" in name
+        or "shared" in name or "lm_head" in name
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARING)
+def test_sharing_survives_saving(build, tmp_path, case):
+    fields, together = SHARING[case]
+    model = build(**fields)
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    check_sharing(loaded, together)
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+    assert torch.equal(
+        loaded(input_ids=IDS, labels=LABELS).logits, model.set_attn_implementation("sdpa") or
+        model(input_ids=IDS, labels=LABELS).logits
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no head bias", "head bias"])
+@pytest.mark.parametrize("size", [37, 19], ids=["grow", "shrink"])
+@pytest.mark.parametrize("case", SHARING)
+def test_resizing_reaches_every_table_and_the_head(build, tmp_path, case, size, bias):
+    fields, together = SHARING[case]
+    model = build(lm_head_bias=bias, **fields)
+    before = {name: table.detach().clone() for name, table in tables(model).items()}
+    separate = model.config.target_vocab_size != model.config.vocab_size
+    model.resize_token_embeddings(size)
+    assert model.config.vocab_size == size
+    assert model.config.target_vocab_size == (23 if separate else size)
+    check_sharing(model, together)
+    check_works(model)
+    for name, table in tables(model).items():
+        kept = min(len(table), len(before[name]))
+        assert torch.equal(table[:kept], before[name][:kept]), name
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    check_sharing(loaded, together)
+    check_works(loaded)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no head bias", "head bias"])
+@pytest.mark.parametrize("size", [41, 17], ids=["grow", "shrink"])
+@pytest.mark.parametrize("case", ["two vocabularies, tied head", "two vocabularies, own head"])
+def test_resizing_the_target_reaches_its_table_and_the_head(build, tmp_path, case, size, bias):
+    fields, together = SHARING[case]
+    model = build(lm_head_bias=bias, **fields)
+    before = {name: table.detach().clone() for name, table in tables(model).items()}
+    model.resize_decoder_token_embeddings(size)
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (29, size)
+    check_sharing(model, together)
+    check_works(model)
+    assert torch.equal(tables(model)["encoder"], before["encoder"])
+    for name in ("decoder", "head"):
+        kept = min(size, 23)
+        assert torch.equal(tables(model)[name][:kept], before[name][:kept])
+    model.save_pretrained(tmp_path)
+    check_works(WeftForConditionalGeneration.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("fields", [{}, {"decoder_vocab_size": 29}], ids=str)
+def test_the_target_alone_cannot_be_resized_in_one_vocabulary(build, fields):
+    with pytest.raises(ValueError, match="share one vocabulary here: use `resize_token_embeddings`"):
+        build(**fields).resize_decoder_token_embeddings(40)
+
+
+@pytest.mark.parametrize("fields", [{}, SHARING["two vocabularies, own head"][0]], ids=["one", "two vocabularies"])
+@pytest.mark.parametrize("model_class", [WeftEncoder, WeftDecoder])
+def test_a_stack_alone_can_be_resized(build, tmp_path, model_class, fields):
+    stack = build(model_class=model_class, **fields)
+    stack.resize_token_embeddings(35)
+    stack.save_pretrained(tmp_path)
+    for same in (stack, model_class.from_pretrained(tmp_path)):
+        assert same.embed_tokens.num_embeddings == 35
+        assert same(input_ids=torch.tensor([[34]])).last_hidden_state.isfinite().all()
+
+
+def test_resizing_can_round_up(build):
+    for fields in ({}, {"share_encoder_decoder_embeddings": False}):
+        model = build(**fields)
+        model.resize_token_embeddings(30, pad_to_multiple_of=8)
+        assert model.config.vocab_size == 32
+        check_works(model)
+
+
+def test_first_weights_follow_glorot_or_the_given_spread(small):
+    torch.manual_seed(0)
+    wide = {"d_model": 64, "encoder_ffn_dim": 192, "decoder_mlp_layer_types": "sparse", "mlp_bias": True,
+            "lm_head_bias": True, "tie_word_embeddings": False, "attention_bias": True}  # fmt: skip
+    model = WeftForConditionalGeneration(small(**wide))
+    assert model.lm_head.weight.std().item() == pytest.approx((2 / (64 + 29)) ** 0.5, rel=0.1)
+    layer = model.model.encoder.layers[0]
+    assert layer.mlp.up_proj.weight.std().item() == pytest.approx((2 / 256) ** 0.5, rel=0.05)
+    assert layer.self_attn.q_proj.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.05)
+    assert model.model.shared.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
+    experts = model.model.decoder.layers[0].mlp.experts
+    assert experts.gate_up_proj.std().item() == pytest.approx((2 / (64 + 48)) ** 0.5, rel=0.05)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert torch.equal(parameter, torch.zeros_like(parameter)), name
+        elif "norm" in name:
+            assert torch.equal(parameter, torch.ones_like(parameter)), name
+
+
+def test_no_first_weight_is_left_as_it_lay_in_memory(small, monkeypatch):
+    """torch.empty is poisoned: what nobody fills stays NaN."""
+    empty = torch.empty
+
+    def poisoned(*args, **kwargs):
+        tensor = empty(*args, **kwargs)
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() and not tensor.is_meta else tensor
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    model = WeftForConditionalGeneration(
+        small(
+            encoder_mlp_layer_types="sparse", mlp_bias=True, self_attention_position_type="relative",
+            cross_attention_position_type="additive", router_type="noisy_top_k", router_bias_update_rate=0.1,
+            position_embedding_type="learned", num_condition_features=2, norm_type="stdnorm", use_qk_norm=True,
+        )
+    )  # fmt: skip
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        assert tensor.isfinite().all(), name
+
+
+def test_missing_weights_are_filled_after_loading(build, tmp_path):
+    """A base model's file in a model with a head; what the file lacks gets first weights, not memory's leftovers."""
+    build(model_class=WeftModel, tie_word_embeddings=False, lm_head_bias=True).save_pretrained(tmp_path)
+    loaded, info = WeftForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
+    assert set(info["missing_keys"]) == {"lm_head.weight", "lm_head.bias"}
+    assert 0.1 < loaded.lm_head.weight.std() < 0.4
+    assert torch.equal(loaded.lm_head.bias, torch.zeros(29))
+
+
+KINDS = {
+    "rotary": {},
+    "post-norm": {"norm_type": "layernorm", "norm_first": False, "position_embedding_type": "sinusoidal",
+                  "self_attention_position_type": "none", "is_gated_act": False, "mlp_bias": True},
+    "stdnorm, relative": {"norm_type": "stdnorm", "self_attention_position_type": "relative"},
+    "additive, conditions": {"self_attention_position_type": "additive", "num_condition_features": 1},
+    "sparse": {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "mlp_bias": True,
+               "encoder_ffn_dim": 24, "router_bias_update_rate": 1e-3},
+}  # fmt: skip
+
+
+def call(model):
+    values = {"condition_values": torch.tensor([[1.0], [2.0]])} if model.config.num_condition_features else {}
+    return model(input_ids=IDS, labels=LABELS, **values)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_stays_near_full_precision(build, tmp_path, kind, dtype):
+    model = build(attention="sdpa", **KINDS[kind])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    expected = call(model)
+    model.save_pretrained(tmp_path)
+    half = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=dtype)
+    assert {parameter.dtype for parameter in half.parameters()} == {dtype}
+    output = call(half)
+    assert output.logits.dtype == dtype and output.loss.dtype == torch.float32
+    assert output.logits.isfinite().all()
+    assert (output.logits.float() - expected.logits).abs().median() < 0.05
+    call(half.train()).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in half.parameters() if parameter.grad is not None)
+
+
+def test_the_selection_bias_stays_in_full_precision(build, tmp_path):
+    model = build(**KINDS["sparse"])
+    value = torch.tensor([1e-3, -1e-3, 1.0 + 1e-6, 0.1])
+    for router in model.routers():
+        router.selection_bias.copy_(value)
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert len(loaded.routers()) == 4
+    for router in loaded.routers():
+        assert router.classifier.weight.dtype == torch.bfloat16
+        assert router.selection_bias.dtype == router.expert_load.dtype == torch.float32
+        assert torch.equal(router.selection_bias, value)
+        assert torch.equal(router.expert_load, torch.zeros(4))
+
+
+def test_routers_are_listed_encoder_first(build):
+    model = build(encoder_mlp_layer_types=["dense", "sparse"], decoder_mlp_layer_types=["sparse", "dense"])
+    assert model.routers() == [model.model.encoder.layers[1].mlp.router, model.model.decoder.layers[0].mlp.router]
+    assert build().routers() == []
+    build().update_router_biases()  # nothing to do, and no error
+
+
+def test_implementations_can_be_switched(build):
+    model = build(**KINDS["sparse"])
+    expected = call(model).logits
+    for attention in ("sdpa", "eager"):
+        for experts in ("eager", "batched_mm", "grouped_mm"):
+            model.set_attn_implementation(attention)
+            model.set_experts_implementation(experts)
+            assert (model.config._attn_implementation, model.config._experts_implementation) == (attention, experts)
+            torch.testing.assert_close(call(model).logits, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_embeddings_are_found_under_transformers_names(build):
+    model = build(**SHARING["two vocabularies, own head"][0])
+    assert model.get_input_embeddings() is model.model.encoder.embed_tokens
+    assert model.get_output_embeddings() is model.lm_head
+    assert model.get_encoder() is model.model.encoder
+    assert model.get_decoder() is model.model.decoder
+    table = nn.Embedding(29, 16)
+    model.set_input_embeddings(table)
+    assert model.model.encoder.embed_tokens is table and model.model.decoder.embed_tokens is not table
+    assert isinstance(model.config, WeftConfig)

@@ -1,0 +1,157 @@
+"""The wheel holds the whole package and nothing else, and works where only the wheel is installed."""
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ["configuration", "conversion", "hub", "modeling", "routes", "scripts", "tokenization", "training"]
+
+# Everything a person does first; `weft` must be the wheel's and nobody else's.
+FIRST_STEPS = """
+import runpy
+import sys
+from pathlib import Path
+
+import weft
+
+assert Path(weft.__file__).is_relative_to(sys.prefix), weft.__file__
+from transformers import AutoModelForSeq2SeqLM
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.hub import export_code
+
+config = WeftConfig.from_preset("modern-tiny", encoder_layers=1, decoder_layers=1)
+model = AutoModelForSeq2SeqLM.from_config(config)
+assert type(model) is WeftForConditionalGeneration
+model.save_pretrained(sys.argv[1])
+assert (Path(sys.argv[1]) / "modeling_weft.py").is_file()
+print("fine")
+# last, for it ends the process: `python -m weft --help`
+sys.argv[1:] = ["--help"]
+runpy.run_module("weft", run_name="__main__")
+"""
+
+
+def command(*words: str | Path, cwd: Path, **environment: str) -> str:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=inherited | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def sources() -> list[str]:
+    """What git tracks, or would track: build and run leave nothing behind that could end up in a wheel."""
+    listed = command("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy, so that the repository stays as it is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in sources():
+        target = folder / "source" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    words = ["-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", folder / "source"]
+    command(sys.executable, *words, cwd=folder)
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_module_and_its_data(wheel):
+    held = set(zipfile.ZipFile(wheel).namelist())
+    expected = {
+        f"weft/{name}"
+        for name in sources()
+        if name.endswith((".py", ".typed", ".smi")) and ("/" not in name or name.split("/")[0] in ROOMS)
+    }
+    assert {"weft/__init__.py", "weft/py.typed", "weft/routes/building_blocks.smi"} <= expected
+    assert expected <= held, sorted(expected - held)
+
+
+def test_the_wheel_holds_nothing_else(wheel):
+    for name in zipfile.ZipFile(wheel).namelist():
+        top, *rest = name.split("/")
+        assert top == "weft" or top.endswith(".dist-info"), name
+        assert not {"tests", "build", "runs", ".venv", "__pycache__"} & set(rest), name
+        if top == "weft":
+            assert len(rest) == 1 or rest[0] in [*ROOMS, "model_cards"], name
+            assert name.endswith((".py", ".typed", ".smi", ".json", ".md", ".yaml")), name
+
+
+def test_the_wheel_names_its_licence_its_needs_and_its_command(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (info,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+    metadata = archive.read(f"{info}/METADATA").decode()
+    assert "License-Expression: Apache-2.0" in metadata
+    for need in ("torch>=", "transformers<6,>=", "tokenizers>=", "safetensors>=", "accelerate>=", "datasets>="):
+        assert f"Requires-Dist: {need}" in metadata
+    assert "weft = weft.scripts.cli:main" in archive.read(f"{info}/entry_points.txt").decode()
+    assert any(name.startswith(f"{info}/") and name.endswith("LICENSE") for name in archive.namelist())
+
+
+def test_the_wheel_shows_the_readme(wheel):
+    readme = ROOT / "README.md"
+    if not readme.is_file():
+        pytest.skip("there is no README.md yet")
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert metadata.replace("\r", "").endswith(readme.read_text())
+
+
+def libraries(folder: Path) -> Path:
+    """A folder with everything that is installed here but Weft: no network is needed, and no editable install is seen."""
+    folder.mkdir()
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}:
+        for path in Path(place).glob("*"):
+            is_weft = "weft" in path.name.lower() or path.suffix in (".pth", ".egg-link")
+            if not is_weft and not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The scripts folder of an environment with the wheel."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    scripts = folder / "venv" / "bin"
+    python = scripts / "python"
+    target = Path(command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    (target / "libraries.pth").write_text(f"{libraries(folder / 'libraries')}\n")
+    command(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=folder)
+    return scripts
+
+
+def test_an_installed_wheel_builds_and_saves_a_model(installed, tmp_path):
+    (tmp_path / "steps.py").write_text(FIRST_STEPS)
+    said, usage = command(installed / "python", "steps.py", tmp_path / "model", cwd=tmp_path).split("fine\n")
+    assert not said and "usage" in usage.lower()
+
+
+def test_an_installed_wheel_has_its_command(installed, tmp_path):
+    assert "usage" in command(installed / "weft", "--help", cwd=tmp_path).lower()
+
+
+def test_the_repository_is_left_as_it_was(installed):
+    for name in ("build", "dist", "weft"):
+        assert not (ROOT / name).exists()

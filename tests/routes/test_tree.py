@@ -1,0 +1,233 @@
+import random
+from itertools import islice
+
+import pytest
+
+from weft.routes.tree import SMILES_CHARACTERS, Route
+
+AMIDE = Route(
+    "CC(=O)Nc1ccc(-c2ccccc2)cc1",
+    (
+        Route("CC(=O)Nc1ccc(Br)cc1", (Route("CC(=O)O"), Route("Nc1ccc(Br)cc1"))),
+        Route("OB(O)c1ccccc1"),
+    ),
+)
+AMIDE_TEXT = (
+    "{'smiles':'CC(=O)Nc1ccc(-c2ccccc2)cc1','children':["
+    "{'smiles':'CC(=O)Nc1ccc(Br)cc1','children':[{'smiles':'CC(=O)O'},{'smiles':'Nc1ccc(Br)cc1'}]},"
+    "{'smiles':'OB(O)c1ccccc1'}]}"
+)
+
+
+def random_route(rng: random.Random, depth: int) -> Route:
+    smiles = "".join(rng.choice("CNO=()\\/[]@+123") for _ in range(rng.randint(1, 6)))
+    count = rng.randint(0, 3) if depth else 0
+    return Route(smiles, tuple(random_route(rng, depth - 1) for _ in range(count)))
+
+
+def test_counts():
+    assert (AMIDE.depth, AMIDE.num_reactions) == (2, 2)
+    assert AMIDE.leaves() == ["CC(=O)O", "Nc1ccc(Br)cc1", "OB(O)c1ccccc1"]
+    assert AMIDE.molecules() == [AMIDE.smiles, "CC(=O)Nc1ccc(Br)cc1", *AMIDE.leaves()]
+    leaf = Route("C")
+    assert (leaf.depth, leaf.num_reactions, leaf.leaves(), leaf.molecules()) == (0, 0, ["C"], ["C"])
+
+
+def test_depth_is_the_longest_path_and_reactions_count_all_branches():
+    branch = Route("CC", (Route("C"),))
+    route = Route("CCCC", (Route("O"), Route("CCC", (branch, branch))))
+    assert (route.depth, route.num_reactions) == (3, 4)
+
+
+def test_to_string_is_literal():
+    assert (
+        Route("CCO", (Route("C"), Route("O"))).to_string()
+        == "{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}"
+    )
+    assert AMIDE.to_string() == AMIDE_TEXT
+
+
+def test_to_string_doubles_backslashes_and_from_string_undoes_it():
+    route = Route("C/C=C\\C")
+    assert route.to_string() == r"{'smiles':'C/C=C\\C'}"
+    assert Route.from_string(r"{'smiles':'C/C=C\\C'}") == route
+    with pytest.raises(ValueError, match=r"position 18: expected '\\\\', found"):
+        Route.from_string(r"{'smiles':'CC/C=C\C'}")
+
+
+def test_equality_minds_the_order_and_canonical_does_not():
+    turned = Route(AMIDE.smiles, (AMIDE.children[1], AMIDE.children[0].shuffled(random.Random(3))))
+    assert turned != AMIDE
+    assert turned.canonical() == AMIDE.canonical()
+    assert hash(turned.canonical()) == hash(AMIDE.canonical())
+    # The number of times a molecule is used counts.
+    assert Route("C", (Route("N"), Route("N"))).canonical() != Route("C", (Route("N"),)).canonical()
+    # The same molecules in another tree are another route.
+    assert (
+        Route("C", (Route("N", (Route("O"),)), Route("F"))).canonical()
+        != Route("C", (Route("N"), Route("F", (Route("O"),)))).canonical()
+    )
+
+
+def test_dict_round_trip():
+    data = {"smiles": "CCO", "children": [{"smiles": "C"}, {"smiles": "O"}]}
+    assert Route.from_dict(data).to_dict() == data
+    assert Route.from_dict(AMIDE.to_dict()) == AMIDE
+
+
+def test_from_dict_ignores_unknown_fields():
+    data = {"smiles": "CO", "type": "mol", "children": [{"smiles": "C", "in_stock": True, "children": []}]}
+    assert Route.from_dict(data) == Route("CO", (Route("C"),))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "route: expected an object, got list"),
+        ({}, "smiles: missing"),
+        ({"smiles": ""}, "smiles: expected a SMILES string, got an empty one"),
+        ({"smiles": "C C"}, "smiles: 'C C' is no SMILES: it contains ' '"),
+        ({"smiles": "C", "children": {}}, "children: expected a list, got dict"),
+        ({"smiles": "C", "children": [{"smiles": "C"}, {"smiles": 3}]}, r"children\[1\].smiles: expected a SMILES"),
+        ({"smiles": "C", "children": ["C"]}, r"children\[0\]: expected an object, got str"),
+        (
+            {"smiles": "C", "children": [{"smiles": "C", "children": [{"smiles": "C"}, {"smile": "C"}]}]},
+            r"children\[0\].children\[1\].smiles: missing",
+        ),
+    ],
+)
+def test_from_dict_names_the_place(data, message):
+    with pytest.raises(ValueError, match="^" + message):
+        Route.from_dict(data)
+
+
+def chain(depth: int) -> dict:
+    data: dict = {"smiles": "C"}
+    for _ in range(depth):
+        data = {"smiles": "C", "children": [data]}
+    return data
+
+
+def test_depth_is_bounded():
+    assert Route.from_dict(chain(64)).depth == 64
+    text = Route.from_dict(chain(64)).to_string()
+    assert Route.from_string(text).depth == 64
+    with pytest.raises(ValueError, match="deeper"):
+        Route.from_dict(chain(65))
+    with pytest.raises(ValueError, match="deeper"):
+        Route.from_string("{'smiles':'C','children':[" + text + "]}")
+    with pytest.raises(ValueError, match="deeper"):
+        Route.from_string("{'smiles':'C','children':[" * 700)
+    assert Route.from_string(text, max_depth=64).depth == 64
+    with pytest.raises(ValueError, match="deeper"):
+        Route.from_string(text, max_depth=63)
+
+
+def test_length_is_bounded():
+    with pytest.raises(ValueError, match="route text has 30013 characters, at most 20000"):
+        Route.from_string("{'smiles':'" + "C" * 30_000 + "'}")
+    with pytest.raises(ValueError, match="at most 12"):
+        Route.from_string("{'smiles':'C'}", max_length=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"position 0: expected \"\{'smiles':'\", found the end of the text"),
+        ("{'smiles':'CC'", "position 14: expected '}', found the end of the text"),
+        ("{'smiles':''}", 'position 11: expected a SMILES, found "\'}"'),
+        ("{'smiles':'C'} ", "position 14: expected the end of the text, found ' '"),
+        ("{'smiles': 'C'}", 'position 10: expected "\'", found'),
+        ('{"smiles":"C"}', "position 1: expected \"'smiles':'\", found"),
+        ("{'smiles':'C','children':[]}", r"position 26: expected \"\{'smiles':'\", found"),
+        ("{'smiles':'C','children':[{'smiles':'C'},]}", r"position 41: expected \"\{'smiles':'\", found"),
+        ("{'smiles':'C','child':[]}", 'position 20: expected "ren\':\\[", found'),
+        ("{'smiles':'C{'}", 'position 12: expected "\'", found'),
+        ("__import__('os').system('true')", "position 0: expected"),
+    ],
+)
+def test_from_string_says_where_and_what(text, message):
+    with pytest.raises(ValueError, match="^" + message):
+        Route.from_string(text)
+
+
+def test_from_string_round_trip_on_random_trees():
+    rng = random.Random(0)
+    for _ in range(300):
+        route = random_route(rng, depth=4)
+        assert Route.from_string(route.to_string()) == route
+        assert Route.from_dict(route.to_dict()) == route
+
+
+def test_from_string_fuzz_accepts_only_what_to_string_writes():
+    rng = random.Random(1)
+    alphabet = "{}[]',:\\\"CN(smileschildren \n\x00é" + AMIDE_TEXT
+    valid = [AMIDE_TEXT, *(random_route(rng, 3).to_string() for _ in range(20))]
+    accepted = refused = 0
+    for _ in range(20_000):
+        text = list(rng.choice(valid))
+        for _ in range(rng.randint(1, 3)):
+            start = rng.randrange(len(text) + 1)
+            stop = min(len(text), start + rng.choice([0, 0, 1, 1, 5]))
+            text[start:stop] = rng.choices(alphabet, k=rng.choice([0, 1, 1, 3]))
+        mutated = "".join(text)
+        try:
+            route = Route.from_string(mutated)
+        except ValueError:
+            refused += 1
+        else:
+            accepted += 1
+            assert route.to_string() == mutated
+    # Mutations inside a SMILES keep the text valid, others do not; both must have been seen.
+    assert accepted > 500
+    assert refused > 500
+
+
+@pytest.mark.parametrize("smiles", ["", "C C", "C'C", 'C"', "C{", "C,C", "Cé", "C\n", None, 3])
+def test_constructor_refuses_what_is_no_smiles(smiles):
+    with pytest.raises(ValueError, match="SMILES"):
+        Route(smiles)
+
+
+def test_every_smiles_character_survives():
+    route = Route("".join(sorted(SMILES_CHARACTERS)))
+    assert Route.from_string(route.to_string()) == route
+
+
+def test_format_tree():
+    assert AMIDE.format_tree() == (
+        "CC(=O)Nc1ccc(-c2ccccc2)cc1\n"
+        "├── CC(=O)Nc1ccc(Br)cc1\n"
+        "│   ├── • CC(=O)O\n"
+        "│   └── • Nc1ccc(Br)cc1\n"
+        "└── • OB(O)c1ccccc1\n"
+        "2 reactions, longest path 2; • 3 starting materials"
+    )
+    assert Route("CO", (Route("C"),)).format_tree(leaf_mark="*") == (
+        "CO\n└── * C\n1 reaction, longest path 1; * 1 starting material"
+    )
+
+
+def test_iter_child_orders_gives_each_order_once():
+    two, three = Route("CC", (Route("C"), Route("N"))), Route("CCC", (Route("F"), Route("O"), Route("C")))
+    orders = list(Route("S", (two, three)).iter_child_orders())
+    assert orders[0] == Route("S", (two, three))
+    assert len(orders) == len(set(orders)) == 2 * 2 * 6
+    assert len({order.canonical() for order in orders}) == 1
+    assert len(list(Route("S", (Route("C"), Route("C"))).iter_child_orders())) == 1
+    assert list(Route("S").iter_child_orders()) == [Route("S")]
+
+
+def test_iter_child_orders_is_lazy():
+    wide = Route("S", tuple(Route("C" * n) for n in range(1, 16)))
+    assert len(list(islice(wide.iter_child_orders(), 5))) == 5
+
+
+def test_shuffled_keeps_the_route_and_obeys_the_seed():
+    wide = Route("S", tuple(Route("C" * n, (Route("N"), Route("O"))) for n in range(1, 8)))
+    once = wide.shuffled(random.Random(7))
+    assert once == wide.shuffled(random.Random(7))
+    assert once != wide
+    assert once.canonical() == wide.canonical()
+    # Also below the root.
+    assert any(child.children[0].smiles == "O" for child in once.children)

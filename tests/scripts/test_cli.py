@@ -1,0 +1,115 @@
+"""The console command: quick help, the right script, one line for an error, an exit code for the shell."""
+
+import runpy
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from weft.scripts import cli
+
+SCRIPTS = Path(cli.__file__).parent
+
+
+def _script(monkeypatch, main):
+    """Register `main` as the command `fake`."""
+    module = types.ModuleType("fake_script")
+    module.main = main
+    monkeypatch.setitem(sys.modules, "fake_script", module)
+    monkeypatch.setitem(cli.COMMANDS, "fake", ("fake_script", "does nothing"))
+
+
+def test_help_lists_commands_and_waits_for_nothing_heavy():
+    # by its path: `import weft.scripts.cli` would run weft/__init__.py, which registers the family and so needs torch
+    code = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("cli", {str(SCRIPTS / "cli.py")!r})
+cli = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cli)
+assert cli.main(["--help"]) == 0
+assert cli.main(["--version"]) == 0
+heavy = {{"torch", "transformers", "datasets", "numpy"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name in ("train", "train-routes", "plan"):
+        assert f"\n  {name} " in output
+    assert "\nweft 0." in output
+
+
+def test_every_command_names_a_script():
+    for module, text in cli.COMMANDS.values():
+        package, _, name = module.rpartition(".")
+        assert package == "weft.scripts" and text
+        assert (SCRIPTS / f"{name}.py").is_file() or name in ("train_routes", "plan")  # written beside this one
+
+
+def test_without_a_command_the_help(capsys):
+    assert cli.main([]) == 0
+    assert "usage: weft" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("word", "hint"), [("trian", " Did you mean `train`?"), ("xyz", "")])
+def test_unknown_command(capsys, word, hint):
+    assert cli.main([word]) == 2
+    assert capsys.readouterr().err == (
+        f"weft: there is no command {word!r}.{hint}\nCommands: {', '.join(cli.COMMANDS)}\n"
+    )
+
+
+def test_arguments_and_exit_code_pass_through(monkeypatch):
+    seen = []
+    _script(monkeypatch, lambda argv: seen.append(argv) or 3)
+    assert cli.main(["fake", "--help", "x"]) == 3
+    assert seen == [["--help", "x"]]
+    _script(monkeypatch, lambda argv: None)
+    assert cli.main(["fake"]) == 0
+
+
+@pytest.mark.parametrize("error", [ValueError, FileNotFoundError, PermissionError])
+def test_an_error_is_one_line(monkeypatch, capsys, error):
+    def fail(argv):
+        raise error("column x\n  is missing")
+
+    _script(monkeypatch, fail)
+    monkeypatch.delenv("WEFT_DEBUG", raising=False)
+    assert cli.main(["fake"]) == 1
+    assert capsys.readouterr().err == "weft fake: error: column x is missing\n"
+    monkeypatch.setenv("WEFT_DEBUG", "1")
+    with pytest.raises(error):
+        cli.main(["fake"])
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def fail(argv):
+        raise KeyError("bug")
+
+    _script(monkeypatch, fail)
+    with pytest.raises(KeyError):
+        cli.main(["fake"])
+
+
+def test_python_m_weft(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["weft", "--version"])
+    with pytest.raises(SystemExit) as exit_:
+        runpy.run_module("weft", run_name="__main__")
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("weft ")
+
+
+def test_help_of_train(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["train", "--help"])
+    assert exit_.value.code == 0
+    output = capsys.readouterr().out
+    for words in ("usage: weft train", "--train_file", "--preset", "--learning_rate", "--overwrite_output_dir"):
+        assert words in output
+
+
+def test_errors_of_train_are_one_line(capsys, monkeypatch):
+    monkeypatch.delenv("WEFT_DEBUG", raising=False)
+    assert cli.main(["train", "--train_file", "nowhere.csv", "--output_dir", "out", "--use_cpu"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("weft train: error: the file nowhere.csv does not exist.")

@@ -1,0 +1,53 @@
+"""What README shows, run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from weft import WeftForConditionalGeneration
+from weft.configuration import PRESETS
+from weft.scripts import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture
+def pushed(monkeypatch, tmp_path):
+    """Stand-in for the Hub: keeps the name that would be pushed to, sends nothing."""
+    names: list[str] = []
+    monkeypatch.setattr(WeftForConditionalGeneration, "push_to_hub", lambda self, name: names.append(name))
+    monkeypatch.chdir(tmp_path)
+    return names
+
+
+def test_quick_start_runs(pushed, capsys):
+    (code,) = blocks("python")
+    exec(compile(code.replace("max_steps=200", "max_steps=2"), "README.md", "exec"), {})
+    assert pushed == ["your-name/your-model"]
+
+
+@pytest.mark.slow
+def test_quick_start_learns_to_add(pushed, capsys):
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    assert "['19']" in capsys.readouterr().out
+
+
+def test_commands_exist():
+    text = "\n".join(blocks("bash")).replace("\\\n", " ")
+    commands = {
+        words[1] for line in text.splitlines() if (words := shlex.split(line, comments=True)) and words[0] == "weft"
+    }
+    assert commands and commands <= set(cli.COMMANDS)
+
+
+def test_every_preset_is_listed():
+    table = README[README.index("## Sizes") : README.index("## Results")]
+    assert set(re.findall(r"`([a-z0-9-]+)`", table)) == set(PRESETS)

@@ -1,0 +1,125 @@
+"""Tokenizer, configuration and model are made to fit each other, or refused."""
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import BartConfig
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.tokenization import build_route_tokenizer, train_tokenizer
+from weft.training import (
+    Columns,
+    DataArguments,
+    ModelArguments,
+    WeftTrainingArguments,
+    build_config,
+    build_model,
+    build_tokenizer,
+    set_generation_defaults,
+    source_and_target_limits,
+)
+
+SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+         "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip
+DATA = Dataset.from_dict({"source": ["a b c"] * 3, "target": ["d e f"] * 3})
+COLUMNS = Columns("source", "target")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["a b c"], vocab_size=300)
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer):
+    path = tmp_path / "model"
+    WeftForConditionalGeneration(build_config(ModelArguments(config_overrides=SMALL), tokenizer)).save_pretrained(path)
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(path)
+    tokenizer.padding_side = "right"
+    return str(path)
+
+
+def test_a_new_model_speaks_the_tokenizers_language(tokenizer):
+    config = build_config(ModelArguments(preset="modern-tiny", config_overrides="d_model=48"), tokenizer, 2, 0.1)
+    assert (config.d_model, config.vocab_size) == (48, len(tokenizer))
+    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (0, 1, 2)
+    assert config.decoder_start_token_id == 1
+    assert (config.num_condition_features, config.label_smoothing) == (2, 0.1)
+    routes = build_config(ModelArguments(preset="dms-flash-10m"), build_route_tokenizer(), 1)
+    assert routes == WeftConfig.from_preset("dms-flash-10m")
+
+
+def test_which_tokenizer(folder, tokenizer):
+    assert len(build_tokenizer(ModelArguments(tokenizer="routes"), DATA, COLUMNS)) == 53
+    trained = build_tokenizer(ModelArguments(tokenizer_vocab_size=262), DATA, COLUMNS)
+    assert len(trained) == 262 and trained.tokenize("e") == ["e"]
+    loaded = build_tokenizer(ModelArguments(model_name_or_path=folder), DATA, COLUMNS)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert loaded.padding_side == "right"  # saved as "left", which would shift labels wrongly
+    assert len(build_tokenizer(ModelArguments(), DATA, COLUMNS, checkpoint=folder)) == len(tokenizer)
+
+
+def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
+    WeftForConditionalGeneration.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
+    arguments = ModelArguments(model_name_or_path=folder, config_overrides="dropout=0.3", attn_implementation="eager")
+    model = build_model(arguments, build_config(arguments, tokenizer, label_smoothing=0.2))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert (model.config.dropout, model.config.label_smoothing) == (0.3, 0.2)
+    assert model.config._attn_implementation == "eager"
+
+
+def test_generation_defaults(tokenizer):
+    arguments = ModelArguments(config_overrides=SMALL)
+    model = build_model(arguments, build_config(arguments, tokenizer))
+    set_generation_defaults(model, 9, WeftTrainingArguments(output_dir="out", use_cpu=True))
+    generation = model.generation_config
+    assert (generation.max_length, generation.num_beams) == (10, 1)
+    assert (generation.pad_token_id, generation.eos_token_id, generation.decoder_start_token_id) == (0, 2, 1)
+    training_args = WeftTrainingArguments(
+        output_dir="out", use_cpu=True, generation_max_length=5, generation_num_beams=4
+    )
+    set_generation_defaults(model, 9, training_args)
+    assert (generation.max_length, generation.num_beams) == (5, 4)
+
+
+def test_lengths(tokenizer):
+    data_args = DataArguments(train_file="a", max_source_length=2000)
+    rotary = build_config(ModelArguments(config_overrides="max_target_positions=77"), tokenizer)
+    assert source_and_target_limits(rotary, data_args) == (2000, 77)
+    learned = build_config(ModelArguments(config_overrides="position_embedding_type=learned"), tokenizer)
+    with pytest.raises(ValueError, match=r"max_source_length=2000 is more than .*max_source_positions=1024"):
+        source_and_target_limits(learned, data_args)
+
+
+def _message(raised):
+    return str(raised.value)
+
+
+def test_messages(folder, tokenizer, tmp_path):
+    def config_error(vocabulary=tokenizer, conditions=0, **arguments):
+        with pytest.raises(ValueError) as raised:
+            build_config(ModelArguments(**arguments), vocabulary, conditions)
+        return _message(raised)
+
+    BartConfig().save_pretrained(tmp_path / "bart")
+    missing = str(tmp_path / "none")
+    assert "no preset 'modern'" in config_error(preset="modern")
+    assert "no field `d_modle`. Did you mean `d_model`" in config_error(config_overrides="d_modle=8")
+    assert "there is no such folder" in config_error(model_name_or_path=missing)
+    assert "is a bart model" in config_error(model_name_or_path=str(tmp_path / "bart"))
+    larger = train_tokenizer(["abcdefgh" * 9], vocab_size=1000, min_frequency=1)
+    assert f"has {len(larger)} tokens and the model {len(tokenizer)}" in config_error(
+        larger, model_name_or_path=folder
+    )
+    assert "pad_token_id is 52 and the model's is 0" in config_error(
+        build_route_tokenizer(), model_name_or_path=folder
+    )
+    assert "names 2 columns, and the model has num_condition_features=0" in config_error(
+        conditions=2, model_name_or_path=folder
+    )
+    with pytest.raises(ValueError, match="There is no tokenizer in"):
+        build_tokenizer(ModelArguments(tokenizer_name=missing), DATA, COLUMNS)
+    arguments = ModelArguments(model_name_or_path=folder, config_overrides="d_model=32")
+    with pytest.raises(ValueError, match="the weights of another configuration"):
+        build_model(arguments, build_config(arguments, tokenizer))

@@ -1,0 +1,128 @@
+"""Pairs as ids: labels end with the eos and begin with no start, what does not fit is counted or named."""
+
+import logging
+import pickle
+
+import pytest
+from datasets import Dataset, DatasetDict
+from transformers import DataCollatorForSeq2Seq
+
+from weft.tokenization import build_route_tokenizer, source_text, train_tokenizer
+from weft.training import Columns, encode_pairs, longest
+from weft.training.encoding import encode_target
+
+COLUMNS = Columns("source", "target")
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return train_tokenizer(["a b c d"], vocab_size=259)
+
+
+@pytest.fixture(scope="module")
+def routes():
+    return build_route_tokenizer()
+
+
+def _splits(*pairs, **columns):
+    rows = {"source": [pair[0] for pair in pairs], "target": [pair[1] for pair in pairs]}
+    return DatasetDict(train=Dataset.from_dict(rows | columns))
+
+
+def _encode(splits, tokenizer, columns=COLUMNS, source=20, target=20, **options):
+    return encode_pairs(splits, columns, tokenizer, source, target, **options)["train"]
+
+
+def test_a_tokenizer_that_appends_the_eos(bpe):
+    (row,) = _encode(_splits(("ab", "cd")), bpe)
+    assert row == {
+        "input_ids": [*bpe.convert_tokens_to_ids(["a", "b"]), 2],
+        "labels": [*bpe.convert_tokens_to_ids(["c", "d"]), 2],
+    }
+
+
+def test_a_tokenizer_that_puts_the_bos_in_front(routes):
+    (row,) = _encode(_splits(("CC", "{'smiles':'CC'}")), routes)
+    assert row["input_ids"] == [0, 4, 4, 22]
+    assert row["labels"] == [1, 2, 3, 4, 4, 3, 21, 22]
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels"), [([5, 6], [5, 6, 22]), ([0, 5], [5, 22]), ([9, 5, 22], [5, 22]), ([], [22])]
+)
+def test_front_and_end_of_labels(routes, ids, labels):
+    assert encode_target(routes, ids, start=9) == labels
+
+
+def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(routes):
+    text = source_text("CCO", "CO", product_length=8, source_length=14)
+    dataset = _encode(_splits((text, "{}"), ("C", "{}")), routes)
+    batch = DataCollatorForSeq2Seq(routes)(list(dataset))
+    assert set(batch) == {"input_ids", "labels"}
+    assert batch["input_ids"].tolist()[0] == [0, 4, 4, 5, 22, 52, 52, 52, 0, 4, 5, 22]
+    assert batch["input_ids"].tolist()[1] == [0, 4, 22] + [52] * 9
+
+
+def test_batches_have_masks_conditions_and_padded_labels(bpe):
+    columns = Columns("source", "target", ("n", "m"))
+    splits = _splits(("a", "abc"), ("abc", "a"), n=["1", "2.5"], m=[3, 4])
+    batch = DataCollatorForSeq2Seq(bpe)(list(_encode(splits, bpe, columns)))
+    assert batch["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
+    assert batch["labels"].tolist()[1][1:] == [2, -100, -100]
+    assert batch["condition_values"].tolist() == [[1.0, 3.0], [2.5, 4.0]]
+    assert batch["condition_values"].is_floating_point()
+
+
+def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
+    pairs = [("abc", "abc"), ("abcd", "a"), ("a", "abcd"), ("", "a"), ("a", " "), ("a", "a")]
+    with caplog.at_level(logging.WARNING, logger="weft"):
+        dataset = _encode(_splits(*pairs), bpe, source=4, target=4)
+    assert [len(ids) for ids in dataset["labels"]] == [4, 2]
+    assert "4 of 6 pairs of train are left out" in caplog.text
+    assert "max_source_length=4, max_target_length=4" in caplog.text
+    assert longest(dataset) == 4
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="weft"):
+        dataset = _encode(_splits(*pairs), bpe, source=4, target=4, truncate=True)
+    assert "2 of 6 pairs of train are left out" in caplog.text
+    assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]
+    assert dataset["input_ids"][1] == dataset["input_ids"][0]  # cut before the last token, which closes it
+
+
+def test_several_processes_give_the_same(bpe):
+    splits = _splits(*[("ab" * (i % 3 + 1), "cd") for i in range(40)])
+    assert list(_encode(splits, bpe, num_proc=2)) == list(_encode(splits, bpe))
+
+
+def test_the_tokenizer_is_left_as_it_was(bpe):
+    before = pickle.dumps(bpe)
+    _encode(_splits(("abcdefgh", "a")), bpe, source=4, truncate=True)
+    assert pickle.dumps(bpe) == before
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (("C%C", "{}"), "Row 1 of train, column 'source': unknown character '%' at index 1"),
+        (("CC", "{'smiles':'X'}"), "Row 1 of train, column 'target': unknown character 'X'"),
+        (("CC", "{'smiles': 'C'}"), "Row 1 of train holds the special token ' ' inside column 'target'"),
+        (("CC", "{}?{}"), "holds the special token '?'"),
+        ((None, "{}"), "Row 1 of train has no text in column 'source', but None"),
+    ],
+)
+def test_texts_that_cannot_be_learned(routes, pair, message):
+    with pytest.raises(ValueError) as raised:
+        _encode(_splits(("C", "{}"), pair), routes)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["many", "", None, "nan", "inf"])
+def test_conditions_that_are_no_numbers(bpe, value):
+    columns = Columns("source", "target", ("n",))
+    with pytest.raises(ValueError, match="Row 1 of train has no finite number in condition column 'n'"):
+        _encode(_splits(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
+
+
+def test_nothing_left(bpe):
+    with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
+        _encode(_splits(("abcdefgh", "a")), bpe, source=4)

@@ -1,0 +1,134 @@
+"""Arguments from the command line and from files, and what is said about those that cannot be right."""
+
+import dataclasses
+import json
+
+import pytest
+
+from weft.training import DataArguments, ModelArguments, WeftTrainingArguments, parse_arguments
+from weft.training.parsing import ArgumentParser, parse_overrides
+
+NEEDED = ["--train_file", "a.csv", "--use_cpu", "--output_dir", "out"]
+
+
+def test_defaults_train_and_evaluate_by_generation():
+    model_args, data_args, training_args = parse_arguments(NEEDED)
+    assert (data_args.train_file, training_args.output_dir) == ("a.csv", "out")
+    assert training_args.predict_with_generate and training_args.do_eval
+    assert training_args.eval_strategy == training_args.save_strategy == "epoch"
+    assert not training_args.logging_nan_inf_filter
+    assert training_args.report_to == []
+    assert model_args.config_overrides is None
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_a_file_and_arguments_that_win_over_it(tmp_path, suffix):
+    values = {
+        "train_file": "a.csv",
+        "output_dir": "out",
+        "use_cpu": True,
+        "learning_rate": "1e-3",  # what YAML makes of an unquoted 1e-3
+        "seed": 7,
+        "config_overrides": {"d_model": 32},
+        "predict_with_generate": False,
+        "max_steps": 10,
+    }
+    file = tmp_path / f"run{suffix}"
+    file.write_text(json.dumps(values))  # JSON is YAML
+    model_args, _, training_args = parse_arguments([str(file), "--seed", "8"])
+    assert (training_args.learning_rate, training_args.seed, training_args.max_steps) == (1e-3, 8, 10)
+    assert model_args.config_overrides == {"d_model": 32}
+    assert not training_args.predict_with_generate
+    assert parse_arguments([str(file)])[2].seed == 7
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([*NEEDED, "--lerning_rate", "1"], "no argument --lerning_rate. Did you mean `learning_rate`"),
+        ([*NEEDED, "--max_steps", "ten"], "max_steps"),
+        ([*NEEDED, "stray"], "'stray' belongs to no argument"),
+        ([*NEEDED, "--tokenizer", "wordpiece"], "wordpiece"),
+        ([*NEEDED, "--tokenizer", "bpe", "--tokenizer_name", "x"], "exclude each other"),
+        ([*NEEDED, "--model_name_or_path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
+        ([*NEEDED, "--dataset_name", "d"], "got both"),
+        (["--output_dir", "out"], "got neither"),
+        (["--train_file", "a.csv"], "Give --output_dir"),
+        ([*NEEDED, "--no_do_train"], "this command trains"),
+        ([*NEEDED, "--max_source_length", "0"], "max_source_length=0"),
+        ([*NEEDED, "--validation_split", "-1"], "validation_split=-1.0 is negative"),
+        ([*NEEDED, "--validation_target_file", "v"], "needs the sources too"),
+        (["nowhere.yaml"], "nowhere.yaml does not exist"),
+    ],
+)
+def test_messages(argv, message):
+    with pytest.raises((ValueError, FileNotFoundError)) as raised:
+        parse_arguments(argv)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sead: 1", "there is no argument `sead`. Did you mean `seed`"),
+        ("- a", "must hold a mapping"),
+        ("a: [", "cannot be read"),
+        ("tokenizer: wordpiece", "tokenizer='wordpiece' is not allowed"),
+    ],
+)
+def test_messages_about_a_file(tmp_path, text, message):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"run.yaml") as raised:
+        parse_arguments([str(file), *NEEDED])
+    assert message in str(raised.value)
+
+
+def test_help_explains_every_argument():
+    parser = ArgumentParser([ModelArguments, DataArguments, WeftTrainingArguments])
+    names = {field.name for group in (ModelArguments, DataArguments) for field in dataclasses.fields(group)}
+    explained = {action.dest for action in parser._actions if action.help}
+    assert names <= explained
+    assert {action.dest for action in parser._actions} == explained
+    assert "--train_target_file" in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, {}),
+        ({"d_model": 8}, {"d_model": 8}),
+        ('{"d_model": 8}', {"d_model": 8}),
+        ("d_model=8, dropout=0.5,norm_type=layernorm", {"d_model": 8, "dropout": 0.5, "norm_type": "layernorm"}),
+        ("norm_first=False,head_dim=none,norm_eps=1e-5", {"norm_first": False, "head_dim": None, "norm_eps": 1e-5}),
+        (
+            'decoder_mlp_layer_types=["dense","sparse"],num_experts=4',
+            {"decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4},
+        ),
+    ],
+)
+def test_overrides(text, expected):
+    assert parse_overrides(text) == expected
+
+
+@pytest.mark.parametrize("text", ["d_model", "d_model:8", '{"d_model": '])
+def test_overrides_that_are_neither(text):
+    with pytest.raises(ValueError, match="config_overrides"):
+        parse_overrides(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "wants", "folder"),
+    [(None, False, None), ("false", False, None), (False, False, None), ("true", True, None), (True, True, None),
+     ("out/checkpoint-5", True, "out/checkpoint-5")],
+)  # fmt: skip
+def test_resume_as_word_or_folder(value, wants, folder):
+    training_args = WeftTrainingArguments(output_dir="out", resume_from_checkpoint=value, use_cpu=True)
+    assert training_args.wants_resume is wants
+    if wants:
+        assert training_args.checkpoint_to_resume() == folder
+
+
+def test_resume_without_a_value_means_the_last_checkpoint():
+    training_args = parse_arguments([*NEEDED, "--resume_from_checkpoint"])[2]
+    assert training_args.wants_resume and training_args.checkpoint_to_resume() is None

@@ -1,0 +1,69 @@
+"""Selection biases move once an optimizer step, whatever the model is wrapped in."""
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.training import RouterBiasCallback
+
+RATE = 0.01
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = WeftConfig(
+        vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, decoder_mlp_layer_types="sparse",
+        num_experts=4, router_bias_update_rate=RATE,
+    )  # fmt: skip
+    return WeftForConditionalGeneration(config).train()
+
+
+def _forward(model):
+    ids = torch.randint(3, 20, (4, 6))
+    model(input_ids=ids, labels=ids)
+
+
+def _biases(model):
+    return torch.cat([router.selection_bias for router in model.routers()])
+
+
+def _step(wrapped):
+    RouterBiasCallback().on_optimizer_step(None, None, None, model=wrapped, optimizer=None)
+
+
+def test_against_the_load_of_all_batches_since_the_last_step(model):
+    for _ in range(3):
+        _forward(model)
+    (router,) = model.routers()
+    load = router.expert_load.clone()
+    assert load.sum() == 3 * 4 * 6 * model.config.num_experts_per_tok
+    _step(model)
+    assert torch.equal(_biases(model), RATE * torch.sign(load.mean() - load))
+    assert router.expert_load.sum() == 0
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        torch.nn.DataParallel,
+        lambda model: torch.compile(model, backend="eager"),
+        lambda model: get_peft_model(model, LoraConfig(target_modules=["q_proj"])),
+    ],
+    ids=["parallel", "compiled", "peft"],
+)
+def test_through_wrappers(model, wrap):
+    _forward(model)
+    _step(wrap(model))
+    assert _biases(model).abs().max() == RATE
+
+
+def test_nothing_to_do_for_a_dense_model():
+    config = WeftConfig(vocab_size=8, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+                        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8)  # fmt: skip
+    model = WeftForConditionalGeneration(config)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    _step(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

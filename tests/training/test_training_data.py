@@ -1,0 +1,184 @@
+"""Every format of pairs gives the same rows; what is wrong with a file is said by name."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+from datasets import Dataset
+
+from weft.training import Columns, DataArguments, load_file, load_pairs, split_validation
+
+# looks like numbers, nothing and a quotation to a reader that guesses
+ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]
+COLUMNS = ("source", "target", "n")
+
+
+def _write_csv(path):
+    cells = [[f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row] for row in (COLUMNS, *ROWS)]
+    path.write_text("\n".join(",".join(row) for row in cells) + "\n", encoding="utf-8-sig")
+
+
+def _write_tsv(path):
+    path.write_text("".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS)), encoding="utf-8")
+
+
+def _write_txt(path):
+    path.write_text("".join("\t".join(row[:2]) + "\n" for row in ROWS), encoding="utf-8")
+
+
+def _objects():
+    return [{"source": s, "target": t, "n": float(n)} for s, t, n in ROWS]
+
+
+def _write_jsonl(path):
+    path.write_text("".join(json.dumps(row) + "\n" for row in _objects()), encoding="utf-8")
+
+
+def _write_json(path):
+    path.write_text(json.dumps(_objects()), encoding="utf-8")
+
+
+def _write_parquet(path):
+    Dataset.from_list(_objects()).to_parquet(str(path))
+
+
+WRITERS = {
+    ".csv": _write_csv,
+    ".tsv": _write_tsv,
+    ".txt": _write_txt,
+    ".jsonl": _write_jsonl,
+    ".json": _write_json,
+    ".parquet": _write_parquet,
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("gz", [False, True], ids=["plain", "gz"])
+def test_each_format(tmp_path, suffix, gz):
+    path = tmp_path / f"pairs{suffix}"
+    WRITERS[suffix](path)
+    if gz and suffix != ".parquet":
+        with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
+            shutil.copyfileobj(plain, packed)
+        path = f"{path}.gz"
+    dataset = load_file(str(path))
+    assert dataset["source"][:] == [row[0] for row in ROWS]
+    assert dataset["target"][:] == [row[1] for row in ROWS]
+    if "n" in dataset.column_names:
+        assert [float(value) for value in dataset["n"]] == [1.0, 2.5, -3.0]
+
+
+@pytest.mark.parametrize("gz", [False, True], ids=["plain", "gz"])
+def test_two_files_line_by_line(tmp_path, gz):
+    opener, suffix = (gzip.open, ".gz") if gz else (open, "")
+    for name, lines in (("a.en", "one\n\nthree"), ("a.de", "eins\nzwei\ndrei\n")):
+        with opener(tmp_path / f"{name}{suffix}", "wt", encoding="utf-8") as file:
+            file.write(lines)
+    dataset = load_file(str(tmp_path / f"a.en{suffix}"), str(tmp_path / f"a.de{suffix}"))
+    assert dataset[:] == {"source": ["one", "", "three"], "target": ["eins", "zwei", "drei"]}
+
+
+def test_a_table_without_header(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("x\ty\t1\nz\tw\t2\n")
+    assert load_file(str(path), no_header=True)[:] == {
+        "source": ["x", "z"],
+        "target": ["y", "w"],
+        "column_3": ["1", "2"],
+    }
+
+
+def test_translations_nested_as_on_the_hub(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"translation": {"en": "one", "de": "eins"}}\n')
+    splits, columns = load_pairs(DataArguments(train_file=str(path), source_column="translation.de"))
+    assert columns == Columns("translation.de", "translation.en")
+    assert splits["train"]["translation.en"][:] == ["one"]
+
+
+def test_a_folder_or_hub_data_set(tmp_path):
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.csv").write_text(f"en,de\n{name},x\n")
+    splits, columns = load_pairs(DataArguments(dataset_name=str(tmp_path)))
+    assert columns == Columns("en", "de")
+    assert {split: splits[split]["en"][0] for split in splits} == {
+        "train": "train",
+        "validation": "valid",
+        "test": "test",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, Columns("source", "target")),
+        ({"source_column": "x"}, Columns("x", "target")),
+        ({"target_column": "source"}, Columns("x", "source")),
+        ({"condition_columns": "x, n"}, Columns("source", "target", ("x", "n"))),
+        ({"condition_columns": "source"}, Columns("x", "target", ("source",))),
+    ],
+)
+def test_which_columns(tmp_path, arguments, expected):
+    path = tmp_path / "a.csv"
+    path.write_text("x,source,n,target\n1,a,2,b\n")
+    assert load_pairs(DataArguments(train_file=str(path), **arguments))[1] == expected
+
+
+def test_samples_and_validation_split(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "".join(f"{i},x\n" for i in range(40)))
+    arguments = DataArguments(train_file=str(path), max_train_samples=20, validation_split=0.25, max_eval_samples=3)
+    splits, _ = load_pairs(arguments)
+    split_validation(splits, arguments, seed=1)
+    assert (len(splits["train"]), len(splits["validation"])) == (15, 3)
+    assert not set(splits["train"]["a"]) & set(splits["validation"]["a"])
+    splits, _ = load_pairs(arguments)
+    split_validation(splits, DataArguments(train_file=str(path), validation_split=7), seed=1)
+    assert (len(splits["train"]), len(splits["validation"])) == (13, 7)
+    with pytest.raises(ValueError, match="would take 20 of 13 training pairs"):
+        split_validation(splits.__class__(train=splits["train"]), DataArguments(train_file="a", validation_split=20))
+    split_validation(splits := splits.__class__(train=splits["train"]), DataArguments("a", validation_split=0))
+    assert set(splits) == {"train"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "message"),
+    [
+        ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
+        ("a.csv", "smiles,y\n1,2\n", {"source_column": "smile"}, "Did you mean `smiles`"),
+        ("a.csv", "x,y\n1,2\n", {"condition_columns": "steps"}, "a.csv has no column 'steps'"),
+        ("a.csv", "x\n1\n", {}, "needs a column to read and one to write, and has 'x'"),
+        ("a.csv", "x,y\n", {}, "a.csv holds no pairs"),
+        ("a.csv", "", {}, "a.csv is empty"),
+        ("a.csv", "x,y\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
+        ("a.txt", "only a source\n", {}, "separated by a tab"),
+        ("a.json", '[{"x": "a"', {}, "a.json cannot be read as json"),
+        ("a.parquet", "no parquet", {}, "a.parquet cannot be read as parquet"),
+        ("a.csv.gz", "not packed", {}, "a.csv.gz cannot be read"),
+        ("a.doc", "x", {}, "no ending that tells its format"),
+        ("a", "x", {}, "no ending that tells its format"),
+        ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist"),
+    ],
+)
+def test_messages_about_files(tmp_path, monkeypatch, name, content, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError)) as raised:
+        load_pairs(DataArguments(train_file=name, **arguments))
+    assert message in str(raised.value)
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path):
+    (tmp_path / "train.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(FileNotFoundError, match=r"does not exist. Did you mean `train.csv`"):
+        load_file(str(tmp_path / "trian.csv"))
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
+        load_file(str(tmp_path / "none" / "a.csv"))
+
+
+def test_lines_that_do_not_match(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n")
+    (tmp_path / "b").write_text("1\n")
+    with pytest.raises(ValueError, match=r"a has 2 lines and .*b has 1"):
+        load_file(str(tmp_path / "a"), str(tmp_path / "b"))

@@ -1,0 +1,227 @@
+"""The arguments of `weft train`: what model, what data, how to train. Names follow transformers where it has one."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from transformers import IntervalStrategy, Seq2SeqTrainingArguments
+from transformers.trainer_utils import SaveStrategy
+
+_SPLITS = ("train", "validation", "test")
+
+
+def _argument(default, help: str, **metadata):
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass
+class ModelArguments:
+    """Which model to train, and with which vocabulary.
+
+    Raises:
+        ValueError: two arguments contradict each other.
+    """
+
+    _argument_group_name = "model"
+
+    model_name_or_path: str | None = _argument(
+        None, "Folder or Hub id of a trained Weft model to go on from. Without it a new model is made."
+    )
+    preset: str | None = _argument(
+        None, "A named size for a new model, such as modern-small (see weft.configuration.PRESETS)."
+    )
+    # `field` itself where the linter takes the type for a mutable one
+    config_overrides: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Fields of the configuration to change: JSON, or key=value,key=value such as d_model=256,dropout=0.2."
+        },
+    )
+    tokenizer_name: str | None = _argument(
+        None, "Folder or Hub id of a tokenizer. Without it: that of model_name_or_path, else --tokenizer."
+    )
+    tokenizer: Literal["bpe", "routes"] | None = _argument(
+        None,
+        "Tokenizer of a new model: bpe trains a byte-level BPE vocabulary on the training pairs (the default), routes "
+        "is the vocabulary of DirectMultiStep for synthesis routes.",
+    )
+    tokenizer_vocab_size: int = _argument(8000, "Most tokens of a trained vocabulary.")
+    tokenizer_lowercase: bool = _argument(False, "Lower-case all texts in a trained vocabulary.")
+    attn_implementation: str | None = _argument(
+        None, "eager, sdpa, flash_attention_2, flex_attention, ...; the best one that is installed by default."
+    )
+
+    def __post_init__(self):
+        if self.tokenizer_name and self.tokenizer:
+            raise ValueError(
+                f"--tokenizer_name {self.tokenizer_name} and --tokenizer {self.tokenizer} exclude each other: give one."
+            )
+        if self.model_name_or_path and self.preset:
+            raise ValueError(
+                f"--preset {self.preset} is for a new model, and --model_name_or_path {self.model_name_or_path} has its "
+                "size already: give one."
+            )
+
+
+@dataclass
+class DataArguments:
+    """Which pairs to learn, and how long they may be.
+
+    Raises:
+        ValueError: no data is named, or two arguments contradict each other.
+    """
+
+    _argument_group_name = "data"
+
+    train_file: str | None = _argument(
+        None,
+        "Training pairs: csv, tsv, json, jsonl or parquet with named columns; txt or tsv with source and target "
+        "separated by a tab; or a text with one source a line and --train_target_file beside it. All may end in .gz.",
+    )
+    train_target_file: str | None = _argument(None, "The targets of train_file, line by line.")
+    validation_file: str | None = _argument(None, "Validation pairs, as train_file.")
+    validation_target_file: str | None = _argument(None, "The targets of validation_file, line by line.")
+    test_file: str | None = _argument(None, "Test pairs, as train_file: translated and scored after training.")
+    test_target_file: str | None = _argument(None, "The targets of test_file, line by line.")
+    dataset_name: str | None = _argument(None, "A data set on the Hub (or a folder with one) instead of files.")
+    dataset_config_name: str | None = _argument(None, "Which configuration of dataset_name.")
+    no_header: bool = _argument(
+        False, "csv and tsv files begin with data: their columns are source, target, column_3, ... (always so in txt)."
+    )
+    source_column: str | None = _argument(None, "Column to read from. Default: source, else the first column.")
+    target_column: str | None = _argument(None, "Column to learn to write. Default: target, else the second column.")
+    condition_columns: str | None = _argument(
+        None, "Comma-separated columns of numbers that the model is told beside the source (`condition_values`)."
+    )
+    max_source_length: int | None = _argument(
+        None, "Most tokens of a source, special ones included. Default: the model's max_source_positions."
+    )
+    max_target_length: int | None = _argument(
+        None, "Most tokens of a target, its end included. Default: the model's max_target_positions."
+    )
+    truncate: bool = _argument(False, "Cut pairs that are too long instead of leaving them out.")
+    max_train_samples: int | None = _argument(None, "Train on the first so many pairs only.")
+    max_eval_samples: int | None = _argument(None, "Evaluate and test on the first so many pairs only.")
+    validation_split: float = _argument(
+        0.05,
+        "Without validation pairs, take this share of the training pairs (below 1), or this number of them (1 or "
+        "more); 0 trains on all and evaluates nothing. A vocabulary trained on the pairs sees them all.",
+    )
+    num_proc: int | None = _argument(None, "Processes that tokenize. Default: one.")
+    pad_to_multiple_of: int | None = _argument(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
+
+    def __post_init__(self):
+        if bool(self.dataset_name) == bool(self.train_file):
+            got = "both" if self.train_file else "neither"
+            raise ValueError(f"Give either --train_file or --dataset_name: got {got}.")
+        for split in _SPLITS:
+            file, target_file = getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
+            if target_file and not file:
+                raise ValueError(f"--{split}_target_file {target_file} needs the sources too: give --{split}_file.")
+            if self.dataset_name and file:
+                raise ValueError(f"--{split}_file and --dataset_name exclude each other: give one.")
+        if self.validation_split < 0:
+            raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
+        for name in (
+            "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
+            "pad_to_multiple_of",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+
+    @property
+    def condition_names(self) -> list[str]:
+        """The condition columns, in the order of the model's features."""
+        return [name.strip() for name in (self.condition_columns or "").split(",") if name.strip()]
+
+    def files(self, split: str) -> tuple[str | None, str | None]:
+        """(file, file of targets) of "train", "validation" or "test"."""
+        return getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
+
+
+@dataclass
+class WeftTrainingArguments(Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and three arguments more.
+
+    Raises:
+        ValueError: as in transformers, or `output_dir` is missing.
+    """
+
+    _argument_group_name = "training"
+
+    overwrite_output_dir: bool = _argument(
+        False,
+        "Start again in an output_dir that is not empty; the checkpoints in it are removed when training begins.",
+    )
+    resume_from_checkpoint: str | None = _argument(
+        None,
+        "true: continue from the last complete checkpoint in output_dir; or the folder of a checkpoint.",
+        nargs="?",
+        const="true",
+    )
+    generation_metrics: str | None = _argument(
+        None,
+        "Comma-separated scores of generated texts: exact_match, bleu, chrf. Default: all three (bleu and chrf need "
+        "sacrebleu), and exact_match alone for synthesis routes.",
+    )
+
+    do_train: bool = _argument(True, "Always on: this command trains.")
+    predict_with_generate: bool = _argument(True, "Generate in evaluation, and score what was generated.")
+    num_train_epochs: float = _argument(10.0, "How often to go through the training pairs.")
+    per_device_train_batch_size: int = _argument(32, "Pairs in a batch, on each device.")
+    per_device_eval_batch_size: int = _argument(32, "Pairs in a batch of evaluation, on each device.")
+    learning_rate: float = _argument(
+        5e-4, "Highest learning rate; about a tenth of the default to go on from a model."
+    )
+    warmup_steps: float = _argument(
+        0.05, "Steps in which the learning rate rises, as a number or (below 1) as a share of all."
+    )
+    weight_decay: float = _argument(0.01, "Weight decay; biases and norms are left out.")
+    adam_beta2: float = _argument(0.98, "Second-moment decay of Adam, as in Vaswani et al. 2017.")
+    label_smoothing_factor: float = _argument(
+        0.0, "Label smoothing, done by the model (it becomes its label_smoothing) so that router losses stay in."
+    )
+    eval_strategy: IntervalStrategy | str = field(
+        default="epoch",
+        metadata={"help": "When to evaluate: no, steps or epoch; never without validation pairs."},
+    )
+    save_strategy: SaveStrategy | str = field(
+        default="epoch", metadata={"help": "When to save a checkpoint: no, steps, epoch or best."}
+    )
+    save_total_limit: int | None = _argument(2, "Checkpoints to keep, beside the best; older ones are removed.")
+    logging_steps: float = _argument(50, "Log every so many steps, as a number or (below 1) as a share of all.")
+    # the filter replaces a NaN by the mean of the losses before it: the run is lost and looks well
+    logging_nan_inf_filter: bool = _argument(False, "Leave NaN and infinite losses out of the log.")
+    # transformers writes this into the model's configuration; a model with labels makes no cache anyway
+    use_cache: bool = _argument(True, "Whether the saved configuration says to generate with a cache.")
+
+    def __post_init__(self):
+        if not self.output_dir:
+            raise ValueError("Give --output_dir, the folder for the model and its checkpoints.")
+        if not self.do_train:
+            raise ValueError("--no_do_train: this command trains; a trained model is scored by `weft evaluate`.")
+        super().__post_init__()
+        if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
+            self.dataloader_pin_memory = False
+
+    @property
+    def is_main_process(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return self.process_index == 0
+
+    @property
+    def metric_names(self) -> list[str] | None:
+        """The scores asked for, or None for the defaults."""
+        if self.generation_metrics is None:
+            return None
+        return [name.strip() for name in self.generation_metrics.split(",") if name.strip()]
+
+    @property
+    def wants_resume(self) -> bool:
+        return str(self.resume_from_checkpoint).lower() not in ("none", "false", "no", "0", "")
+
+    def checkpoint_to_resume(self) -> str | None:
+        """The folder of the checkpoint asked for, or None for "the last one"; see `wants_resume`."""
+        value = str(self.resume_from_checkpoint)
+        return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)

@@ -1,0 +1,188 @@
+"""Tokenizer, configuration and model of a training run, made to fit each other."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from huggingface_hub.errors import HFValidationError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..configuration import WeftConfig
+from ..configuration.presets import preset_fields
+from ..modeling import WeftForConditionalGeneration
+from ..tokenization import build_route_tokenizer, iter_columns, train_tokenizer
+from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .data import Columns
+from .parsing import parse_overrides
+
+logger = logging.getLogger(__name__)
+
+
+def build_tokenizer(
+    args: ModelArguments,
+    train_dataset: Dataset,
+    columns: Columns,
+    is_main_process: bool = True,
+    checkpoint: str | None = None,
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, the route vocabulary, or one trained here.
+
+    One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
+    labels are shifted to the right.
+
+    Raises:
+        ValueError: it cannot be loaded, or has no pad or no eos token.
+    """
+    name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path)
+    if name:
+        tokenizer = _load_tokenizer(name)
+    elif args.tokenizer == "routes":
+        tokenizer = build_route_tokenizer()
+    else:
+        shared: list[Any] = [None]
+        if is_main_process:
+            logger.info(f"Training a vocabulary of {args.tokenizer_vocab_size} tokens on {len(train_dataset)} pairs.")
+            shared = [
+                train_tokenizer(
+                    iter_columns(train_dataset, (columns.source, columns.target)),
+                    vocab_size=args.tokenizer_vocab_size,
+                    lowercase=args.tokenizer_lowercase,
+                )
+            ]
+        (tokenizer,) = broadcast_object_list(shared)
+    for token in ("pad", "eos"):
+        if getattr(tokenizer, f"{token}_token_id") is None:
+            raise ValueError(f"The tokenizer {name} has no {token} token, which a Weft model needs.")
+    tokenizer.padding_side = "right"
+    return tokenizer
+
+
+def build_config(
+    args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0, label_smoothing: float = 0.0
+) -> WeftConfig:
+    """The configuration of the model to train, in the tokenizer's vocabulary.
+
+    Args:
+        num_conditions: condition columns of the data, the `num_condition_features` of a new model.
+        label_smoothing: above 0, replaces the configuration's.
+
+    Raises:
+        ValueError: there is no such model, preset or field; the model is no Weft model; or its vocabulary or number of
+            condition features is not that of tokenizer and data.
+    """
+    overrides = parse_overrides(args.config_overrides)
+    if label_smoothing:
+        overrides["label_smoothing"] = label_smoothing
+    if args.model_name_or_path:
+        config = _load_config(args.model_name_or_path, overrides)
+    else:
+        start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        fields = preset_fields(args.preset) if args.preset else {}
+        fields |= {
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "decoder_start_token_id": start,
+            "num_condition_features": num_conditions,
+        }
+        config = WeftConfig(**(fields | overrides))
+    _check_fit(config, tokenizer, num_conditions)
+    return config
+
+
+def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
+    """Most tokens of a source and of a target: what the arguments say, else what the configuration does.
+
+    Raises:
+        ValueError: the arguments allow more than the model's learned position tables have rows.
+    """
+    has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
+    limits = []
+    for side in ("source", "target"):
+        given, rows = getattr(args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
+        if has_table and given is not None and given > rows:
+            raise ValueError(
+                f"max_{side}_length={given} is more than the model's position table has rows (max_{side}_positions="
+                f"{rows}): give at most {rows}, or a new model more rows (--config_overrides max_{side}_positions={given})."
+            )
+        limits.append(rows if given is None else given)
+    return limits[0], limits[1]
+
+
+def build_model(args: ModelArguments, config: WeftConfig) -> WeftForConditionalGeneration:
+    """A new model with random weights, or the trained one, in float32 (mixed precision is the Trainer's).
+
+    Raises:
+        ValueError: the weights cannot be read, or do not fit the overridden configuration.
+    """
+    options: dict[str, Any] = {"dtype": torch.float32}
+    if args.attn_implementation:
+        options["attn_implementation"] = args.attn_implementation
+    if not args.model_name_or_path:
+        return WeftForConditionalGeneration._from_config(config, **options)
+    return WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
+
+
+def set_generation_defaults(
+    model: WeftForConditionalGeneration, max_target_length: int, training_args: WeftTrainingArguments
+) -> None:
+    """Give the model's `generation_config` its special tokens, its `max_length` and its number of beams.
+
+    Args:
+        max_target_length: most tokens of a target, its end included; the start token comes on top.
+    """
+    generation, config = model.generation_config, model.config
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        setattr(generation, name, getattr(config, name))
+    generation.max_length = training_args.generation_max_length or max_target_length + 1
+    generation.num_beams = training_args.generation_num_beams or generation.num_beams or 1
+
+
+def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"There is no tokenizer in {name}: {_first_line(error)}") from error
+
+
+def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
+    if name[0] in "./~" and not Path(name).is_dir():
+        raise ValueError(f"--model_name_or_path {name}: there is no such folder.")
+    try:
+        model_type = AutoConfig.from_pretrained(name).model_type
+    except (OSError, HFValidationError) as error:
+        raise ValueError(f"--model_name_or_path {name} cannot be loaded: {_first_line(error)}") from error
+    if model_type != WeftConfig.model_type:
+        raise ValueError(f"--model_name_or_path {name} is a {model_type} model: this script trains Weft models.")
+    return WeftConfig.from_pretrained(name, **overrides)
+
+
+def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_conditions: int) -> None:
+    size = min(config.vocab_size, config.target_vocab_size)
+    if len(tokenizer) > size:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: ids past {size - 1} would have no embedding. "
+            "Use the tokenizer the model was trained with, or a model of this size."
+        )
+    for name in ("pad_token_id", "eos_token_id"):
+        ids = getattr(config, name)
+        if getattr(tokenizer, name) not in (ids if isinstance(ids, list) else [ids]):
+            raise ValueError(
+                f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the tokenizer the "
+                "model was trained with, or change the model's by --config_overrides."
+            )
+    features = config.num_condition_features
+    if num_conditions and num_conditions != features:
+        raise ValueError(
+            f"--condition_columns names {num_conditions} columns, and the model has num_condition_features={features}."
+        )
+    if features and not num_conditions:
+        logger.warning(f"The model has num_condition_features={features}, and no --condition_columns are given.")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,149 @@
+"""Pairs of texts as ids: sources as the tokenizer writes them, labels that end with the eos and begin with no start."""
+
+import logging
+import math
+from functools import partial
+from typing import Any
+
+import pyarrow.compute
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedTokenizerFast
+
+from ..tokenization import check_encodable
+from .data import Columns
+
+logger = logging.getLogger(__name__)
+
+
+def encode_pairs(
+    splits: DatasetDict,
+    columns: Columns,
+    tokenizer: PreTrainedTokenizerFast,
+    max_source_length: int,
+    max_target_length: int,
+    decoder_start_token_id: int | None = None,
+    truncate: bool = False,
+    num_proc: int | None = None,
+) -> DatasetDict:
+    """Replace the columns of each split by `input_ids`, `labels` and, where there are conditions, `condition_values`.
+
+    Labels are the target's tokens and the eos; a bos or start token that the tokenizer puts in front is taken off, as
+    the model puts its own there. Pairs with an empty side, and pairs that are too long (unless `truncate`), are left
+    out and counted in a warning.
+
+    Raises:
+        ValueError: a text is no text or not in the vocabulary, a condition is no finite number, a target holds a
+            special token, or nothing is left of a split; the message names split, row and column.
+    """
+    encoded = DatasetDict()
+    for split, dataset in splits.items():
+        encode = partial(
+            _encode_batch,
+            split=split,
+            columns=columns,
+            tokenizer=tokenizer,
+            limits=(max_source_length, max_target_length),
+            start=decoder_start_token_id,
+            truncate=truncate,
+        )
+        encoded[split] = dataset.map(
+            encode,
+            batched=True,
+            with_indices=True,
+            remove_columns=dataset.column_names,
+            num_proc=num_proc if num_proc and num_proc < len(dataset) else None,
+            desc=f"Tokenizing {split}",
+        )
+        _report(split, len(dataset), len(encoded[split]), max_source_length, max_target_length, truncate)
+    return encoded
+
+
+def longest(dataset: Dataset, column: str = "labels") -> int:
+    """Length of the longest list in a column."""
+    batches = dataset.select_columns([column]).with_format("arrow").iter(10_000)
+    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch[column])).as_py() for batch in batches)
+
+
+def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int | None = None) -> list[int]:
+    """Labels from what the tokenizer made of a target: no bos or start token in front, one eos at the end."""
+    fronts = {tokenizer.bos_token_id, start} - {None, tokenizer.eos_token_id}
+    if ids and ids[0] in fronts:
+        ids = ids[1:]
+    return ids if ids and ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
+
+
+def _encode_batch(
+    batch: dict[str, list], rows: list[int], *, split: str, columns: Columns, tokenizer, limits, start, truncate
+) -> dict[str, list]:
+    places = [(columns.source, False), (columns.target, True)]
+    for column, _ in places:
+        for row, text in zip(rows, batch[column], strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"Row {row} of {split} has no text in column {column!r}, but {text!r}.")
+    sources, targets = (_ids(tokenizer, batch[column], target, split, column, rows) for column, target in places)
+    forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
+    encoded: dict[str, list] = {"input_ids": [], "labels": []}
+    if columns.conditions:
+        encoded["condition_values"] = []
+    for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
+        labels = encode_target(tokenizer, target, start)
+        if not forbidden.isdisjoint(labels[:-1]):
+            token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
+            raise ValueError(
+                f"Row {row} of {split} holds the special token {token!r} inside column {columns.target!r}: the model would "
+                f"learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
+            )
+        if not batch[columns.source][index].strip() or not batch[columns.target][index].strip():
+            continue
+        if truncate:
+            source, labels = (_truncate(ids, limit) for ids, limit in zip((source, labels), limits, strict=True))
+        if len(source) > limits[0] or len(labels) > limits[1]:
+            continue
+        encoded["input_ids"].append(source)
+        encoded["labels"].append(labels)
+        if columns.conditions:
+            encoded["condition_values"].append(
+                [_number(batch[name][index], split, row, name) for name in columns.conditions]
+            )
+    return encoded
+
+
+def _ids(tokenizer, texts: list[str], is_target: bool, split: str, column: str, rows: list[int]) -> list[list[int]]:
+    arguments: dict[str, Any] = {"text_target" if is_target else "text": texts}
+    try:
+        # neither mask nor truncation: the collator knows the first, and the second would leave its mark on the tokenizer
+        encoding = tokenizer(**arguments, return_attention_mask=False, return_token_type_ids=False, verbose=False)
+    except Exception as error:  # the Rust layer raises plain `Exception`, and does not say which text it was
+        for row, text in zip(rows, texts, strict=True):
+            try:
+                check_encodable(tokenizer, text)
+            except ValueError as reason:
+                raise ValueError(f"Row {row} of {split}, column {column!r}: {reason}") from error
+        raise
+    return encoding["input_ids"]
+
+
+def _truncate(ids: list[int], limit: int) -> list[int]:
+    """The beginning, and the last token, which closes the text."""
+    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
+def _number(value: Any, split: str, row: int, column: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"Row {row} of {split} has no finite number in condition column {column!r}, but {value!r}.")
+    return number
+
+
+def _report(split: str, before: int, after: int, max_source: int, max_target: int, truncate: bool) -> None:
+    limits = f"max_source_length={max_source}, max_target_length={max_target}"
+    if not after:
+        raise ValueError(f"All {before} pairs of {split} are empty or too long ({limits}): raise the limits.")
+    if after < before:
+        reason = (
+            "have an empty side" if truncate else f"have an empty side or are too long ({limits}; --truncate cuts)"
+        )
+        logger.warning(f"{before - after} of {before} pairs of {split} are left out: they {reason}.")
