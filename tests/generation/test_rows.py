@@ -228,3 +228,13 @@ def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):
     torch.testing.assert_close(logits, whole[:, 2:], **EXACT)
     plain = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits
     assert not torch.allclose(logits, plain[:, 2:], atol=1e-3)
+
+
+def test_a_source_of_nothing_but_pads_gives_an_answer_and_disturbs_nobody(model, inputs, run):
+    sequences, logits = run(model, 4, **inputs)
+    empty = dict(inputs, input_ids=inputs["input_ids"].clone())
+    empty["input_ids"][2] = PAD
+    found, scores = run(model, 4, **empty)
+    others = [0, 1, 3]
+    same((found[others], scores[others]), (sequences[others], logits[others]))
+    assert torch.isfinite(scores[2]).all()

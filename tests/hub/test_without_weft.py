@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from weft import WeftConfig, WeftForConditionalGeneration
 
@@ -168,3 +169,12 @@ def test_a_folder_saved_without_weft_loads_with_it(kind, folders):
     other = WeftForConditionalGeneration.from_pretrained(folders["third"] / kind)
     for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert torch.equal(one, two), name
+
+
+@pytest.mark.parametrize("trust", [True, False])
+def test_where_weft_is_installed_its_own_classes_are_taken(trust, folders):
+    for process in ("first", "third"):
+        folder = folders[process] / "dense"
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
+        assert type(model) is WeftForConditionalGeneration
+        assert type(AutoConfig.from_pretrained(folder, trust_remote_code=trust)) is WeftConfig

@@ -52,7 +52,7 @@ def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
         "A prefix of 1 tokens and max_new_tokens=11 do not fit the learned position table of 10 rows "
         "(`max_target_positions`): ask for at most max_new_tokens=10."
     )
-    with pytest.raises(ValueError, match="A prefix of 4 tokens and max_new_tokens=8 .* at most max_new_tokens=7"):
+    with pytest.raises(ValueError, match=r"A prefix of 4 tokens and max_new_tokens=8 .* at most max_new_tokens=7"):
         model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 5, 5, 5]] * 2), max_new_tokens=8)
     with pytest.raises(ValueError, match="at most max_new_tokens=10"):
         model.generate(SOURCE, max_length=12)
