@@ -51,7 +51,7 @@ class RouteArguments:
         default=None, metadata={"help": "Held-out routes; training routes of the same targets are left out."}
     )
     num_routes: int = field(
-        default=24000, metadata={"help": "Routes to grow when no file is given, test routes included."}
+        default=20000, metadata={"help": "Routes to grow when no file is given, test routes included."}
     )
     num_test_routes: int = field(default=400, metadata={"help": "Test routes: grown, or the first of the test file."})
     max_depth: int = field(default=2, metadata={"help": "Most reactions in a row in a grown route."})
@@ -78,7 +78,7 @@ class RouteTrainingArguments(WeftTrainingArguments):
     """The training arguments of `weft train` with defaults that learn the grown routes in minutes on two CPU cores."""
 
     output_dir: str | None = field(default="runs/routes", metadata={"help": "Folder for the model."})
-    max_steps: int = field(default=1000, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
+    max_steps: int = field(default=1200, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
     learning_rate: float = field(default=3e-3, metadata={"help": "Highest learning rate."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps (or share of them) in which it rises."})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "How it falls afterwards."})
