@@ -1,18 +1,16 @@
 """The configuration of a Weft model: fields, derivation and validation, nothing else."""
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
-from .fields import RULES, closest, number
+from .consistency import check_consistency
+from .fields import RULES, closest
 from .presets import preset_fields
 
 logger = logging.get_logger(__name__)
@@ -185,9 +183,8 @@ class WeftConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         self._refuse_unknown(kwargs)
         if isinstance(self.rope_parameters, dict):
-            self.rope_parameters = dict(
-                self.rope_parameters
-            )  # transformers writes into it, and it may be the caller's
+            # transformers writes into it, and it may be the caller's
+            self.rope_parameters = dict(self.rope_parameters)
         elif self.rope_parameters is not None:
             raise ValueError(
                 f"rope_parameters={self.rope_parameters!r} is not allowed: set it to a dictionary or None."
@@ -270,102 +267,7 @@ class WeftConfig(PreTrainedConfig):
         """Check every field and the fields against each other; called at construction and before saving."""
         for name, rule in RULES.items():
             rule.check(name, getattr(self, name))
-        if self.activation_function not in ACT2FN:
-            raise ValueError(
-                f"activation_function={self.activation_function!r} is not allowed: set it to one of "
-                f"{', '.join(sorted(ACT2FN))}.{closest(str(self.activation_function), ACT2FN)}"
-            )
-        if self.position_embedding_type == "sinusoidal" and self.d_model % 2:
-            raise ValueError(
-                f"d_model={self.d_model} is odd, and sinusoidal positions pair sines with cosines: make it even."
-            )
-        if self.is_encoder_decoder is not True:
-            raise ValueError(
-                "is_encoder_decoder=False is not allowed: every Weft model is an encoder-decoder; leave it out."
-            )
-        self._validate_heads()
-        self._validate_rope()
-        self._validate_layer_types()
-        self._validate_vocabulary()
-
-    def _validate_heads(self) -> None:
-        for stack, is_decoder in (("encoder", False), ("decoder", True)):
-            heads, key_value_heads, head_dim = self.stack_heads(is_decoder)
-            if self.head_dim is None and self.d_model % heads:
-                raise ValueError(
-                    f"d_model={self.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
-                    "or set `head_dim`."
-                )
-            if heads % key_value_heads:
-                raise ValueError(
-                    f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: "
-                    "set it to a divisor of both stacks' heads, or to None."
-                )
-            if self.uses_attention_positions("rotary") and head_dim % 2:
-                raise ValueError(
-                    f"The {stack}'s heads are {head_dim} wide, and rotary positions turn pairs: choose d_model, heads "
-                    "or `head_dim` so that the width is even, or another attention position type."
-                )
-        if self.uses_attention_positions("rotary") and self.stack_heads(False)[2] != self.stack_heads(True)[2]:
-            raise ValueError(
-                f"encoder_attention_heads={self.encoder_attention_heads} and decoder_attention_heads="
-                f"{self.decoder_attention_heads} give heads of different width, and rotary positions share one table: "
-                "set `head_dim`, or as many heads in both stacks."
-            )
-
-    def _validate_rope(self) -> None:
-        rope = self.rope_parameters or {}
-        types = ("default", *ROPE_INIT_FUNCTIONS)
-        if rope.get("rope_type") not in types:
-            raise ValueError(
-                f"rope_parameters={rope!r} is not allowed: set its `rope_type` to one of {', '.join(types)}."
-            )
-        for name in {"rope_theta", "factor"} & set(rope):
-            number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
-        if rope["rope_type"] != "proportional" and rope.get("partial_rotary_factor", 1.0) != 1.0:
-            raise ValueError(
-                f"rope_parameters={rope!r} is not allowed: every pair of a head is turned, so leave "
-                '`partial_rotary_factor` out, or take rope_type="proportional".'
-            )
-        try:
-            if self.uses_attention_positions("rotary"):
-                filled = copy(self)
-                filled.head_dim = self.stack_heads(is_decoder=True)[2]  # transformers reads it as it stands, even None
-                filled.validate_rope()
-        except KeyError as error:
-            raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
-
-    def _validate_layer_types(self) -> None:
-        for stack in ("encoder", "decoder"):
-            types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
-            if len(types) != layers:
-                raise ValueError(
-                    f"{stack}_mlp_layer_types has {len(types)} entries and {stack}_layers is {layers}: give one entry for "
-                    'each layer, or one word ("dense" or "sparse") for all.'
-                )
-        if self.num_experts_per_tok > self.num_experts:
-            raise ValueError(
-                f"num_experts_per_tok={self.num_experts_per_tok} is more than num_experts={self.num_experts}: "
-                "a token cannot go to more experts than there are."
-            )
-
-    def _validate_vocabulary(self) -> None:
-        separate = self.decoder_vocab_size is not None and self.decoder_vocab_size != self.vocab_size
-        if separate and self.share_encoder_decoder_embeddings:
-            raise ValueError(
-                f"vocab_size={self.vocab_size} and decoder_vocab_size={self.decoder_vocab_size} cannot share one table: "
-                "set share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
-            )
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            value = getattr(self, name)
-            # The pad stands in source and target alike; the others are read and written by the decoder only.
-            limit = min(self.vocab_size, self.target_vocab_size) if name == "pad_token_id" else self.target_vocab_size
-            for token in value if isinstance(value, list) else [value]:
-                if token is not None and token >= limit:
-                    raise ValueError(
-                        f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): "
-                        f"change `{name}` or the vocabulary size."
-                    )
+        check_consistency(self)
 
     def _refuse_unknown(self, names: dict[str, Any]) -> None:
         for name in names:

@@ -1,3 +1,5 @@
-from .modeling_weft import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
+from .modeling_weft import WeftForConditionalGeneration, WeftModel
+from .pretrained import WeftPreTrainedModel
+from .stacks import WeftDecoder, WeftEncoder
 
 __all__ = ["WeftDecoder", "WeftEncoder", "WeftForConditionalGeneration", "WeftModel", "WeftPreTrainedModel"]

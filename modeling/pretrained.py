@@ -26,7 +26,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["WeftEncoderLayer", "WeftDecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]
-    _keep_in_fp32_modules_strict = ["selection_bias"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True

@@ -14,6 +14,8 @@ from .stock import load_building_blocks
 from .templates import TEMPLATES
 from .tree import Route
 
+_MOLECULES_KEPT = 5000
+
 
 @dataclass(frozen=True)
 class Step:
@@ -47,6 +49,9 @@ class Retrosynthesis:
             molecule = Chem.MolFromSmiles(smiles)
             if molecule is None:
                 raise ValueError(f"RDKit cannot read the SMILES {smiles!r}")
+            # A molecule takes about 10 kB and most are looked at a few times in a row only.
+            if len(self._molecules) >= _MOLECULES_KEPT:
+                self._molecules.clear()
             self._molecules[smiles] = molecule, count_groups(molecule)
         return self._molecules[smiles]
 

@@ -1,7 +1,7 @@
 """Subword vocabularies trained on the user's own texts: byte-level BPE, as a fast tokenizer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -21,7 +21,6 @@ def train_tokenizer(
     vocab_size: int = 8000,
     min_frequency: int = 2,
     lowercase: bool = False,
-    kind: Literal["bpe"] = "bpe",
 ) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE vocabulary (GPT-2's, Radford et al. 2019) on `texts`.
 
@@ -36,17 +35,14 @@ def train_tokenizer(
             take the model's `vocab_size` from `len(tokenizer)`.
         min_frequency: how often a pair of tokens has to occur to be merged into one.
         lowercase: whether all texts are lower-cased, in training and in use.
-        kind: only `"bpe"`.
 
     Returns:
         The tokenizer. Saved with `save_pretrained`, it is loaded by `AutoTokenizer` without Weft.
 
     Raises:
         TypeError: `texts` is one string, or holds something that is not a string.
-        ValueError: no text, or only empty ones; `vocab_size` too small; another `kind`.
+        ValueError: no text, or only empty ones; `vocab_size` too small.
     """
-    if kind != "bpe":
-        raise ValueError(f"kind={kind!r} is unknown, the only kind is 'bpe'")
     if isinstance(texts, str):
         raise TypeError("texts is one string, which would be read character by character; pass a list of texts")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import AutoConfig
 
 from weft import WeftConfig, WeftForConditionalGeneration
 
@@ -78,13 +77,6 @@ def make(kind: str, **fields) -> WeftForConditionalGeneration:
             elif name.endswith("bias"):
                 parameter.normal_(std=0.1)
     return model
-
-
-@pytest.fixture(autouse=True, scope="session")
-def registered_once():
-    # pytest imports the repository root, itself a package, a second time under the name of its folder, and that copy
-    # registers its own classes: "weft" must mean weft.
-    AutoConfig.register("weft", WeftConfig, exist_ok=True)
 
 
 @pytest.fixture(scope="session", params=KINDS)

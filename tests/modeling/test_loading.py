@@ -66,13 +66,6 @@ IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
 
 
-@pytest.fixture(autouse=True, scope="session")
-def registered_once():
-    # pytest imports the repository root, itself a package, a second time under the name of its folder, and that copy
-    # registers its own classes: "weft" must mean weft.
-    AutoConfig.register("weft", WeftConfig, exist_ok=True)
-
-
 def build(kind=WeftForConditionalGeneration, **fields):
     """Every number random, those that begin as 0 or 1 too: what is not loaded is then seen."""
     torch.manual_seed(0)

@@ -167,8 +167,6 @@ def test_vocab_size_too_small():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match=r"kind='wordlevel'.*'bpe'"):
-        train_tokenizer(TEXTS, kind="wordlevel")
     with pytest.raises(TypeError, match="one string"):
         train_tokenizer("a text")
     with pytest.raises(TypeError, match="text 1 is not a string: None"):

@@ -1,0 +1,120 @@
+"""Checks of the fields of a configuration against each other; each field by itself is checked by its rule in `fields`."""
+
+from copy import copy
+from typing import Any
+
+from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from .fields import closest, number
+
+
+def check_consistency(config: Any) -> None:
+    """Refuse fields that do not fit together.
+
+    Args:
+        config: a `WeftConfig`; its type is left open because that room imports this one.
+
+    Raises:
+        ValueError: the message names the fields, their values and what to do.
+    """
+    if config.activation_function not in ACT2FN:
+        raise ValueError(
+            f"activation_function={config.activation_function!r} is not allowed: set it to one of "
+            f"{', '.join(sorted(ACT2FN))}.{closest(str(config.activation_function), ACT2FN)}"
+        )
+    if config.position_embedding_type == "sinusoidal" and config.d_model % 2:
+        raise ValueError(
+            f"d_model={config.d_model} is odd, and sinusoidal positions pair sines with cosines: make it even."
+        )
+    if config.is_encoder_decoder is not True:
+        raise ValueError(
+            "is_encoder_decoder=False is not allowed: every Weft model is an encoder-decoder; leave it out."
+        )
+    _check_heads(config)
+    _check_rope(config)
+    _check_layer_types(config)
+    _check_vocabulary(config)
+
+
+def _check_heads(config: Any) -> None:
+    for stack, is_decoder in (("encoder", False), ("decoder", True)):
+        heads, key_value_heads, head_dim = config.stack_heads(is_decoder)
+        if config.head_dim is None and config.d_model % heads:
+            raise ValueError(
+                f"d_model={config.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
+                "or set `head_dim`."
+            )
+        if heads % key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: "
+                "set it to a divisor of both stacks' heads, or to None."
+            )
+        if config.uses_attention_positions("rotary") and head_dim % 2:
+            raise ValueError(
+                f"The {stack}'s heads are {head_dim} wide, and rotary positions turn pairs: choose d_model, heads "
+                "or `head_dim` so that the width is even, or another attention position type."
+            )
+    if config.uses_attention_positions("rotary") and config.stack_heads(False)[2] != config.stack_heads(True)[2]:
+        raise ValueError(
+            f"encoder_attention_heads={config.encoder_attention_heads} and decoder_attention_heads="
+            f"{config.decoder_attention_heads} give heads of different width, and rotary positions share one table: "
+            "set `head_dim`, or as many heads in both stacks."
+        )
+
+
+def _check_rope(config: Any) -> None:
+    rope = config.rope_parameters or {}
+    types = ("default", *ROPE_INIT_FUNCTIONS)
+    if rope.get("rope_type") not in types:
+        raise ValueError(f"rope_parameters={rope!r} is not allowed: set its `rope_type` to one of {', '.join(types)}.")
+    for name in {"rope_theta", "factor"} & set(rope):
+        number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
+    if rope["rope_type"] != "proportional" and rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ValueError(
+            f"rope_parameters={rope!r} is not allowed: every pair of a head is turned, so leave "
+            '`partial_rotary_factor` out, or take rope_type="proportional".'
+        )
+    try:
+        if config.uses_attention_positions("rotary"):
+            filled = copy(config)
+            filled.head_dim = config.stack_heads(is_decoder=True)[2]  # transformers reads it as it stands, even None
+            filled.validate_rope()
+    except KeyError as error:
+        raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
+
+
+def _check_layer_types(config: Any) -> None:
+    for stack in ("encoder", "decoder"):
+        types, layers = getattr(config, f"{stack}_mlp_layer_types"), getattr(config, f"{stack}_layers")
+        if len(types) != layers:
+            raise ValueError(
+                f"{stack}_mlp_layer_types has {len(types)} entries and {stack}_layers is {layers}: give one entry for "
+                'each layer, or one word ("dense" or "sparse") for all.'
+            )
+    if config.num_experts_per_tok > config.num_experts:
+        raise ValueError(
+            f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}: "
+            "a token cannot go to more experts than there are."
+        )
+
+
+def _check_vocabulary(config: Any) -> None:
+    separate = config.decoder_vocab_size is not None and config.decoder_vocab_size != config.vocab_size
+    if separate and config.share_encoder_decoder_embeddings:
+        raise ValueError(
+            f"vocab_size={config.vocab_size} and decoder_vocab_size={config.decoder_vocab_size} cannot share one table: "
+            "set share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
+        )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        value = getattr(config, name)
+        # The pad stands in source and target alike; the others are read and written by the decoder only.
+        limit = (
+            min(config.vocab_size, config.target_vocab_size) if name == "pad_token_id" else config.target_vocab_size
+        )
+        for token in value if isinstance(value, list) else [value]:
+            if token is not None and token >= limit:
+                raise ValueError(
+                    f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): "
+                    f"change `{name}` or the vocabulary size."
+                )
