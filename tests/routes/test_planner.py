@@ -1,0 +1,119 @@
+import pytest
+
+pytest.importorskip("rdkit")
+
+import torch
+
+from weft.routes import Route
+from weft.routes.planner import DEFAULT_STEPS, Candidate, Plan, RoutePlanner, canonical_smiles
+from weft.tokenization import encode_route, encode_source
+
+
+def targets_and_steps(routes: list[Route]) -> tuple[list[str], list[int]]:
+    return [route.smiles for route in routes], [route.depth for route in routes]
+
+
+def test_finds_the_routes_it_knows_in_a_batch_of_targets_of_all_lengths(planner, known):
+    targets, steps = targets_and_steps(known)
+    plans = planner.plan(targets, n_steps=steps, beams=3, progress=False)
+    assert [plan.target for plan in plans] == targets
+    assert [plan.candidates[0].route for plan in plans] == known
+
+
+def test_a_target_alone_gives_what_it_gives_in_a_batch(planner, known):
+    targets, steps = targets_and_steps(known)
+    together = planner.plan(targets, n_steps=steps, beams=2, progress=False)
+    for target, n, plan in zip(targets, steps, together, strict=True):
+        (alone,) = planner.plan([target], n_steps=n, beams=2, progress=False)
+        assert [c.text for c in alone.candidates] == [c.text for c in plan.candidates]
+        assert [c.score for c in alone.candidates] == pytest.approx([c.score for c in plan.candidates], abs=1e-4)
+
+
+def test_targets_are_canonicalised(planner, known):
+    (plan,) = planner.plan(["O(CC)C(=O)C"], n_steps=1, beams=2, progress=False)
+    assert plan.target == known[1].smiles and plan.candidates[0].route == known[1]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_score_is_the_log_probability_after_the_forced_beginning(planner, known, beams):
+    route, tokenizer = known[0], planner.tokenizer
+    (plan,) = planner.plan([route.smiles], n_steps=route.depth, beams=beams, progress=False)
+    best = plan.candidates[0]
+    labels = torch.tensor([encode_route(tokenizer, best.text)])
+    with torch.no_grad():
+        logits = planner.model(
+            input_ids=torch.tensor([encode_source(tokenizer, route.smiles)]),
+            labels=labels,
+            condition_values=torch.tensor([[float(route.depth)]]),
+        ).logits
+    steps = logits.log_softmax(dim=-1).gather(-1, labels[..., None])[0, :, 0]
+    forced = len(
+        tokenizer(f"{{'smiles':'{route.smiles}','children':[{{'smiles':'", add_special_tokens=False)["input_ids"]
+    )
+    assert best.score == pytest.approx(steps[forced:].sum().item(), abs=1e-4)
+
+
+def test_candidates_are_ranked_and_as_many_as_beams(planner, known):
+    (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=4, progress=False)
+    scores = [candidate.score for candidate in plan.candidates]
+    assert len(scores) == 4 and scores == sorted(scores, reverse=True)
+
+
+def test_without_steps_all_are_tried_and_pooled(planner, known):
+    (plan,) = planner.plan([known[0].smiles], beams=2, max_new_tokens=40, progress=False)
+    assert sorted({candidate.n_steps for candidate in plan.candidates}) == list(DEFAULT_STEPS)
+    assert len(plan.candidates) == 2 * len(DEFAULT_STEPS)
+
+
+def test_a_text_that_is_no_route_keeps_its_place_and_says_why(planner, known):
+    (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=2, max_new_tokens=3, progress=False)
+    assert [candidate.route for candidate in plan.candidates] == [None, None] and plan.routes == []
+    assert all(candidate.problem and candidate.text for candidate in plan.candidates)
+
+
+def test_routes_are_distinct_whatever_the_order_of_children():
+    one, other = Route("CCO", (Route("C"), Route("O"))), Route("CCO", (Route("O"), Route("C")))
+    texts = [(one, -1.0), (None, -2.0), (other, -3.0), (Route("CCO", (Route("N"),)), -4.0)]
+    plan = Plan("CCO", [Candidate("", score, 1, route) for route, score in texts])
+    assert plan.routes == [one, Route("CCO", (Route("N"),))]
+
+
+@pytest.mark.parametrize("smiles", ["", "not a molecule", "C1CC", "c1cccc1"])
+def test_what_is_no_molecule_is_refused_by_name(planner, smiles):
+    with pytest.raises(ValueError, match="is not a molecule that RDKit can read") as error:
+        planner.plan(["CCO", smiles], n_steps=1, progress=False)
+    assert repr(smiles) in str(error.value)
+
+
+def test_a_target_longer_than_the_layout_is_refused(planner):
+    with pytest.raises(ValueError, match="145"):
+        planner.plan(["C" * 150], n_steps=1, progress=False)
+
+
+@pytest.mark.parametrize("steps", [0, [1, 2], [1, 0]])
+def test_steps_that_do_not_fit_are_refused(planner, steps):
+    with pytest.raises(ValueError, match="n_steps"):
+        planner.plan(["CCO"] if steps != [1, 0] else ["CCO", "CCN"], n_steps=steps, progress=False)
+
+
+def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
+    from weft import WeftConfig, WeftForConditionalGeneration
+
+    config = WeftConfig(**(planner.model.config.to_dict() | {"num_condition_features": 0}))
+    blind = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with pytest.raises(ValueError, match="without the number of steps"):
+        blind.plan(["CCO"], n_steps=2, progress=False)
+    (plan,) = blind.plan(["CCO"], beams=2, max_new_tokens=4, progress=False)
+    assert [candidate.n_steps for candidate in plan.candidates] == [None, None]
+
+
+def test_a_saved_folder_plans_the_same(planner, known, tmp_path):
+    planner.model.save_pretrained(tmp_path)
+    planner.tokenizer.save_pretrained(tmp_path)
+    loaded = RoutePlanner.from_pretrained(str(tmp_path))
+    (plan,) = loaded.plan([known[3].smiles], n_steps=2, beams=2, progress=False)
+    assert plan.candidates[0].route == known[3]
+
+
+def test_canonical_smiles():
+    assert canonical_smiles(" OCC ") == "CCO"
