@@ -80,6 +80,15 @@ class WeftGenerationMixin(GenerationMixin):
         tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
+    def _beam_search(self, *args, **kwargs):
+        # transformers 5.17 splits the scores of all beams by the configuration's `vocab_size`, which is the source's: let
+        # it read the target's; nothing reads the source's while the decoder runs
+        size, self.config.vocab_size = self.config.vocab_size, self.config.target_vocab_size
+        try:
+            return super()._beam_search(*args, **kwargs)
+        finally:
+            self.config.vocab_size = size
+
     def _get_candidate_generator(self, *args, **kwargs):
         generator = super()._get_candidate_generator(*args, **kwargs)
         if isinstance(generator, PromptLookupCandidateGenerator):  # it looks up what the decoder wrote

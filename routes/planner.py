@@ -148,6 +148,7 @@ class RoutePlanner:
         start_mask = _pad([[1] * len(start) for start in starts], 0, left=True).to(device)
         length = start_ids.shape[1]
         room = config.max_target_positions + 1 - length
+        # length_penalty 0 ranks by the whole log-probability: any division by the length would prefer longer routes
         inputs: dict[str, torch.Tensor] = {}
         if jobs[0][1] is not None:
             inputs["condition_values"] = torch.tensor([[float(steps or 0)] for _, steps in jobs], device=device)
@@ -158,8 +159,7 @@ class RoutePlanner:
             num_beams=beams,
             num_return_sequences=beams,
             do_sample=False,
-            # the whole log-probability: any division by the length would prefer longer routes
-            length_penalty=0.0,
+            **({"length_penalty": 0.0} if beams > 1 else {}),
             max_new_tokens=room if max_new_tokens is None else min(max_new_tokens, room),
             max_length=None,
             return_dict_in_generate=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdChemReactions
@@ -73,9 +73,15 @@ class Template:
 
 def canonical_smiles(molecule: Chem.Mol) -> str | None:
     """SMILES that stays the same when it is read and written again; `None` for an impossible molecule."""
+    return _canonical(Chem.MolToSmiles(molecule))
+
+
+# The fragments that molecules are cut into are the same ones again and again.
+@lru_cache(maxsize=20_000)
+def _canonical(smiles: str) -> str | None:
     with rdBase.BlockLogs():
-        read = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
-    return None if read is None else Chem.MolToSmiles(read)
+        molecule = Chem.MolFromSmiles(smiles)
+    return None if molecule is None else Chem.MolToSmiles(molecule)
 
 
 def _compile(smarts: str) -> rdChemReactions.ChemicalReaction:

