@@ -31,9 +31,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 def show(plan: Plan, count: int) -> None:
     failed = sum(candidate.route is None for candidate in plan.candidates)
-    print(
-        f"\n{plan.target}: {len(plan.routes)} distinct routes, {failed} of {len(plan.candidates)} candidates are none"
-    )
+    total = len(plan.candidates)
+    print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are not well-formed")
     for rank, route in enumerate(plan.routes[:count], start=1):
         print(f"\nrank {rank}\n{route.format_tree()}")
 
