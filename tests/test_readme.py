@@ -29,7 +29,7 @@ def pushed(monkeypatch, tmp_path):
 
 def test_quick_start_runs(pushed, capsys):
     (code,) = blocks("python")
-    exec(compile(code.replace("max_steps=200", "max_steps=2"), "README.md", "exec"), {})
+    exec(compile(code.replace("max_steps=400", "max_steps=2"), "README.md", "exec"), {})
     assert pushed == ["your-name/your-model"]
 
 
