@@ -69,7 +69,7 @@ class WeftConfig(PreTrainedConfig):
 
     - `position_embedding_type`: added to the embeddings: "learned" (tables of `max_source_positions` and
       `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
-      "interleaved" as in Vaswani et al. 2017, or "concatenated" as in fairseq and Marian) or "none".
+      "interleaved" as in Vaswani et al. 2017, or "concatenated" as in Marian) or "none".
     - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary"
       (`rope_parameters`), "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
       each offset clipped to `relative_attention_max_distance`, subtracted from the logits) or "none".

@@ -43,7 +43,7 @@ class SinusoidalPositions(nn.Module):
     """Sines and cosines of position / 10000^(2i / d) (Vaswani et al. 2017), for any position.
 
     `interleaved` puts sine and cosine of one frequency side by side, as the paper does; `concatenated` puts all sines
-    first, as fairseq and Marian do.
+    first, as Marian does.
     """
 
     def __init__(self, config: WeftConfig):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from rdkit import Chem, rdBase
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -143,9 +144,9 @@ class RoutePlanner:
         tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
         sources = [encode_source(tokenizer, smiles, material) for smiles, _ in jobs]
         starts = [self._beginning(smiles) for smiles, _ in jobs]
-        source_ids = _pad(sources, tokenizer.pad_token_id, left=False).to(device)
-        start_ids = _pad(starts, tokenizer.pad_token_id, left=True).to(device)
-        start_mask = _pad([[1] * len(start) for start in starts], 0, left=True).to(device)
+        source_ids = _pad(sources, tokenizer.pad_token_id, side="right").to(device)
+        start_ids = _pad(starts, tokenizer.pad_token_id, side="left").to(device)
+        start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
         length = start_ids.shape[1]
         room = config.max_target_positions + 1 - length
         # length_penalty 0 ranks by the whole log-probability: any division by the length would prefer longer routes
@@ -166,17 +167,12 @@ class RoutePlanner:
             output_scores=True,
             **inputs,
         )
-        scores = self._scores(output, length)
-        rows = [self._read(row.tolist()) for row in output.sequences]
-        return [
-            [self._candidate(text, float(scores[i]), jobs[job][1]) for i, text in self._rows_of(job, beams, rows)]
-            for job in range(len(jobs))
+        texts = [self._read(row) for row in output.sequences.tolist()]
+        candidates = [
+            self._candidate(text, score, jobs[index // beams][1])
+            for index, (text, score) in enumerate(zip(texts, self._scores(output, length).tolist(), strict=True))
         ]
-
-    @staticmethod
-    def _rows_of(job: int, beams: int, rows: list[str]) -> Iterator[tuple[int, str]]:
-        for index in range(job * beams, (job + 1) * beams):
-            yield index, rows[index]
+        return [candidates[start : start + beams] for start in range(0, len(candidates), beams)]
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
         """Log-probability of each sequence after its forced beginning."""
@@ -210,7 +206,5 @@ class RoutePlanner:
             return Candidate(text, score, n_steps, problem=str(error))
 
 
-def _pad(rows: list[list[int]], value: int, left: bool) -> torch.Tensor:
-    length = max(len(row) for row in rows)
-    pads = [[value] * (length - len(row)) for row in rows]
-    return torch.tensor([pad + row if left else row + pad for row, pad in zip(rows, pads, strict=True)])
+def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side)

@@ -158,7 +158,7 @@ def build_model(arguments: RouteArguments, config: WeftConfig) -> WeftForConditi
     return model
 
 
-def test_accuracy(
+def measure_accuracy(
     planner: RoutePlanner, routes: Sequence[Route], arguments: RouteArguments, max_new_tokens: int
 ) -> tuple[dict[str, Any], list[Plan]]:
     """Share of targets whose recorded route a beam search finds; it is told target and number of steps."""
@@ -265,7 +265,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     }
     save_model_folder(trainer, folder)
     # a model that has learned little writes on and on: nothing longer than what it has seen can be right
-    accuracy, plans = test_accuracy(RoutePlanner(model, tokenizer), tested, arguments, longest(data["train"]))
+    accuracy, plans = measure_accuracy(RoutePlanner(model, tokenizer), tested, arguments, longest(data["train"]))
     results |= accuracy
     write_results(folder, results)
     show(results, plans[0], tested[0], folder)
