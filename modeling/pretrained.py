@@ -70,12 +70,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         if not initialize(self.config, module):
             super()._init_weights(module)
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict:
-        # `tie_word_embeddings` speaks of the head alone here; the stacks may share a table without it
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return dict(self._tied_weights_keys or {})
-
     def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
         base = self.base_model
         if not hasattr(base, "decoder"):  # a stack alone

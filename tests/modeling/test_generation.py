@@ -222,7 +222,6 @@ HOOKS = {
         "target_tokenizer",
         "assistant_tokenizer",
     ],
-    (PreTrainedModel, "get_expanded_tied_weights_keys"): ["self", "all_submodels"],
     (PreTrainedModel, "_resize_token_embeddings"): [
         "self",
         "new_num_tokens",
@@ -254,7 +253,6 @@ def test_transformers_calls_the_hooks_of_generation():
 def test_transformers_calls_the_hooks_of_models():
     text = inspect.getsource(inspect.getmodule(PreTrainedModel))
     for name in (
-        "get_expanded_tied_weights_keys",
         "_resize_token_embeddings",
         "_can_set_attn_implementation",
         "_can_set_experts_implementation",
