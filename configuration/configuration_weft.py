@@ -69,10 +69,13 @@ class WeftConfig(PreTrainedConfig):
 
     - `position_embedding_type`: added to the embeddings: "learned" (tables of `max_source_positions` and
       `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
-      "interleaved" as in Vaswani et al. 2017, or "concatenated" as in Marian) or "none".
+      "interleaved" as in Vaswani et al. 2017, "concatenated" as in Marian, or as in "fairseq", whose frequencies and first
+      position differ a little) or "none".
     - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary"
       (`rope_parameters`), "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
-      each offset clipped to `relative_attention_max_distance`, subtracted from the logits) or "none".
+      each offset clipped to `relative_attention_max_distance`, subtracted from the logits), "bucketed" (as in T5: a learned
+      scalar for each head and each of `relative_attention_num_buckets` ranges of offsets, the last one open from
+      `relative_attention_max_distance`, added to the logits) or "none".
 
     Sparse layers
 
@@ -149,6 +152,7 @@ class WeftConfig(PreTrainedConfig):
     cross_attention_position_type: str = "none"
     rope_parameters: dict[str, Any] | None = None
     relative_attention_max_distance: int = 32
+    relative_attention_num_buckets: int = 32
 
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -259,6 +263,11 @@ class WeftConfig(PreTrainedConfig):
     @property
     def has_sparse_layers(self) -> bool:
         return "sparse" in (self.encoder_mlp_layer_types or ()) or "sparse" in (self.decoder_mlp_layer_types or ())
+
+    @property
+    def has_relative_self_attention(self) -> bool:
+        """Whether the logits of self-attention depend on the offset between query and key."""
+        return self.self_attention_position_type in ("relative", "bucketed")
 
     def uses_attention_positions(self, kind: str) -> bool:
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)

@@ -33,6 +33,7 @@ def check_consistency(config: Any) -> None:
         )
     _check_heads(config)
     _check_rope(config)
+    _check_buckets(config)
     _check_layer_types(config)
     _check_vocabulary(config)
 
@@ -82,6 +83,16 @@ def _check_rope(config: Any) -> None:
             filled.validate_rope()
     except KeyError as error:
         raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
+
+
+def _check_buckets(config: Any) -> None:
+    buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
+        raise ValueError(
+            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit: half of "
+            "the buckets hold one offset each and the others reach up to the distance, so take an even number of "
+            "buckets and a distance of more than half of it."
+        )
 
 
 def _check_layer_types(config: Any) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 POSITION_EMBEDDING_TYPES = ("learned", "sinusoidal", "none")
-ATTENTION_POSITION_TYPES = ("none", "rotary", "additive", "relative")
-SINUSOIDAL_LAYOUTS = ("interleaved", "concatenated")
+ATTENTION_POSITION_TYPES = ("none", "rotary", "additive", "relative", "bucketed")
+SINUSOIDAL_LAYOUTS = ("interleaved", "concatenated", "fairseq")
 NORM_TYPES = ("layernorm", "rmsnorm", "stdnorm")
 MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
@@ -115,6 +115,7 @@ RULES: dict[str, Rule] = {
     "self_attention_position_type": choice(ATTENTION_POSITION_TYPES),
     "cross_attention_position_type": choice(ATTENTION_POSITION_TYPES),
     "relative_attention_max_distance": integer(0),
+    "relative_attention_num_buckets": integer(4),
     "dropout": number(0.0, below=1.0),
     "attention_dropout": number(0.0, below=1.0),
     "activation_dropout": number(0.0, below=1.0),

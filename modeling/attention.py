@@ -68,6 +68,8 @@ class AttentionBase(nn.Module):
             self.position_table = nn.Embedding(self._table_rows(config, is_decoder), config.d_model)
         elif kind == "relative":
             self.relative_bias = nn.Parameter(torch.zeros(2 * config.relative_attention_max_distance + 1))
+        elif kind == "bucketed":
+            self.relative_bias = nn.Parameter(torch.zeros(config.relative_attention_num_buckets, self.heads))
 
     def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
         return config.max_target_positions if is_decoder else config.max_source_positions
@@ -109,10 +111,12 @@ class AttentionBase(nn.Module):
         if self.relative_bias is None or positions is None:
             return None
         assert positions.relative_BLM is not None
-        bias_BLM = -self.relative_bias.to(query.dtype)[positions.relative_BLM]
+        rows = self.relative_bias.to(query.dtype)[positions.relative_BLM]
+        # one scalar for all heads, subtracted; or one for each head, added
+        bias_BHLM = -rows[:, None] if rows.ndim == 3 else rows.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
-            bias_BLM = bias_BLM * positions.related_BLM
-        return bias_BLM[:, None].expand(query.shape[0], self.heads, -1, -1)
+            bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
+        return bias_BHLM.expand(query.shape[0], self.heads, -1, -1)
 
     def _attend(self, query, key, value, attention_mask, positions, **kwargs):
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)

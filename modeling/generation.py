@@ -126,7 +126,7 @@ class WeftGenerationMixin(GenerationMixin):
         new = inputs["decoder_input_ids"].shape[1]
         if position_mask is not None:
             inputs["decoder_position_mask"] = position_mask[:, -new:]
-        if self.config.self_attention_position_type == "relative":
+        if self.config.has_relative_self_attention:
             inputs |= self._key_positions(position_ids, position_mask, past_key_values)
         return inputs
 

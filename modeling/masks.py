@@ -20,10 +20,10 @@ def uses_flash(config: WeftConfig) -> bool:
 
 def refuse_flash_with_bias(config: WeftConfig) -> None:
     """Flash kernels take no bias on the logits."""
-    if uses_flash(config) and config.self_attention_position_type == "relative":
+    if uses_flash(config) and config.has_relative_self_attention:
         raise ValueError(
             f'The attention implementation "{config._attn_implementation}" cannot carry a relative bias '
-            '(self_attention_position_type="relative"): use "sdpa", "flex_attention" or "eager".'
+            f'(self_attention_position_type="{config.self_attention_position_type}"): use "sdpa", "flex_attention" or "eager".'
         )
 
 

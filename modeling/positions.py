@@ -3,6 +3,7 @@
 Shape suffixes: B batch (1 where all rows agree), L queries, M keys, T tokens of one sequence, K width of a head.
 """
 
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple
@@ -43,20 +44,26 @@ class SinusoidalPositions(nn.Module):
     """Sines and cosines of position / 10000^(2i / d) (Vaswani et al. 2017), for any position.
 
     `interleaved` puts sine and cosine of one frequency side by side, as the paper does; `concatenated` puts all sines
-    first, as Marian does.
+    first, as Marian does. `fairseq` does too, with frequencies 10000^(-i / (d/2 - 1)) and 2 for the first position.
     """
 
     def __init__(self, config: WeftConfig):
         super().__init__()
         self.width = config.d_model
-        self.interleaved = config.sinusoidal_layout == "interleaved"
+        self.layout = config.sinusoidal_layout
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         # Computed, not stored: a non-persistent table would have to be refilled after loading on the meta device.
-        steps = torch.arange(0, self.width, 2, device=ids_BT.device, dtype=torch.float)
-        angles_BTK = ids_BT[..., None].float() * torch.pow(10000.0, -steps / self.width)
+        if self.layout == "fairseq":
+            steps = torch.arange(self.width // 2, device=ids_BT.device, dtype=torch.float)
+            frequencies = torch.exp(steps * -(math.log(10000.0) / max(self.width // 2 - 1, 1)))
+            ids_BT = ids_BT + 2
+        else:
+            steps = torch.arange(0, self.width, 2, device=ids_BT.device, dtype=torch.float)
+            frequencies = torch.pow(10000.0, -steps / self.width)
+        angles_BTK = ids_BT[..., None].float() * frequencies
         pair = (angles_BTK.sin(), angles_BTK.cos())
-        return torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
+        return torch.stack(pair, dim=-1).flatten(-2) if self.layout == "interleaved" else torch.cat(pair, dim=-1)
 
 
 def build_position_embedding(config: WeftConfig, num_positions: int) -> nn.Module | None:
@@ -123,16 +130,41 @@ def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torc
     return cos, sin
 
 
+def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) -> torch.Tensor:
+    """The bucket of each offset between query and key, as T5 numbers them (Raffel et al. 2020, arXiv:1910.10683).
+
+    The first half of the buckets holds one distance each, the others ranges that grow with the logarithm of the distance.
+    Where queries look ahead, one half of all buckets is for keys before them and the other for keys after.
+    """
+    buckets, first_BLM = config.relative_attention_num_buckets, torch.zeros_like(offset_BLM)
+    if looks_ahead:
+        buckets //= 2
+        first_BLM = (offset_BLM < 0).long() * buckets
+        distance_BLM = offset_BLM.abs()
+    else:
+        distance_BLM = offset_BLM.clamp(min=0)
+    exact = buckets // 2
+    # in this order: where a range begins, the last bit decides
+    far_BLM = torch.log(distance_BLM.clamp(min=1).float() / exact)
+    far_BLM = far_BLM / math.log(config.relative_attention_max_distance / exact) * (buckets - exact)
+    far_BLM = exact + far_BLM.long()
+    return first_BLM + torch.where(distance_BLM < exact, distance_BLM, far_BLM.clamp(max=buckets - 1))
+
+
 def attention_positions(
     kind: str,
+    config: WeftConfig,
     query: TokenPositions,
     key: TokenPositions,
     new_key: TokenPositions,
     rotary: WeftRotaryEmbedding | None,
-    max_distance: int,
     like: torch.Tensor,
+    looks_ahead: bool = True,
 ) -> AttentionPositions | None:
-    """What the attention of this `kind` needs; `key` counts cached keys too, `new_key` only those of this call."""
+    """What the attention of this `kind` needs; `key` counts cached keys too, `new_key` only those of this call.
+
+    `looks_ahead`: whether a query ever sees keys that stand after it, which only buckets distinguish.
+    """
     if kind == "none":
         return None
     if kind == "rotary":
@@ -146,5 +178,9 @@ def attention_positions(
         queries = torch.ones_like(query.ids_BT, dtype=torch.bool) if query.mask_BT is None else query.mask_BT
         keys = torch.ones_like(key.ids_BT, dtype=torch.bool) if key.mask_BT is None else key.mask_BT
         related_BLM = queries[:, :, None] & keys[:, None, :]
-    relative_BLM = offset_BLM.clamp(-max_distance, max_distance) + max_distance
+    if kind == "bucketed":
+        relative_BLM = _buckets(offset_BLM, config, looks_ahead)
+    else:
+        distance = config.relative_attention_max_distance
+        relative_BLM = offset_BLM.clamp(-distance, distance) + distance
     return AttentionPositions(query, key, relative_BLM=relative_BLM, related_BLM=related_BLM)

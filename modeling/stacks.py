@@ -84,9 +84,8 @@ class WeftEncoder(WeftStack):
         hidden_states = self._embed(inputs_embeds, positions, condition)
         mask = encoder_mask(self.config, inputs_embeds, attention_mask)
         layer_positions = attention_positions(
-            self.config.self_attention_position_type,
-            positions, positions, positions,
-            self.rotary_embedding, self.config.relative_attention_max_distance, inputs_embeds,
+            self.config.self_attention_position_type, self.config,
+            positions, positions, positions, self.rotary_embedding, inputs_embeds,
         )  # fmt: skip
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, layer_positions, **kwargs)
@@ -208,7 +207,7 @@ class WeftDecoder(WeftStack):
     def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
         """What self-attention needs; relative offsets also need the positions of the keys in the cache."""
         keys = positions
-        if self.config.self_attention_position_type == "relative" and cache is not None:
+        if self.config.has_relative_self_attention and cache is not None:
             ids, mask = key_positions
             length = cache.get_mask_sizes(like.shape[1], 0)[0]
             is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
@@ -231,9 +230,8 @@ class WeftDecoder(WeftStack):
                 ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has room to come
             keys = token_positions(ids, mask, ids, like.shape[0], length, "decoder_key_position")
         return attention_positions(
-            self.config.self_attention_position_type,
-            positions, keys, positions,
-            self.rotary_embedding, self.config.relative_attention_max_distance, like,
+            self.config.self_attention_position_type, self.config,
+            positions, keys, positions, self.rotary_embedding, like, looks_ahead=False,
         )  # fmt: skip
 
     def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like):
@@ -246,7 +244,6 @@ class WeftDecoder(WeftStack):
             limit = max(self.config.max_source_positions, self.config.max_target_positions)
             check_position_limit(self.config, keys.rows_BT, source, limit, "max_source_positions")
         return attention_positions(
-            self.config.cross_attention_position_type,
-            positions, keys, keys,
-            self.rotary_embedding, self.config.relative_attention_max_distance, like,
+            self.config.cross_attention_position_type, self.config,
+            positions, keys, keys, self.rotary_embedding, like,
         )  # fmt: skip

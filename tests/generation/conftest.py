@@ -52,6 +52,12 @@ KINDS = {
         "cross_attention_position_type": "relative",
         "relative_attention_max_distance": 5,
     },
+    "bucketed": {
+        "self_attention_position_type": "bucketed",
+        "cross_attention_position_type": "bucketed",
+        "relative_attention_num_buckets": 6,
+        "relative_attention_max_distance": 8,
+    },
     "sparse": {
         "encoder_mlp_layer_types": ["dense", "sparse"],
         "decoder_mlp_layer_types": ["sparse", "dense"],

@@ -107,7 +107,7 @@ def test_labels_build_no_cache(model, inputs):
     assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
 
 
-SLOWER = ["rotary across", "sinusoidal", "additive", "larger target", "smaller target"]
+SLOWER = ["bucketed", "rotary across", "sinusoidal", "additive", "larger target", "smaller target"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_reordered_cache_carries_each_row_to_its_new_place(build):
     assert (full - whole)[0].abs().max() > 1e-3  # the pads of the first row count where nothing hides them
 
 
-@pytest.mark.parametrize("kind", ["rotary", "relative"])
+@pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind):
     model = build(attention="sdpa", self_attention_position_type=kind)
     states = model.model.encoder(input_ids=IDS)

@@ -176,6 +176,7 @@ TABLE = {
     "self_attention_position_type": ({}, "none", logits),
     "cross_attention_position_type": ({}, "rotary", logits),
     "rope_parameters": ({}, {"rope_type": "default", "rope_theta": 20.0}, logits),
+    "relative_attention_num_buckets": ({"self_attention_position_type": "bucketed"}, 20, shapes),
     "relative_attention_max_distance": ({"self_attention_position_type": "relative"}, 2, shapes),
     "dropout": ({}, 0.5, training),
     "attention_dropout": ({}, 0.5, training),

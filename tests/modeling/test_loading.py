@@ -55,6 +55,7 @@ KINDS = {
         "norm_type": "stdnorm",
         "normalize_embedding": True,
     },
+    "bucketed": {"self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed"},
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "relative"},
     "additive": {
         "self_attention_position_type": "additive",

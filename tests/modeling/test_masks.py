@@ -147,7 +147,7 @@ def test_what_stands_under_a_pad_changes_nothing(build, eager_flex, implementati
     torch.testing.assert_close(unmasked.logits[1], second.logits[1])
 
 
-@pytest.mark.parametrize("kind", ["rotary", "relative"])
+@pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 def test_pads_in_the_middle_keep_their_positions(build, kind):
     model = build(self_attention_position_type=kind)
     closed_up = torch.tensor([[5, 6, 7, 8]])
@@ -169,7 +169,7 @@ def test_a_missing_mask_is_read_from_the_pads(build):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("kind", ["rotary", "relative"])
+@pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 def test_the_decoder_sees_no_later_token(build, eager_flex, kind, implementation):
     model = build(attention=implementation, self_attention_position_type=kind)
     changed = TARGET.clone()
@@ -214,7 +214,7 @@ def given_masks(form, heads, batch=2):
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
-@pytest.mark.parametrize("kind", ["rotary", "relative"])
+@pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 @pytest.mark.parametrize("form", ["boolean", "additive"])
 @pytest.mark.parametrize(("heads", "batch"), [(1, 2), (4, 2), (1, 1), (4, 1)])
 def test_given_masks_mean_the_same_everywhere(build, eager_flex, form, kind, heads, batch, implementation):
@@ -258,7 +258,7 @@ BLIND_TARGET = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative"])
+@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative", "bucketed"])
 def test_rows_that_see_nothing_agree_everywhere(build, eager_flex, kind, implementation):
     fields = {"self_attention_position_type": kind, "cross_attention_position_type": kind}
     call = {
@@ -272,7 +272,7 @@ def test_rows_that_see_nothing_agree_everywhere(build, eager_flex, kind, impleme
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative"])
+@pytest.mark.parametrize("kind", ["none", "rotary", "additive", "relative", "bucketed"])
 def test_rows_that_see_nothing_have_finite_gradients(build, kind, implementation):
     model = build(attention=implementation, self_attention_position_type=kind, cross_attention_position_type=kind)
     model(

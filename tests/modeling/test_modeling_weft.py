@@ -29,6 +29,7 @@ KINDS = {
         "tie_word_embeddings": False, "lm_head_bias": True, "num_condition_features": 2,
     },
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "relative"},
+    "bucketed": {"self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed"},
     "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive"},
     "sparse": SPARSE,
     "noisy sparse": SPARSE | {"router_type": "noisy_top_k", "router_bias": True, "router_bias_update_rate": 1e-3},
@@ -85,7 +86,7 @@ def test_every_parameter_of_every_preset_gets_a_gradient(preset):
             assert (parameter.grad.abs().flatten(1).amax(dim=1) > 1e-9).all(), name
 
 
-@pytest.mark.parametrize("kind", ["relative", "additive"])
+@pytest.mark.parametrize("kind", ["relative", "bucketed", "additive"])
 def test_position_parameters_get_a_gradient(build, kind):
     model = build(**KINDS[kind])
     model(input_ids=IDS, labels=LABELS).loss.backward()

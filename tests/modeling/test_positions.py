@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from weft import WeftDecoder, WeftEncoder
 from weft.modeling.positions import (
@@ -139,14 +141,15 @@ def rows(ids, mask=None):
 
 def test_a_token_without_a_position_is_not_turned(small):
     query, key = rows([[1, 2]], [[True, False]]), rows([[3, 4, 5]], [[False, True, False]])
-    positions = attention_positions("rotary", query, key, key, WeftRotaryEmbedding(small()), 4, torch.zeros(1))
+    positions = attention_positions("rotary", small(), query, key, key, WeftRotaryEmbedding(small()), torch.zeros(1))
     for (cos, sin), still in ((positions.query_rotation, [1]), (positions.key_rotation, [0, 2])):
         for index in range(cos.shape[1]):
             assert (bool((cos[0, index] == 1).all()) and bool((sin[0, index] == 0).all())) == (index in still)
 
 
-def test_relative_rows_are_clipped_offsets():
-    positions = attention_positions("relative", rows([[0, 5]]), rows([[0, 1, 9]]), rows([[9]]), None, 2, None)
+def test_relative_rows_are_clipped_offsets(small):
+    config = small(relative_attention_max_distance=2)
+    positions = attention_positions("relative", config, rows([[0, 5]]), rows([[0, 1, 9]]), rows([[9]]), None, None)
     # offsets 0, -1, -9 and 5, 4, -4, clipped to 2, moved up by 2
     assert positions.relative_BLM.tolist() == [[[2, 1, 0], [4, 4, 0]]]
     assert positions.related_BLM is None
@@ -160,13 +163,45 @@ def test_relative_rows_are_clipped_offsets():
         (None, [[False, True, True]], [[0, 1, 1], [0, 1, 1]]),
     ],
 )
-def test_an_offset_needs_two_positions(query_mask, key_mask, expected):
+def test_an_offset_needs_two_positions(small, query_mask, key_mask, expected):
     query, key = rows([[0, 5]], query_mask), rows([[0, 1, 9]], key_mask)
-    positions = attention_positions("relative", query, key, key, None, 2, None)
+    positions = attention_positions("relative", small(), query, key, key, None, None)
     assert positions.related_BLM[0].int().tolist() == expected
 
 
+@pytest.mark.parametrize("looks_ahead", [True, False])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 20), (4, 3)])
+def test_buckets_are_those_of_t5(small, buckets, distance, looks_ahead):
+    config = small(
+        self_attention_position_type="bucketed",
+        relative_attention_num_buckets=buckets,
+        relative_attention_max_distance=distance,
+    )
+    query, key = rows([list(range(0, 300, 7))]), rows([list(range(300))])
+    positions = attention_positions("bucketed", config, query, key, key, None, None, looks_ahead=looks_ahead)
+    expected = T5Attention._relative_position_bucket(
+        key.ids_BT[:, None, :] - query.ids_BT[:, :, None], looks_ahead, buckets, distance
+    )
+    assert torch.equal(positions.relative_BLM, expected)
+    assert expected.unique().numel() > buckets // 2
+
+
+def test_buckets_that_cannot_be_laid_out_are_refused(small):
+    for fields in ({"relative_attention_num_buckets": 7}, {"relative_attention_max_distance": 16}):
+        assert small(**fields)  # of no consequence
+        with pytest.raises(ValueError, match="relative_attention_num_buckets"):
+            small(cross_attention_position_type="bucketed", **fields)
+
+
+def test_fairseq_positions_are_those_of_m2m(small):
+    config = small(position_embedding_type="sinusoidal", sinusoidal_layout="fairseq")
+    table = M2M100SinusoidalPositionalEmbedding.get_embedding(42, config.d_model, padding_idx=1)
+    found = SinusoidalPositions(config)(torch.arange(40)[None])
+    torch.testing.assert_close(found[0], table[2:], atol=1e-6, rtol=0)
+
+
 KINDS = {
+    "bucketed": {"self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed"},
     "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
     "sinusoidal": {"position_embedding_type": "sinusoidal", "self_attention_position_type": "none"},
     "rotary": {"cross_attention_position_type": "rotary"},
@@ -243,7 +278,7 @@ def test_positions_follow_the_cache(build, kind):
         cache, encoder_outputs = None, model.model.encoder(input_ids=IDS)
         for step in range(6):
             ids = {"decoder_position_ids": positions[:, step : step + 1]} if given else {}
-            if given and kind == "relative":
+            if given and kind in ("relative", "bucketed"):
                 ids["decoder_key_position_ids"] = positions[:, : step + 1]
             output = model(
                 encoder_outputs=encoder_outputs, decoder_input_ids=padded[:, step : step + 1],
