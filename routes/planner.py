@@ -12,16 +12,26 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from ..modeling.beam_search import sqrt_length_beam_search
 from ..tokenization import encode_source
 from .tree import Route
 
 # Tried in turn, and pooled, when a model that is told the number of steps is not.
 DEFAULT_STEPS = (1, 2, 3, 4, 5)
+# How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
+# division by the length would prefer longer routes.
+RANKINGS: dict[str, dict[str, Any]] = {
+    "log_probability": {"length_penalty": 0.0},
+    "sqrt_length": {"custom_generate": sqrt_length_beam_search},
+}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability."""
+    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability.
+
+    With the ranking "sqrt_length", that divided by the root of the length.
+    """
 
     text: str
     score: float
@@ -85,6 +95,7 @@ class RoutePlanner:
         n_steps: int | Sequence[int] | None = None,
         starting_material: str | None = None,
         beams: int = 5,
+        ranking: str = "log_probability",
         max_new_tokens: int | None = None,
         batch_size: int = 16,
         progress: bool = True,
@@ -97,12 +108,16 @@ class RoutePlanner:
                 long as `targets`), or None to try 1 to 5 and pool. Must be None for a model that is not told it.
             starting_material: SMILES of a molecule the routes should begin from, for a model trained with one.
             beams: width of the search, and candidates for each target (and number of steps).
+            ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
+                the length with the forced beginning.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
             batch_size: targets searched at once. progress: show a bar.
 
         Raises:
-            ValueError: a target or starting material is no molecule or too long, or `n_steps` does not fit.
+            ValueError: a target or starting material is no molecule or too long, or `n_steps` or `ranking` does not fit.
         """
+        if ranking not in RANKINGS:
+            raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
         smiles = [canonical_smiles(target) for target in targets]
         material = None if starting_material is None else canonical_smiles(starting_material)
         jobs = self._jobs(smiles, n_steps)
@@ -113,7 +128,7 @@ class RoutePlanner:
             for start in range(0, len(jobs), batch_size):
                 batch = jobs[start : start + batch_size]
                 results = self._search(
-                    [(smiles[index], steps) for index, steps in batch], material, beams, max_new_tokens
+                    [(smiles[index], steps) for index, steps in batch], material, beams, ranking, max_new_tokens
                 )
                 for (index, _), candidates in zip(batch, results, strict=True):
                     found[index] += candidates
@@ -139,7 +154,12 @@ class RoutePlanner:
         return list(enumerate(steps_of))
 
     def _search(
-        self, jobs: list[tuple[str, int | None]], material: str | None, beams: int, max_new_tokens: int | None
+        self,
+        jobs: list[tuple[str, int | None]],
+        material: str | None,
+        beams: int,
+        ranking: str,
+        max_new_tokens: int | None,
     ) -> list[list[Candidate]]:
         tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
         sources = [encode_source(tokenizer, smiles, material) for smiles, _ in jobs]
@@ -149,7 +169,6 @@ class RoutePlanner:
         start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
         length = start_ids.shape[1]
         room = config.max_target_positions + 1 - length
-        # length_penalty 0 ranks by the whole log-probability: any division by the length would prefer longer routes
         inputs: dict[str, torch.Tensor] = {}
         if jobs[0][1] is not None:
             inputs["condition_values"] = torch.tensor([[float(steps or 0)] for _, steps in jobs], device=device)
@@ -160,7 +179,7 @@ class RoutePlanner:
             num_beams=beams,
             num_return_sequences=beams,
             do_sample=False,
-            **({"length_penalty": 0.0} if beams > 1 else {}),
+            **({} if beams == 1 and ranking == "log_probability" else RANKINGS[ranking]),
             max_new_tokens=room if max_new_tokens is None else min(max_new_tokens, room),
             max_length=None,
             return_dict_in_generate=True,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from weft.routes.planner import Plan, RoutePlanner
+from weft.routes.planner import RANKINGS, Plan, RoutePlanner
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -17,6 +17,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="longest path of the routes, in reactions (default: try 1 to 5)")
     parser.add_argument("--starting-material", help="SMILES of a molecule to begin from, for a model trained with one")
     parser.add_argument("--beams", type=int, default=5, help="width of the search (default: %(default)s)")
+    parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
+                        help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
     parser.add_argument("--show", type=int, default=3, help="routes to print for each target (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="also write all candidates, failed ones included, to this file")
     return parser
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         n_steps=arguments.steps,
         starting_material=arguments.starting_material,
         beams=arguments.beams,
+        ranking=arguments.ranking,
     )
     for plan in plans:
         show(plan, arguments.show)

@@ -53,6 +53,22 @@ def test_score_is_the_log_probability_after_the_forced_beginning(planner, known,
     assert best.score == pytest.approx(steps[forced:].sum().item(), abs=1e-4)
 
 
+def test_ranking_by_the_root_of_the_length(planner, known):
+    route, tokenizer = known[0], planner.tokenizer
+    settings = {"n_steps": route.depth, "beams": 3, "progress": False}
+    (by_probability,), (by_length,) = (
+        planner.plan([route.smiles], ranking=ranking, **settings) for ranking in ("log_probability", "sqrt_length")
+    )
+    best = by_length.candidates[0]
+    assert best.route == by_probability.candidates[0].route == route
+    length = len(encode_route(tokenizer, best.text)) + 1  # and the start
+    assert best.score == pytest.approx(by_probability.candidates[0].score / length**0.5, abs=1e-4)
+    with pytest.raises(
+        ValueError, match="ranking='length' is not allowed: choose one of log_probability, sqrt_length"
+    ):
+        planner.plan([route.smiles], ranking="length", **settings)
+
+
 def test_candidates_are_ranked_and_as_many_as_beams(planner, known):
     (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=4, progress=False)
     scores = [candidate.score for candidate in plan.candidates]

@@ -1,0 +1,54 @@
+"""`weft upcycle`: a dense Weft model as a mixture of experts that starts with the same outputs."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import AutoModelForSeq2SeqLM
+
+import weft  # noqa: F401 (makes the Auto classes know the family)
+from weft.conversion import upcycle
+from weft.conversion.files import whole_folder
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft upcycle", description=__doc__)
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
+    parser.add_argument("--experts", type=int, default=8, help="experts of a sparse layer (default: %(default)s)")
+    parser.add_argument(
+        "--experts-per-token", type=int, default=2, help="experts a token goes to (default: %(default)s)"
+    )
+    parser.add_argument("--every", type=int, default=2, metavar="N",
+                        help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the routers' first weights (default: %(default)s)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = build_parser().parse_args(argv)
+    if arguments.every < 1:
+        raise ValueError(f"--every must be at least 1: got {arguments.every}.")
+    if not arguments.model.is_dir():
+        raise FileNotFoundError(f"{arguments.model} is no folder.")
+    with whole_folder(arguments.out) as staging:
+        dense = AutoModelForSeq2SeqLM.from_pretrained(arguments.model)
+        layer_types = {
+            f"{stack}_mlp_layer_types": [
+                "sparse" if (index + 1) % arguments.every == 0 else "dense"
+                for index in range(getattr(dense.config, f"{stack}_layers"))
+            ]
+            for stack in ("encoder", "decoder")
+        }
+        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **layer_types)
+        for file in arguments.model.glob("*token*"):  # the tokenizer's files
+            if file.is_file():
+                shutil.copy2(file, staging / file.name)
+        sparse.save_pretrained(staging)
+    sizes = [f"{sum(parameter.numel() for parameter in model.parameters()):,}" for model in (dense, sparse)]
+    print(f"{sizes[0]} parameters became {sizes[1]}; the sparse model is in {arguments.out}.")
+
+
+if __name__ == "__main__":
+    main()

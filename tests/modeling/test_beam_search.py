@@ -1,0 +1,252 @@
+"""The search that ranks by log p / sqrt(length): against a plain one, and against DirectMultiStep's own two."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.conversion import SOURCES, convert
+from weft.modeling import sqrt_length_beam_search
+from weft.tokenization import build_route_tokenizer
+
+PAD, START, END = 52, 0, 22
+LENGTH = 30
+STEPS = torch.tensor([[3.0], [5.0], [2.0]])
+PREFIX = [START, 1, 2, 3, 4, 4, 3]
+
+
+def draw() -> torch.Tensor:
+    """Three targets: product, pads, starting material, pads."""
+    source = torch.randint(1, 52, (3, 40), generator=torch.Generator().manual_seed(5))
+    source[:, 12:20] = source[:, 33:] = PAD
+    source[1, 7:12] = PAD
+    return source
+
+
+def search(model, source, steps, beams, **kwargs):
+    return model.generate(
+        source, condition_values=steps, num_beams=beams, num_return_sequences=beams, max_length=LENGTH,
+        custom_generate=sqrt_length_beam_search, do_sample=False, return_dict_in_generate=True, **kwargs,
+    )  # fmt: skip
+
+
+def found(output, beams):
+    """For each target its (tokens without what stands behind the end, log p)."""
+    rows = zip(map(trimmed, output.sequences.tolist()), output.sequences_log_probs.tolist(), strict=True)
+    rows = list(rows)
+    return [rows[start : start + beams] for start in range(0, len(rows), beams)]
+
+
+def trimmed(ids):
+    ids = ids[: ids.index(END) + 1] if END in ids else ids
+    while ids and ids[-1] == PAD:
+        ids = ids[:-1]
+    while ids and ids[0] == PAD:
+        ids = ids[1:]
+    return tuple(ids)
+
+
+def lively(model, head, seed):
+    """Weights that end some sequences soon, some late and some never."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
+        head.bias[END] += 0.3
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = WeftConfig.from_preset(
+        "dms-flash-10m", d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_source_positions=40,
+        max_target_positions=40,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(config)
+    return lively(model, model.lm_head, 1)
+
+
+def plain_search(model, source, steps, beams, prefix):
+    """One source at a time, lists, no cache, every candidate in one ranking."""
+
+    def score(ids, total):
+        return total / (math.sqrt(sum(token != PAD for token in ids)) + 1e-6)
+
+    running = [(list(prefix), 0.0)]
+    while any(END not in ids for ids, _ in running) and len(running[0][0]) < LENGTH:
+        candidates = []
+        for ids, total in running:
+            if END in ids:
+                candidates.append(([*ids, PAD], total))
+                continue
+            with torch.no_grad():
+                logits = model(
+                    input_ids=source[None], condition_values=steps[None], decoder_input_ids=torch.tensor([ids])
+                ).logits[0, -1]
+            best = logits.log_softmax(dim=-1).topk(beams)
+            candidates += [
+                ([*ids, token], total + log_prob)
+                for log_prob, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            ]
+        running = sorted(candidates, key=lambda candidate: -score(*candidate))[:beams]
+    return [(trimmed(ids), total) for ids, total in running]
+
+
+@pytest.fixture
+def no_pads(model):
+    """A trained model never writes a pad; where one is written, the two stages of the search count it differently."""
+    bias = model.lm_head.bias[PAD].item()
+    with torch.no_grad():
+        model.lm_head.bias[PAD] = -1e4
+        yield model
+        model.lm_head.bias[PAD] = bias
+
+
+@pytest.mark.parametrize("prefix", [[START], PREFIX], ids=["free", "forced"])
+@pytest.mark.parametrize("beams", [1, 3, 8])
+def test_finds_what_a_plain_search_finds(no_pads, beams, prefix):
+    source = draw()
+    output = search(no_pads, source, STEPS, beams, decoder_input_ids=torch.tensor([prefix] * 3))
+    lengths = set()
+    for row, results in enumerate(found(output, beams)):
+        expected = plain_search(no_pads, source[row], STEPS[row], beams, prefix)
+        assert [ids for ids, _ in results] == [ids for ids, _ in expected]
+        assert [total for _, total in results] == pytest.approx([total for _, total in expected], abs=1e-4)
+        lengths |= {len(ids) for ids, _ in results}
+    assert beams == 1 or len(lengths) > 2
+
+
+def test_the_score_is_log_p_by_the_root_of_the_length(model):
+    output = search(model, draw(), STEPS, 4, decoder_input_ids=torch.tensor([PREFIX] * 3))
+    lengths = torch.tensor([sum(token != PAD for token in row) for row in output.sequences.tolist()])
+    expected = output.sequences_log_probs / (lengths.float().sqrt() + 1e-6)
+    assert torch.equal(output.sequences_scores, expected)
+    for scores in output.sequences_scores.view(3, 4):
+        assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+
+
+def test_prefixes_of_different_length_stand_beside_each_other(model):
+    source = draw()
+    prefixes = [[START, 1, 2, 3], PREFIX, [START]]
+    width = max(map(len, prefixes))
+    ids = torch.tensor([[PAD] * (width - len(p)) + p for p in prefixes])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prefixes])
+    together = found(search(model, source, STEPS, 3, decoder_input_ids=ids, decoder_attention_mask=mask), 3)
+    for row, prefix in enumerate(prefixes):
+        alone = search(model, source[row : row + 1], STEPS[row : row + 1], 3, decoder_input_ids=torch.tensor([prefix]))
+        # left pads take room: compare what both had room for
+        short = [ids for ids, _ in found(alone, 3)[0] if ids[-1] == END and len(ids) < LENGTH - width]
+        assert [ids for ids, _ in together[row] if ids in short] == short
+
+
+def test_a_cache_changes_nothing(model):
+    cached, free = (search(model, draw(), STEPS, 5, use_cache=use_cache) for use_cache in (True, False))
+    assert torch.equal(cached.sequences, free.sequences)
+    torch.testing.assert_close(cached.sequences_scores, free.sequences_scores, atol=1e-5, rtol=1e-5)
+
+
+def test_only_as_many_as_were_asked_for_are_returned_best_first(model):
+    source, settings = draw(), {"custom_generate": sqrt_length_beam_search, "max_length": LENGTH}
+    all_of_them = search(model, source, STEPS, 5)
+    best = model.generate(source, condition_values=STEPS, num_beams=5, num_return_sequences=2, **settings)
+    assert torch.equal(best.view(3, 2, -1), all_of_them.sequences.view(3, 5, -1)[:, :2])
+
+
+def test_forbidden_tokens_are_not_written(model):
+    output = search(model, draw(), STEPS, 3, suppress_tokens=[END])
+    assert not (output.sequences == END).any() and output.sequences.shape[1] == LENGTH
+
+
+def test_sampling_is_refused(model):
+    with pytest.raises(ValueError, match="deterministic"):
+        model.generate(
+            draw(), condition_values=STEPS, num_beams=2, do_sample=True, max_length=LENGTH,
+            custom_generate=sqrt_length_beam_search,
+        )  # fmt: skip
+
+
+# --- against DirectMultiStep itself
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def both(request):
+    """The original with random weights, and the same converted."""
+    package = pytest.importorskip("directmultistep", reason="the original is not installed: pip install weft[parity]")
+    from directmultistep.model import ModelFactory
+    from directmultistep.model.config import Seq2SeqConfig
+
+    config = Seq2SeqConfig.load(Path(package.__file__).parent / "model" / "default_configs" / "flash_10M.yaml")
+    for part in (config.encoder, config.decoder):
+        part.hid_dim, part.n_layers, part.n_heads, part.ff_mult = 32, 2, 4, 2
+    torch.manual_seed(request.param)
+    original = ModelFactory(config, device="cpu", compile_model=False).create_model()
+    lively(original, original.decoder.fc_out, request.param)
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    return original, convert(original.state_dict(), SOURCES["dms"], overrides=heads).build()
+
+
+def originals_search(kind, original, beams):
+    tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
+    return kind(original, beams, START, PAD, END, LENGTH + 1, tokens, torch.device("cpu")), tokens
+
+
+def as_text(ids, tokens):
+    """What the original makes of ids: no start token, nothing from the end on, (pads are blanks there)."""
+    ids = ids[: ids.index(END)] if END in ids else ids
+    return "".join(tokens[token] for token in ids if token != START).strip(" ")
+
+
+@pytest.mark.parametrize("prefix", [None, PREFIX], ids=["free", "forced"])
+@pytest.mark.parametrize("beams", [1, 5, 10])
+def test_equals_beam_search_optimized(both, beams, prefix):
+    from directmultistep.generation.tensor_gen import BeamSearchOptimized
+
+    original, model = both
+    source = draw()
+    forced = {} if prefix is None else {"decoder_input_ids": torch.tensor([prefix] * 3)}
+    results = found(search(model, source, STEPS, beams, **forced), beams)
+    theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
+    start = None if prefix is None else torch.tensor([prefix])
+    for row in range(3):  # one at a time: see the next test
+        one = source[row : row + 1], STEPS[row : row + 1].long()
+        (expected,) = theirs.decode(*one, path_start_BL=start, progress_bar=False)
+        assert [as_text(list(ids), tokens) for ids, _ in results[row]] == [text.strip(" ") for text, _ in expected]
+        assert [total for _, total in results[row]] == pytest.approx([total for _, total in expected], abs=1e-4)
+
+
+def test_beam_search_optimized_mixes_the_targets_of_a_batch(both):
+    """Why the original is asked for one target at a time: in a batch, the second target continues the first one's beams.
+
+    Not even that works once the targets have different numbers of running beams.
+    """
+    from directmultistep.generation.tensor_gen import BeamSearchOptimized
+
+    theirs, _ = originals_search(BeamSearchOptimized, both[0], 5)
+    source, steps = draw()[:2], STEPS[:2].long()
+    alone = [theirs.decode(source[r : r + 1], steps[r : r + 1], progress_bar=False)[0] for r in range(2)]
+    try:
+        together = theirs.decode(source, steps, progress_bar=False)
+    except RuntimeError:
+        return
+    assert together != alone
+
+
+@pytest.mark.parametrize("beams", [1, 5, 10])
+def test_equals_the_plain_beam_search_of_several_targets(both, beams):
+    from directmultistep.generation.generation import BeamSearch
+
+    original, model = both
+    with torch.no_grad():  # of the two stages of the other search this one has one: without pads they are the same
+        for head in (original.decoder.fc_out, model.lm_head):
+            head.bias[[PAD, START]] = -1e4
+    source = draw()
+    theirs, tokens = originals_search(BeamSearch, original, beams)
+    theirs.max_length = LENGTH
+    results = found(search(model, source, STEPS, beams), beams)
+    for mine, expected in zip(results, theirs.decode(source, STEPS.long()), strict=True):
+        assert [as_text(list(ids), tokens) for ids, _ in mine] == [text for text, _ in expected]
+        assert [total for _, total in mine] == pytest.approx([total for _, total in expected], abs=1e-4)

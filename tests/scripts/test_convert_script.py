@@ -1,0 +1,149 @@
+"""`weft convert` and `weft upcycle`: what they print, what they write, what they refuse and with which exit code."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.conversion import SOURCES, export
+from weft.scripts.cli import main
+
+WORDS = {"input_ids": torch.tensor([[4, 5, 6, 52, 52, 7]]), "decoder_input_ids": torch.tensor([[0, 3, 4]])}
+
+
+def small_dms(**fields):
+    torch.manual_seed(0)
+    widths = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    return WeftForConditionalGeneration(WeftConfig.from_preset("dms-flash-10m", **(widths | fields))).eval()
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A file as DirectMultiStep saves it."""
+    model = small_dms()
+    torch.save(export(model, SOURCES["dms"]), tmp_path / "small.ckpt")
+    return model, tmp_path / "small.ckpt"
+
+
+def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys):
+    model, file = checkpoint
+    out = tmp_path / "out"
+    assert main(["convert", str(file), str(out), "--heads", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert "source      dms: DirectMultiStep" in printed
+    assert "encoder.tok_embedding.weight" not in printed  # patterns, not keys
+    for line in ("matched         40", "missing          0", "unexpected       0", "WeftForConditionalGeneration, "):
+        assert line in printed
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(out)
+    assert torch.equal(loaded(**WORDS).logits, model(**WORDS).logits)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer.convert_ids_to_tokens([0, 22, 52]) == ["<SOS>", "?", " "]
+    settings = json.loads((out / "generation_config.json").read_text())
+    assert {name: settings[name] for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id", "max_length")} == {
+        "decoder_start_token_id": 0, "eos_token_id": 22, "pad_token_id": 52, "max_length": 1074,
+    }  # fmt: skip
+
+
+def nothing_written(tmp_path):
+    return not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: w.pop("decoder.fc_out.bias"), "1 missing (decoder.fc_out.bias (for lm_head.bias))"),
+        (lambda w: w.update({"decoder.fc_out.scale": torch.ones(1)}), "1 unexpected (decoder.fc_out.scale)"),
+        (lambda w: w.update({"decoder.fc_out.bias": torch.ones(54)}),
+         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), and the configuration makes it (53,))"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(checkpoint, tmp_path, capsys, change, words):
+    _, file = checkpoint
+    weights = torch.load(file)
+    change(weights)
+    torch.save(weights, file)
+    assert main(["convert", "dms", str(file), str(tmp_path / "out"), "--heads", "8"]) == 1
+    captured = capsys.readouterr()
+    assert words in captured.err and "matched" in captured.out and captured.err.count("\n") == 1
+    assert nothing_written(tmp_path)
+
+
+def test_refusals(checkpoint, tmp_path, capsys):
+    _, file = checkpoint
+    out = str(tmp_path / "out")
+    for arguments, words in (
+        ([str(file), out], "do not tell encoder_attention_heads and decoder_attention_heads"),
+        ([str(file), out, "--heads", "3"], "d_model=16 is not a multiple of encoder_attention_heads=3"),
+        (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
+        ([str(file), out, "--preset", "dms-flash-10"], "There is no preset 'dms-flash-10'"),
+        ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),
+        ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
+        ([str(file), out, "--heads", "8", "--rename", "encoder"], "write PATTERN=REPLACEMENT"),
+        ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source knows these keys"),
+        ([str(tmp_path / "no.ckpt"), out], "does not exist"),
+        ([str(file), str(tmp_path)], "is not empty"),
+    ):
+        assert main(["convert", *arguments]) == 1, arguments
+        assert words in capsys.readouterr().err, arguments
+        assert nothing_written(tmp_path)
+
+
+def test_keys_of_another_name(checkpoint, tmp_path):
+    model, file = checkpoint
+    torch.save({f"net.{key}": tensor for key, tensor in torch.load(file).items()}, file)
+    assert main(["convert", str(file), str(tmp_path / "out"), "--heads", "8", "--rename", "^net\\.="]) == 0
+    assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")(**WORDS).logits, model(**WORDS).logits)
+
+
+def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path):
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=53, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40,
+    )  # fmt: skip
+    model = BartForConditionalGeneration(config).eval()
+    model.generation_config.num_beams = 3
+    model.save_pretrained(tmp_path / "bart")
+    words = {"input_ids": WORDS["input_ids"], "attention_mask": torch.ones(1, 6, dtype=torch.long)}
+    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "out")]) == 0
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert loaded.generation_config.num_beams == 3
+    assert torch.equal(loaded.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
+    assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # there was none
+    from weft.tokenization import build_route_tokenizer
+
+    build_route_tokenizer().save_pretrained(tmp_path / "bart")
+    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
+
+
+def test_a_bare_transformer_becomes_a_model_without_head(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Transformer(16, 2, 1, 1, 24, batch_first=True).eval()
+    torch.save(model.state_dict(), tmp_path / "bare.pt")
+    assert main(["convert", str(tmp_path / "bare.pt"), str(tmp_path / "out"), "--heads", "2"]) == 0
+    loaded = AutoModel.from_pretrained(tmp_path / "out")
+    source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    causal = nn.Transformer.generate_square_subsequent_mask(4)
+    found = loaded(inputs_embeds=source, decoder_inputs_embeds=target).last_hidden_state
+    torch.testing.assert_close(found, model(source, target, tgt_mask=causal), atol=1e-5, rtol=1e-5)
+
+
+def test_upcycle(tmp_path, capsys):
+    from weft.tokenization import build_route_tokenizer
+
+    model = small_dms()
+    model.save_pretrained(tmp_path / "dense")
+    build_route_tokenizer().save_pretrained(tmp_path / "dense")
+    arguments = [str(tmp_path / "dense"), str(tmp_path / "sparse"), "--experts", "4", "--every", "1"]
+    assert main(["upcycle", *arguments]) == 0
+    sparse = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "sparse")
+    assert len(sparse.routers()) == 2 and sparse.config.num_experts == 4
+    torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-5, rtol=1e-5)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "sparse")) == 53
+    assert "parameters became" in capsys.readouterr().out
+    assert main(["upcycle", str(tmp_path / "sparse"), str(tmp_path / "twice")]) == 1
+    assert "sparse layers already" in capsys.readouterr().err and not (tmp_path / "twice").exists()
