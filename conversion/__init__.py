@@ -1,0 +1,68 @@
+"""Weights of other families as Weft models, and back: one file a source, each a configuration and a table of keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from . import (
+    directmultistep,
+    haiku,
+    notebook,
+    symm_learning,
+    torch_transformer,
+    transformers_bart,
+    transformers_t5,
+    tutorial,
+)
+from .files import read_source_config, read_weights
+from .source import Conversion, DoesNotFit, Source, clean_keys, convert, export
+from .upcycling import upcycle
+
+SOURCES: dict[str, Source] = {
+    module.SOURCE.name: module.SOURCE
+    for module in (
+        directmultistep,
+        symm_learning,
+        haiku,
+        tutorial,
+        notebook,
+        torch_transformer,
+        transformers_bart,
+        transformers_t5,
+    )
+}
+
+
+def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any] | None = None) -> Source:
+    """The source that weights come from, by the `model_type` of their configuration or by their keys.
+
+    Raises:
+        ValueError: no source knows them, or more than one.
+    """
+    model_type = (source_config or {}).get("model_type")
+    found = [source for source in SOURCES.values() if model_type in source.model_types]
+    found = found or [source for source in SOURCES.values() if source.recognises(weights)]
+    if len(found) != 1:
+        names = ", ".join(f"{source.name} ({source.title})" for source in found or SOURCES.values())
+        raise ValueError(
+            f"{'Several sources know' if found else 'No source knows'} these keys: {', '.join(list(weights)[:5])}, ... "
+            f"{'Name one of' if found else 'Known are'} {names}."
+            + ("" if found else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
+        )
+    return found[0]
+
+
+__all__ = [
+    "SOURCES",
+    "Conversion",
+    "DoesNotFit",
+    "Source",
+    "clean_keys",
+    "convert",
+    "detect",
+    "export",
+    "read_source_config",
+    "read_weights",
+    "upcycle",
+]

@@ -1,0 +1,167 @@
+"""DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983; PyPI `directmultistep`).
+
+Its checkpoints are a plain `state_dict`, or a Lightning file that holds one under keys beginning with `model.`. All seven
+published sizes convert; which one a file holds is read off its shapes. `dms-flex-20m` and `dms-explorer-19m` have the
+same shapes (the explorers carry a step embedding they never read), so one of the two has to be named.
+
+The sparse sizes come out deterministic and without capacity. The published behaviour, noise at inference and experts
+that turn tokens away, is `router_noise="always", expert_capacity_factor=1.0`. Not expressed: the experts' dropout after
+their second linear layer, which acts in training only.
+
+Its embeddings are multiplied by sqrt(hid_dim) cast to the type of the token ids, that is rounded down. The published sizes
+have sqrt(256) = 16; of another width the tables are multiplied by what was lost, once.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from ..configuration.presets import preset_fields
+from .operations import Scale, Stack, Transpose
+from .shapes import count, first, has
+from .source import HEADS, Fields, Source, matching_presets
+from .table import Leave, Rule, Table, rename
+
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "out_proj"}
+_STACKS = {
+    "encoder": ({"attention": "self_attn"}, {"attn_ln": "self_attn_layer_norm", "ff_ln": "final_layer_norm"}),
+    "decoder": (
+        {"self_attn": "self_attn", "encoder_attn": "encoder_attn"},
+        {
+            "self_attn_ln": "self_attn_layer_norm",
+            "enc_attn_ln": "encoder_attn_layer_norm",
+            "ff_ln": "final_layer_norm",
+        },
+    ),
+}
+
+
+def _common(config: WeftConfig) -> list[Rule]:
+    kept = math.isqrt(config.d_model) / math.sqrt(config.d_model)
+    there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
+    rules = [
+        rename(
+            "<stack>.tok_embedding.weight",
+            "model.<stack>.embed_tokens.weight",
+            operation=None if kept == 1.0 else Scale(lambda heads: kept),
+        ),
+        rename("<stack>.pos_embedding.weight", "model.<stack>.embed_positions.weight"),
+        rename(f"{there}.mlp.fc_1.<part>", f"{here}.mlp.up_proj.<part>"),
+        rename(f"{there}.mlp.fc_2.<part>", f"{here}.mlp.down_proj.<part>"),
+        rename(f"{there}.mlp.router.topkroute_linear.<part>", f"{here}.mlp.router.classifier.<part>"),
+        rename(f"{there}.mlp.router.noise_linear.<part>", f"{here}.mlp.router.noise.<part>"),
+    ]
+    for linear, name in (("0", "up_proj"), ("2", "down_proj")):
+        expert = f"{there}.mlp.experts.<expert>.net.{linear}"
+        rules.append(rename(f"{expert}.weight", f"{here}.mlp.experts.{name}", operation=Stack()))
+        rules.append(rename(f"{expert}.bias", f"{here}.mlp.experts.{name}_bias", operation=Stack()))
+    return rules
+
+
+def _stack(stack: str) -> list[Rule]:
+    there, here = f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>"
+    attentions, norms = _STACKS[stack]
+    rules = []
+    for theirs, ours in attentions.items():
+        rules += [rename(f"{there}.{theirs}.{a}.<part>", f"{here}.{ours}.{b}.<part>") for a, b in _ATTENTION.items()]
+    return rules + [rename(f"{there}.{a}.<part>", f"{here}.{b}.<part>") for a, b in norms.items()]
+
+
+def _zeros(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    tokens = weights["encoder.tok_embedding.weight"]
+    return tokens.new_zeros(1, tokens.shape[1])
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    steps = "encoder.step_embedding.weight"
+    return [
+        *_common(config),
+        *_stack("encoder"),
+        *_stack("decoder"),
+        rename("decoder.fc_out.<part>", "lm_head.<part>"),
+        rename(steps, "model.encoder.condition_proj.weight", operation=Transpose()),
+        Leave(
+            steps,
+            "made and never read by a model trained without steps",
+            back=_zeros if source_config.get("encoder", {}).get("initiate_steps", True) else None,
+        ),
+    ]
+
+
+def _shape_fields(weights: Mapping[str, torch.Tensor]) -> Fields:
+    vocab_size, d_model = first(weights, "encoder.tok_embedding.weight", dims=2).shape
+    fields: Fields = {
+        "vocab_size": vocab_size,
+        "d_model": d_model,
+        "max_source_positions": first(weights, "encoder.pos_embedding.weight", dims=2).shape[0],
+        "max_target_positions": first(weights, "decoder.pos_embedding.weight", dims=2).shape[0],
+        "attention_bias": has(weights, "encoder.layers.<layer>.attention.query.bias"),
+    }
+    for stack in ("encoder", "decoder"):
+        layer = f"{stack}.layers.<layer>.mlp"
+        fields[f"{stack}_layers"] = layers = count(weights, f"{stack}.layers.<layer>.ff_ln.weight")
+        first_linear = first(weights, f"{layer}.fc_1.weight", f"{layer}.experts.<expert>.net.0.weight", dims=2)
+        fields[f"{stack}_ffn_dim"] = first_linear.shape[0]
+        experts = count(weights, f"{stack}.layers.0.mlp.experts.<expert>.net.0.weight", "expert")
+        fields[f"{stack}_mlp_layer_types"] = ["sparse" if experts else "dense"] * layers
+        if experts:
+            fields["num_experts"] = experts
+    return fields
+
+
+def _own_fields(source_config: Mapping[str, Any]) -> Fields:
+    """What DirectMultiStep's own configuration file (YAML with `encoder` and `decoder`) says beyond the shapes."""
+    fields: Fields = {}
+    for name in ("ff_activation", "top_k"):
+        values = {own[name] for stack in ("encoder", "decoder") if name in (own := source_config[stack])}
+        if len(values) > 1:
+            raise ValueError(f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}): Weft has one.")
+    for stack in ("encoder", "decoder"):
+        own = source_config[stack]
+        fields[f"{stack}_attention_heads"] = own["n_heads"]
+        fields |= dict.fromkeys(("dropout", "attention_dropout"), own["dropout"])
+        # between the two linear layers: the experts have none there
+        fields["activation_dropout"] = 0.0 if "n_experts" in own else own["dropout"]
+        fields |= {"activation_function": own["ff_activation"], "pad_token_id": own["pad_idx"]}
+        fields |= {"bos_token_id": own["start_idx"], "decoder_start_token_id": own["start_idx"]}
+        if "top_k" in own:
+            fields["num_experts_per_tok"] = own["top_k"]
+    return fields | {"num_condition_features": int(source_config["encoder"]["include_steps"])}
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    shapes = _shape_fields(weights)
+    is_sparse = "num_experts" in shapes
+    if "encoder" in source_config:
+        recipe = preset_fields("dms-flex-20m" if is_sparse else "dms-flash-10m")
+        return recipe | shapes | _own_fields(source_config)
+    presets = matching_presets(shapes, "dms-")
+    if len(presets) > 1:
+        raise ValueError(
+            f"These shapes are those of {' and of '.join(presets)}, which differ in what they read: name one with "
+            "`--preset`."
+        )
+    if presets:
+        return preset_fields(presets[0])
+    recipe = preset_fields("dms-flex-20m" if is_sparse else "dms-flash-10m")
+    return {name: value for name, value in recipe.items() if name not in HEADS} | shapes
+
+
+SOURCE = Source(
+    name="dms",
+    title="DirectMultiStep",
+    signature=(
+        "encoder.tok_embedding.weight",
+        "decoder.fc_out.weight",
+        "decoder.layers.<layer>.encoder_attn.query.weight",
+    ),
+    fields=_fields,
+    table=_table,
+    must_be_given=HEADS,
+    # as long as DirectMultiStep's own searches
+    generation=lambda source_config: {"max_length": 1074},
+    tokenizer="routes",
+)

@@ -1,0 +1,138 @@
+"""A transformer built of Haiku modules (JAX): parameters are a nested dict of arrays, weights in (in, out) order.
+
+The modules are those of the Haiku package: `hk.MultiHeadAttention` (query, key, value, linear), `hk.Linear`, `hk.LayerNorm`
+(eps 1e-5) and `hk.Embed`, under these names, whatever root stands before them:
+
+    source_embedding, target_embedding (or one `embedding` for both), output
+    encoder/layer_0/self_attention, self_attention_norm, feed_forward/linear, feed_forward/linear_1, feed_forward_norm
+    decoder/layer_0/ the same, and cross_attention, cross_attention_norm
+
+Other names can be mapped on the way (`weft convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
+positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and a final linear layer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..configuration import WeftConfig
+from .operations import Transpose
+from .shapes import count, first, has
+from .source import HEADS, Fields, Source
+from .table import Rule, Table, Weights, rename
+
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "linear": "out_proj"}
+_LINEARS = {
+    "self_attention": _ATTENTION,
+    "cross_attention": _ATTENTION,
+    "feed_forward": {"linear": "up_proj", "linear_1": "down_proj"},
+}
+_SUBLAYERS = {
+    "self_attention": ("self_attn", "self_attn_layer_norm"),
+    "cross_attention": ("encoder_attn", "encoder_attn_layer_norm"),
+    "feed_forward": ("mlp", "final_layer_norm"),
+}
+
+
+def flatten(params: Mapping[str, Any]) -> Weights:
+    """Haiku's parameters by their path below the root: `{"transformer/~/output": {"w": ...}}` gives `output/w`.
+
+    What Haiku writes for the method that made a module (`~`, `~encode`) is left out.
+
+    Args:
+        params: what `init` of a transformed function returns; arrays of JAX or numpy.
+
+    Raises:
+        ValueError: two paths become one.
+    """
+    leaves: dict[str, Any] = {}
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for name, child in value.items():
+                walk(f"{path}/{name}" if path else str(name), child)
+        else:
+            leaves[path] = value
+
+    walk("", params)
+    parts = {key: [part for part in key.split("/") if not part.startswith("~")] for key in leaves}
+    while parts and len({p[0] for p in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
+        parts = {key: p[1:] for key, p in parts.items()}
+    names = {key: "/".join(path) for key, path in parts.items()}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"Two of Haiku's paths become one: {', '.join(sorted(names.values()))}.")
+    return {names[key]: _tensor(value) for key, value in leaves.items()}
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    array = np.array(value)
+    if array.dtype.name == "bfloat16":  # not numpy's own, and torch reads none but those
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _linear(there: str, here: str) -> list[Rule]:
+    return [rename(f"{there}/w", f"{here}.weight", operation=Transpose()), rename(f"{there}/b", f"{here}.bias")]
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    rules = [
+        rename("embedding/embeddings", "model.shared.weight"),
+        rename("source_embedding/embeddings", "model.encoder.embed_tokens.weight"),
+        rename("target_embedding/embeddings", "model.decoder.embed_tokens.weight"),
+        *_linear("output", "lm_head"),
+    ]
+    for name, (block, norm) in _SUBLAYERS.items():
+        there, here = f"<stack>/layer_<layer>/{name}", "model.<stack>.layers.<layer>"
+        rules += [
+            rename(f"{there}_norm/scale", f"{here}.{norm}.weight"),
+            rename(f"{there}_norm/offset", f"{here}.{norm}.bias"),
+        ]
+        for theirs, ours in _LINEARS[name].items():
+            rules += _linear(f"{there}/{theirs}", f"{here}.{block}.{ours}")
+    return rules
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    shared = has(weights, "embedding/embeddings")
+    source = first(weights, "embedding/embeddings", "source_embedding/embeddings")
+    target = first(weights, "embedding/embeddings", "target_embedding/embeddings")
+    fields: Fields = {
+        "vocab_size": source.shape[0],
+        "decoder_vocab_size": None if shared else target.shape[0],
+        "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": False,
+        "lm_head_bias": has(weights, "output/b"),
+        "d_model": source.shape[1],
+        "scale_embedding": True,
+        "norm_type": "layernorm",
+        "norm_eps": 1e-5,
+        "norm_first": False,
+        "activation_function": "relu",
+        "is_gated_act": False,
+        "mlp_bias": has(weights, "encoder/layer_<layer>/feed_forward/linear/b"),
+        "attention_bias": has(weights, "encoder/layer_<layer>/self_attention/query/b"),
+        "attention_out_bias": has(weights, "encoder/layer_<layer>/self_attention/linear/b"),
+        "position_embedding_type": "sinusoidal",
+        "self_attention_position_type": "none",
+    }
+    for stack in ("encoder", "decoder"):
+        fields[f"{stack}_layers"] = count(weights, f"{stack}/layer_<layer>/feed_forward/linear/w")
+        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}/layer_<layer>/feed_forward/linear/w").shape[1]
+    return fields
+
+
+SOURCE = Source(
+    name="haiku",
+    title="a transformer of Haiku modules",
+    signature=(
+        "encoder/layer_<layer>/self_attention/query/w",
+        "decoder/layer_<layer>/cross_attention/query/w",
+        "output/w",
+    ),
+    fields=_fields,
+    table=_table,
+    must_be_given=HEADS,
+)

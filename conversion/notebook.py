@@ -1,0 +1,111 @@
+"""A lecture notebook's transformer: masks as valid lengths, no biases, incremental decoding from a per-layer state.
+
+Key names are those of the notebook family it belongs to (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`); whether
+a linear layer has a bias, the keys tell. Valid lengths become masks with [`valid_length_mask`]; the per-layer state is
+the KV cache.
+
+Where the text slips: its decoder normalises the output of the cross-attention alone, without the residual around it. Its
+prose and its figure have the residual, as has Weft: weights trained with the slip convert, and give other outputs than they
+were trained to give.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from .shapes import count, first, has
+from .source import HEADS, Fields, Source
+from .table import Rule, Table, rename
+
+_ATTENTION = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
+_BLOCKS = {
+    "encoder": {"attention": "self_attn", "addnorm1.ln": "self_attn_layer_norm", "addnorm2.ln": "final_layer_norm"},
+    "decoder": {
+        "attention1": "self_attn",
+        "addnorm1.ln": "self_attn_layer_norm",
+        "attention2": "encoder_attn",
+        "addnorm2.ln": "encoder_attn_layer_norm",
+        "addnorm3.ln": "final_layer_norm",
+    },
+}
+
+
+def valid_length_mask(valid_lengths: torch.Tensor, keys: int) -> torch.Tensor:
+    """Valid lengths as an attention mask: key j may be seen where j < length.
+
+    Args:
+        valid_lengths: (B,), or (B, L) with one length for each query.
+        keys: number of keys.
+
+    Returns:
+        (B, keys) of 0 and 1 for lengths (B,); (B, 1, L, keys), boolean, for lengths (B, L).
+    """
+    mask = torch.arange(keys, device=valid_lengths.device) < valid_lengths[..., None]
+    return mask.long() if valid_lengths.ndim == 1 else mask[:, None]
+
+
+def _block(stack: str) -> list[Rule]:
+    there, here = f"{stack}.blks.block<layer>", f"model.{stack}.layers.<layer>"
+    rules = []
+    for theirs, ours in _BLOCKS[stack].items():
+        if "norm" in theirs:
+            rules.append(rename(f"{there}.{theirs}.<part>", f"{here}.{ours}.<part>"))
+        else:
+            rules += [
+                rename(f"{there}.{theirs}.{a}.<part>", f"{here}.{ours}.{b}.<part>") for a, b in _ATTENTION.items()
+            ]
+    return rules
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    there, here = "<stack>.blks.block<layer>", "model.<stack>.layers.<layer>"
+    return [
+        rename("<stack>.embedding.weight", "model.<stack>.embed_tokens.weight"),
+        rename(f"{there}.ffn.dense1.<part>", f"{here}.mlp.up_proj.<part>"),
+        rename(f"{there}.ffn.dense2.<part>", f"{here}.mlp.down_proj.<part>"),
+        *_block("encoder"),
+        *_block("decoder"),
+        rename("decoder.dense.<part>", "lm_head.<part>"),
+    ]
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    source, target = (first(weights, f"{stack}.embedding.weight") for stack in ("encoder", "decoder"))
+    block = "encoder.blks.block<layer>"
+    fields: Fields = {
+        "vocab_size": source.shape[0],
+        "decoder_vocab_size": target.shape[0],
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "lm_head_bias": has(weights, "decoder.dense.bias"),
+        "d_model": source.shape[1],
+        "scale_embedding": True,
+        "norm_type": "layernorm",
+        "norm_eps": 1e-5,
+        "norm_first": False,
+        "activation_function": "relu",
+        "is_gated_act": False,
+        "mlp_bias": has(weights, f"{block}.ffn.dense1.bias"),
+        "attention_bias": has(weights, f"{block}.attention.W_q.bias"),
+        "attention_out_bias": has(weights, f"{block}.attention.W_o.bias"),
+        "position_embedding_type": "sinusoidal",
+        "self_attention_position_type": "none",
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+    }
+    for stack in ("encoder", "decoder"):
+        fields[f"{stack}_layers"] = count(weights, f"{stack}.blks.block<layer>.ffn.dense1.weight")
+        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}.blks.block<layer>.ffn.dense1.weight").shape[0]
+    return fields
+
+
+SOURCE = Source(
+    name="notebook",
+    title="the lecture notebook's transformer",
+    signature=("encoder.blks.block<layer>.attention.W_q.weight", "decoder.blks.block<layer>.attention2.W_q.weight"),
+    fields=_fields,
+    table=_table,
+    must_be_given=HEADS,
+)

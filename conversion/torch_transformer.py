@@ -1,0 +1,125 @@
+"""`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers.
+
+They hold no embeddings and no head: the result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` to be fed
+`inputs_embeds`, with embedding tables of three tokens that start at random (more with `vocab_size`). The weights do not
+tell the number of heads, the order of the norms or the activation: the heads have to be given; the others are taken as
+the constructors have them (`norm_first=False`, `activation_function="relu"`) unless they are given.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from ..modeling import WeftDecoder, WeftEncoder, WeftModel, WeftPreTrainedModel
+from .operations import Split
+from .shapes import count, first, has
+from .source import HEADS, Fields, Source
+from .table import Rule, Table, rename
+
+EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+_NORMS = {
+    "encoder": {"norm1": "self_attn_layer_norm", "norm2": "final_layer_norm"},
+    "decoder": {"norm1": "self_attn_layer_norm", "norm2": "encoder_attn_layer_norm", "norm3": "final_layer_norm"},
+}
+
+
+def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
+    """Whole model, stack or single layer, and what stands before its keys in the table."""
+    first_words = {key.split(".")[0] for key in weights}
+    stack = "decoder" if any(".multihead_attn." in f".{key}" for key in weights) else "encoder"
+    if {"encoder", "decoder"} <= first_words:
+        return WeftModel, ""
+    model_class = WeftDecoder if stack == "decoder" else WeftEncoder
+    if "layers" in first_words:
+        return model_class, f"{stack}."
+    return model_class, "" if stack in first_words else f"{stack}.layers.0."
+
+
+def fused_attention(there: str, here: str) -> list[Rule]:
+    """The keys of `nn.MultiheadAttention`."""
+    targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
+    return [
+        rename(f"{there}.in_proj_<part>", *targets, operation=Split(3)),
+        rename(f"{there}.out_proj.<part>", f"{here}.out_proj.<part>"),
+    ]
+
+
+def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, second_linear: str) -> list[Rule]:
+    """The table of a bare transformer.
+
+    Args:
+        attention: the rules of one attention module, from its name there and in Weft.
+        first_linear, second_linear: the feed-forward, as its keys go on after the layer's.
+    """
+    there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
+    rules = [
+        rename(f"{there}.{first_linear}.<part>", f"{here}.mlp.up_proj.<part>"),
+        rename(f"{there}.{second_linear}.<part>", f"{here}.mlp.down_proj.<part>"),
+        *attention(f"{there}.self_attn", f"{here}.self_attn"),
+        *attention(f"{there}.multihead_attn", f"{here}.encoder_attn"),
+        rename("<stack>.norm.<part>", "model.<stack>.layer_norm.<part>"),
+    ]
+    for stack, norms in _NORMS.items():
+        rules += [
+            rename(f"{stack}.layers.<layer>.{a}.<part>", f"model.{stack}.layers.<layer>.{b}.<part>")
+            for a, b in norms.items()
+        ]
+    return rules
+
+
+def stack_fields(weights: Mapping[str, torch.Tensor], first_linear: str) -> Fields:
+    """What the shapes of a bare transformer tell; a stack that is not there is taken to be as large as the other.
+
+    Args:
+        first_linear: the first linear layer of the feed-forward, as its key goes on after the layer's.
+    """
+    layer = "<stack>.layers.<layer>"
+    fields: Fields = {
+        "vocab_size": 3,
+        "d_model": first(weights, f"{layer}.norm1.weight").shape[0],
+        "norm_first": False,
+        "norm_eps": 1e-5,
+        "is_gated_act": False,
+        "position_embedding_type": "none",
+        "self_attention_position_type": "none",
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "final_norm": has(weights, "<stack>.norm.weight"),
+        "norm_bias": has(weights, f"{layer}.norm1.bias"),
+        "mlp_bias": has(weights, f"{layer}.{first_linear}.bias"),
+    }
+    for stack in ("encoder", "decoder"):
+        there = f"{stack}.layers.<layer>"
+        if not has(weights, f"{there}.norm1.weight"):
+            there = f"{'decoder' if stack == 'encoder' else 'encoder'}.layers.<layer>"
+        fields[f"{stack}_layers"] = count(weights, f"{there}.norm1.weight")
+        fields[f"{stack}_ffn_dim"] = first(weights, f"{there}.{first_linear}.weight").shape[0]
+    return fields
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    return stack_table(fused_attention, "linear1", "linear2")
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    return stack_fields(weights, "linear1") | {
+        "norm_type": "layernorm",
+        "activation_function": "relu",
+        "attention_bias": has(weights, "<stack>.layers.<layer>.self_attn.in_proj_bias"),
+        "attention_out_bias": has(weights, "<stack>.layers.<layer>.self_attn.out_proj.bias"),
+    }
+
+
+SOURCE = Source(
+    name="torch",
+    title="torch.nn.Transformer",
+    signature=("<stack>.layers.<layer>.linear1.weight", "<stack>.layers.<layer>.self_attn.in_proj_weight"),
+    fields=_fields,
+    table=_table,
+    must_be_given=HEADS,
+    new=EMBEDDINGS,
+    part=stack_part,
+)

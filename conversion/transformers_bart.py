@@ -1,0 +1,195 @@
+"""transformers' own BART family: BART, mBART, Pegasus, Marian, M2M100 and dense NLLB, and NLLB-MoE.
+
+All of them are read from a folder with a `config.json`; their keys differ little, so they share one table. What the
+fields of Weft make of them:
+
+- BART and mBART never read the first two rows of their position tables, which are left out.
+- `final_logits_bias` becomes the bias of the head.
+- The pad's embedding learns through the inputs in Weft; the originals hold it still.
+- M2M100 and NLLB count positions over real tokens only; Weft counts pads too, which makes a difference only where pads
+  stand before or between the tokens of a source.
+- NLLB-MoE: transformers 5.23 reads its router's mask as expert numbers, so that every token goes to experts 0 and 1.
+  What converts is the published model (each token to its two best experts), without capacity, as its own setting for
+  inference has it. The factor `1 - moe_token_dropout` on the experts' output is multiplied into their last layer; the
+  dropping itself, in training, is not expressed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
+from .operations import Chain, DropFirstAxis, Scale, SkipRows, Stack
+from .source import Fields, Source
+from .table import Leave, Rule, Table, rename
+
+_PRE_NORM = {"norm_first": True, "final_norm": True}
+_POST_NORM = {"norm_first": False, "final_norm": False}
+_LEARNED = {"position_embedding_type": "learned", "normalize_embedding": True}
+_SINES = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "concatenated"}
+_FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
+# model_type: what its code does and its configuration does not say
+_FAMILIES: dict[str, Fields] = {
+    "bart": _POST_NORM | _LEARNED,
+    "mbart": _PRE_NORM | _LEARNED,
+    "marian": _POST_NORM | _SINES,
+    "pegasus": _PRE_NORM | _SINES,
+    "m2m_100": _PRE_NORM | _FAIRSEQ,
+    "nllb-moe": _PRE_NORM | _FAIRSEQ,
+}
+_SAME_NAME = (
+    "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
+    "encoder_ffn_dim", "decoder_ffn_dim", "activation_function", "dropout", "attention_dropout", "activation_dropout",
+    "init_std", "scale_embedding", "vocab_size", "pad_token_id", "bos_token_id", "eos_token_id",
+    "decoder_start_token_id", "use_cache",
+)  # fmt: skip
+
+
+def _sparse_layers(layers: int, step: int) -> list[str]:
+    return ["sparse" if step > 0 and (index + 1) % step == 0 else "dense" for index in range(layers)]
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    family = source_config.get("model_type")
+    if family not in _FAMILIES:
+        raise ValueError(
+            f"model_type={family!r} is none of {', '.join(_FAMILIES)}: weights of this family are read with the config.json "
+            "that belongs to them."
+        )
+    fields = {name: source_config[name] for name in _SAME_NAME if name in source_config}
+    # None where the configuration has none: a default of Weft's would be some other token there
+    fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
+    shared = source_config.get("share_encoder_decoder_embeddings", True)
+    fields |= _FAMILIES[family] | {
+        "decoder_vocab_size": None if shared else source_config.get("decoder_vocab_size"),
+        "share_encoder_decoder_embeddings": shared,
+        "lm_head_bias": "final_logits_bias" in weights,  # transformers does without where it was left out
+        "tie_word_embeddings": source_config.get("tie_word_embeddings", True),
+        "max_source_positions": source_config["max_position_embeddings"],
+        "max_target_positions": source_config["max_position_embeddings"],
+        "norm_type": "layernorm",
+        "norm_eps": 1e-5,
+        "is_gated_act": False,
+        "self_attention_position_type": "none",
+        **dict.fromkeys(("mlp_bias", "attention_bias", "attention_out_bias"), True),
+    }
+    if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
+        raise ValueError(
+            f"pad_token_id={source_config['pad_token_id']!r}: this family counts positions from the pad's id on, and only 1 "
+            "converts."
+        )
+    if family == "nllb-moe":
+        fields |= _sparse_fields(source_config)
+    return fields
+
+
+def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
+    if source_config["second_expert_policy"] != "all":
+        raise ValueError(
+            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, in "
+            'inference too: only "all" converts.'
+        )
+    if source_config["moe_eval_capacity_token_fraction"] < 1.0:
+        raise ValueError(
+            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens in "
+            "inference: only 1.0, where every token has its experts, converts."
+        )
+    return {
+        f"{stack}_mlp_layer_types": _sparse_layers(
+            source_config[f"{stack}_layers"], source_config[f"{stack}_sparse_step"]
+        )
+        for stack in ("encoder", "decoder")
+    } | {
+        "num_experts": source_config["num_experts"],
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": True,
+        "router_bias": source_config["router_bias"],
+        "router_aux_loss_coef": source_config["router_aux_loss_coef"],
+        "router_z_loss_coef": source_config["router_z_loss_coef"],
+    }
+
+
+def _embeddings(config: WeftConfig) -> Table:
+    """The tables, of which a file may hold every copy or only one."""
+    tied = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
+    copies = "repeats the shared table"
+    entries: list[Rule | Leave] = []
+    if config.share_encoder_decoder_embeddings:
+        entries += [
+            rename("model.shared.weight", "model.shared.weight"),
+            Leave("model.encoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
+            Leave("model.decoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
+        ]
+    else:
+        entries.append(rename("model.<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
+    if config.tie_word_embeddings:
+        entries.append(Leave("lm_head.weight", copies, same_as=tied))
+    else:
+        entries.append(rename("lm_head.weight", "lm_head.weight"))
+    return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DropFirstAxis())]
+
+
+def _experts(source_config: Mapping[str, Any]) -> Table:
+    kept = 1.0 - source_config.get("moe_token_dropout", 0.0)
+    layer = "model.<stack>.layers.<layer>"
+    there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
+    scaled = Chain(Stack(), Scale(lambda heads: kept))
+    return [
+        rename(f"{layer}.ffn.router.classifier.<part>", f"{layer}.mlp.router.classifier.<part>"),
+        rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=Stack()),
+        rename(f"{there}.fc1.bias", f"{here}.up_proj_bias", operation=Stack()),
+        rename(f"{there}.fc2.weight", f"{here}.down_proj", operation=scaled),
+        rename(f"{there}.fc2.bias", f"{here}.down_proj_bias", operation=scaled),
+    ]
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    layer = "model.<stack>.layers.<layer>"
+    is_sparse_family = source_config.get("model_type") == "nllb-moe"
+    feed_forward, norm, cross = ("ffn.", "ff_layer_norm", "cross_attention") if is_sparse_family else (
+        "", "final_layer_norm", "encoder_attn")  # fmt: skip
+    positions = "model.<stack>.embed_positions.weight"
+    rules = [
+        *_embeddings(config),
+        rename(positions, positions, operation=SkipRows(2)),
+        Leave(positions, "sines and cosines, computed"),
+        Leave("model.<stack>.embed_positions.weights", "sines and cosines, computed"),
+        rename("model.<stack>.layernorm_embedding.<part>", "model.<stack>.layernorm_embedding.<part>"),
+        rename("model.<stack>.layer_norm.<part>", "model.<stack>.layer_norm.<part>"),
+        rename(f"{layer}.{feed_forward}fc1.<part>", f"{layer}.mlp.up_proj.<part>"),
+        rename(f"{layer}.{feed_forward}fc2.<part>", f"{layer}.mlp.down_proj.<part>"),
+        rename(f"{layer}.self_attn_layer_norm.<part>", f"{layer}.self_attn_layer_norm.<part>"),
+        rename(f"{layer}.{cross}_layer_norm.<part>", f"{layer}.encoder_attn_layer_norm.<part>"),
+        rename(f"{layer}.{norm}.<part>", f"{layer}.final_layer_norm.<part>"),
+    ]
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        rules.append(rename(f"{layer}.self_attn.{name}.<part>", f"{layer}.self_attn.{name}.<part>"))
+        rules.append(rename(f"{layer}.{cross}.{name}.<part>", f"{layer}.encoder_attn.{name}.<part>"))
+    return [*rules, *_experts(source_config)] if is_sparse_family else rules
+
+
+def _part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
+    """Files of the model without a head lack the first word of every key; the head is tied to the embeddings."""
+    return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
+
+
+def _generation(source_config: Mapping[str, Any]) -> Fields:
+    forced = ("forced_bos_token_id", "forced_eos_token_id")
+    return {name: source_config[name] for name in forced if source_config.get(name) is not None}
+
+
+SOURCE = Source(
+    name="bart",
+    title="transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)",
+    signature=(
+        "model.<stack>.layers.<layer>.self_attn.q_proj.weight",
+        "model.<stack>.layers.<layer>.self_attn_layer_norm.weight",
+    ),
+    fields=_fields,
+    table=_table,
+    model_types=tuple(_FAMILIES),
+    part=_part,
+    generation=_generation,
+)

@@ -1,0 +1,143 @@
+"""transformers' T5 family: T5, T5 1.1, Flan-T5 and ByT5 (`model_type` "t5"), and mT5 ("mt5").
+
+What the fields of Weft make of them:
+
+- T5 does not divide the logits by the square root of the head's width: q is multiplied by it once.
+- T5's first layer holds the relative bias for all layers; Weft has one in each, and after conversion they train apart.
+- Where T5 multiplies the decoder's output by d_model^-0.5 before the tied head (the first T5s), the head becomes a table
+  of its own with that factor in it, and trains apart from the embeddings.
+- T5 also drops out after its last norms, which Weft does not: outputs agree in evaluation.
+
+UMT5 is not among them: transformers 5.23 scales its output whatever its file says, so there is nothing to hold it against.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from .operations import Heads, Operation, Scale, Tensors
+from .source import Fields, Source
+from .table import Leave, Rule, Table, rename
+
+
+class AlsoScaled(Operation):
+    """A table, and the same times a factor."""
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
+        return [tensors[0], tensors[0] * self.factor]
+
+    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
+        return tensors[:1] if torch.equal(tensors[0] * self.factor, tensors[1]) else []
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    if source_config.get("model_type") not in SOURCE.model_types:
+        raise ValueError(
+            f"model_type={source_config.get('model_type')!r} is none of {', '.join(SOURCE.model_types)}: weights of this "
+            "family are read with the config.json that belongs to them."
+        )
+    own = source_config
+    return {
+        "vocab_size": own["vocab_size"],
+        "d_model": own["d_model"],
+        "head_dim": own["d_kv"],
+        "encoder_layers": own["num_layers"],
+        "decoder_layers": own["num_decoder_layers"],
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), own["num_heads"]),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), own["d_ff"]),
+        "activation_function": own["dense_act_fn"],
+        "is_gated_act": own["is_gated_act"],
+        "norm_type": "rmsnorm",
+        "norm_eps": own["layer_norm_epsilon"],
+        "norm_first": True,
+        "final_norm": True,
+        "position_embedding_type": "none",
+        "self_attention_position_type": "bucketed",
+        "relative_attention_num_buckets": own["relative_attention_num_buckets"],
+        "relative_attention_max_distance": own["relative_attention_max_distance"],
+        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), own["dropout_rate"]),
+        "tie_word_embeddings": not _has_own_head(weights) and not _scales_output(own),
+        "pad_token_id": own["pad_token_id"],
+        "bos_token_id": own.get("bos_token_id"),
+        "eos_token_id": own["eos_token_id"],
+        "decoder_start_token_id": own.get("decoder_start_token_id", own["pad_token_id"]),
+    }
+
+
+def _scales_output(source_config: Mapping[str, Any]) -> bool:
+    """T5 1.1 and mT5 do not; their configurations say so by a field, and by a `model_type`."""
+    published = source_config.get("tie_word_embeddings") is not False
+    return source_config["model_type"] == "t5" and source_config.get("scale_decoder_outputs", published)
+
+
+def _has_own_head(weights: Mapping[str, torch.Tensor]) -> bool:
+    return "lm_head.weight" in weights and not torch.equal(weights["lm_head.weight"], weights["shared.weight"])
+
+
+def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    factor = config.d_model**-0.5 if _scales_output(source_config) else 1.0
+    copies = "repeats the shared table"
+    if config.tie_word_embeddings:
+        head: Table = [
+            rename("shared.weight", "model.shared.weight"),
+            Leave("lm_head.weight", copies, same_as="shared.weight"),
+        ]
+    else:
+        # the embeddings are the head, unless the file has one of its own
+        head = [
+            rename("shared.weight", "model.shared.weight", "lm_head.weight", operation=AlsoScaled(factor)),
+            rename("lm_head.weight", "lm_head.weight", operation=Scale(lambda heads: factor)),
+            rename("shared.weight", "model.shared.weight"),
+        ]
+    return [
+        *head,
+        Leave("encoder.embed_tokens.weight", copies, same_as="shared.weight"),
+        Leave("decoder.embed_tokens.weight", copies, same_as="shared.weight"),
+        # the first published files have it
+        Leave("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", "never read"),
+    ]
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    rules: list[Rule | Leave] = [*_embeddings(config, source_config)]
+    attentions = {"encoder": ["SelfAttention"], "decoder": ["SelfAttention", "EncDecAttention"]}
+    for stack, names in attentions.items():
+        there, here = f"{stack}.block.<layer>.layer", f"model.{stack}.layers.<layer>"
+        for number, name in enumerate(names):
+            ours = "self_attn" if number == 0 else "encoder_attn"
+            for a, b in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
+                scale = Scale(lambda heads: heads.width**0.5) if a == "q" else None
+                rules.append(
+                    rename(f"{there}.{number}.{name}.{a}.weight", f"{here}.{ours}.{b}.weight", operation=scale)
+                )
+            rules.append(rename(f"{there}.{number}.layer_norm.weight", f"{here}.{ours}_layer_norm.weight"))
+        last = len(names)
+        up = {"wi_0": "gate_proj", "wi_1": "up_proj"} if config.is_gated_act else {"wi": "up_proj"}
+        rules += [
+            rename(f"{there}.{last}.DenseReluDense.{a}.weight", f"{here}.mlp.{b}.weight")
+            for a, b in (up | {"wo": "down_proj"}).items()
+        ]
+        rules += [
+            rename(f"{there}.{last}.layer_norm.weight", f"{here}.final_layer_norm.weight"),
+            rename(f"{stack}.final_layer_norm.weight", f"model.{stack}.layer_norm.weight"),
+            rename(f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{here}.self_attn.relative_bias"),
+        ]  # fmt: skip
+    return rules
+
+
+SOURCE = Source(
+    name="t5",
+    title="transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)",
+    signature=(
+        "encoder.block.<layer>.layer.0.SelfAttention.q.weight",
+        "decoder.block.<layer>.layer.1.EncDecAttention.q.weight",
+    ),
+    fields=_fields,
+    table=_table,
+    model_types=("t5", "mt5"),
+)

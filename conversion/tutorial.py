@@ -1,0 +1,139 @@
+"""A widespread English-to-Persian tutorial in plain PyTorch.
+
+Its marks: one fused q/k/v projection whose output is laid out head by head as [q, k, v] (fused k/v in the cross-attention
+likewise), norms with `gamma` and `beta` that divide by (standard deviation + 1e-6), sinusoidal positions, ReLU with
+dropout before the second linear layer, post-norm, a vocabulary for each language. The vocabularies, `{"source_vocabulary":
+{token: id}, "target_vocabulary": {token: id}}`, may be given as the source's configuration: their `<SOS>`, `<PAD>` and `<EOS>`
+then become the special ids; the source's `<PAD>` has to be an id of the target's vocabulary too.
+
+Where the text slips: its decoder hands its own stream to the cross-attention as keys and values, so that the source is
+never read. Its prose, its figure and its formulas take them from the encoder, and so does Weft: weights trained with the
+slip convert, and give other outputs than they were trained to give.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..configuration import WeftConfig
+from .operations import SplitByHead
+from .shapes import count, first, has
+from .source import HEADS, Fields, Source
+from .table import Rule, Table, rename
+
+
+def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapping[str, int]) -> Fields:
+    """The special ids of two vocabularies given as token -> id, as fields of `WeftConfig`.
+
+    The pad is the source's, from which the encoder's mask is inferred.
+
+    Args:
+        source_vocabulary: holds `<PAD>`.
+        target_vocabulary: holds `<SOS>`, `<PAD>` and `<EOS>`.
+
+    Raises:
+        ValueError: a token is missing.
+    """
+    for name, vocabulary, tokens in (
+        ("source", source_vocabulary, ["<PAD>"]),
+        ("target", target_vocabulary, ["<SOS>", "<PAD>", "<EOS>"]),
+    ):
+        for token in tokens:
+            if token not in vocabulary:
+                raise ValueError(f"The {name} vocabulary has no {token}.")
+    return {
+        "pad_token_id": source_vocabulary["<PAD>"],
+        "bos_token_id": target_vocabulary["<SOS>"],
+        "decoder_start_token_id": target_vocabulary["<SOS>"],
+        "eos_token_id": target_vocabulary["<EOS>"],
+    }
+
+
+def _generation(source_config: Mapping[str, Any]) -> Fields:
+    """What fills up rows that have ended is the target's pad."""
+    vocabulary = source_config.get("target_vocabulary")
+    return {"pad_token_id": vocabulary["<PAD>"]} if vocabulary else {}
+
+
+def _norm(there: str, here: str) -> list[Rule]:
+    return [rename(f"{there}.gamma", f"{here}.weight"), rename(f"{there}.beta", f"{here}.bias")]
+
+
+def _self_attention(there: str, here: str) -> list[Rule]:
+    targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
+    return [
+        rename(f"{there}.qkv_layer.<part>", *targets, operation=SplitByHead(3)),
+        rename(f"{there}.linear_layer.<part>", f"{here}.out_proj.<part>"),
+    ]
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
+    encoder, decoder = "model.encoder.layers.<layer>", "model.decoder.layers.<layer>"
+    cross = "decoder.layers.<layer>.encoder_decoder_attention"
+    keys_values = [f"{decoder}.encoder_attn.{name}_proj.<part>" for name in ("k", "v")]
+    return [
+        rename("linear.<part>", "lm_head.<part>"),
+        rename("<stack>.sentence_embedding.embedding.weight", "model.<stack>.embed_tokens.weight"),
+        rename(f"{there}.ffn.linear1.<part>", f"{here}.mlp.up_proj.<part>"),
+        rename(f"{there}.ffn.linear2.<part>", f"{here}.mlp.down_proj.<part>"),
+        *_self_attention("encoder.layers.<layer>.attention", f"{encoder}.self_attn"),
+        *_norm("encoder.layers.<layer>.norm1", f"{encoder}.self_attn_layer_norm"),
+        *_norm("encoder.layers.<layer>.norm2", f"{encoder}.final_layer_norm"),
+        *_self_attention("decoder.layers.<layer>.self_attention", f"{decoder}.self_attn"),
+        rename(f"{cross}.q_layer.<part>", f"{decoder}.encoder_attn.q_proj.<part>"),
+        rename(f"{cross}.kv_layer.<part>", *keys_values, operation=SplitByHead(2)),
+        rename(f"{cross}.linear_layer.<part>", f"{decoder}.encoder_attn.out_proj.<part>"),
+        *_norm("decoder.layers.<layer>.layer_norm1", f"{decoder}.self_attn_layer_norm"),
+        *_norm("decoder.layers.<layer>.layer_norm2", f"{decoder}.encoder_attn_layer_norm"),
+        *_norm("decoder.layers.<layer>.layer_norm3", f"{decoder}.final_layer_norm"),
+    ]
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    source = first(weights, "encoder.sentence_embedding.embedding.weight")
+    target = first(weights, "decoder.sentence_embedding.embedding.weight")
+    fields: Fields = {
+        "vocab_size": source.shape[0],
+        "decoder_vocab_size": target.shape[0],
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "lm_head_bias": has(weights, "linear.bias"),
+        "d_model": source.shape[1],
+        "norm_type": "stdnorm",
+        "norm_eps": 1e-6,
+        "norm_first": False,
+        "activation_function": "relu",
+        "is_gated_act": False,
+        "mlp_bias": has(weights, "encoder.layers.<layer>.ffn.linear1.bias"),
+        "attention_bias": has(weights, "encoder.layers.<layer>.attention.qkv_layer.bias"),
+        "attention_out_bias": has(weights, "encoder.layers.<layer>.attention.linear_layer.bias"),
+        "position_embedding_type": "sinusoidal",
+        "self_attention_position_type": "none",
+        "dropout": 0.1,
+        "activation_dropout": 0.1,
+    }
+    for stack in ("encoder", "decoder"):
+        fields[f"{stack}_layers"] = count(weights, f"{stack}.layers.<layer>.ffn.linear1.weight")
+        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}.layers.<layer>.ffn.linear1.weight").shape[0]
+    given = {"source_vocabulary", "target_vocabulary"} & set(source_config)
+    if len(given) == 1:
+        raise ValueError(f"The configuration has {given.pop()} alone: give source_vocabulary and target_vocabulary.")
+    if given:
+        fields |= special_tokens(source_config["source_vocabulary"], source_config["target_vocabulary"])
+    return fields
+
+
+SOURCE = Source(
+    name="tutorial",
+    title="the English-to-Persian tutorial",
+    signature=(
+        "encoder.layers.<layer>.attention.qkv_layer.weight",
+        "decoder.layers.<layer>.encoder_decoder_attention.kv_layer.weight",
+    ),
+    fields=_fields,
+    table=_table,
+    must_be_given=HEADS,
+    generation=_generation,
+)

@@ -1,0 +1,82 @@
+"""Sparse upcycling: a dense model's feed-forwards as the experts a sparse one starts from."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from ..configuration import WeftConfig
+from ..modeling import WeftPreTrainedModel
+from ..modeling.feed_forward import FeedForward
+from ..modeling.mixture import SparseFeedForward
+
+LayerTypes = Sequence[str] | str
+
+
+def upcycle(
+    model: WeftPreTrainedModel,
+    num_experts: int = 8,
+    num_experts_per_tok: int = 2,
+    *,
+    encoder_mlp_layer_types: LayerTypes = "sparse",
+    decoder_mlp_layer_types: LayerTypes = "sparse",
+    seed: int = 0,
+    **fields,
+) -> WeftPreTrainedModel:
+    """A sparse model whose experts are all copies of the dense model's feed-forward (Komatsuzaki et al. 2022,
+    arXiv:2212.05055).
+
+    Weights of the chosen experts sum to one and no token is dropped, so before its first training step the sparse model
+    gives the dense model's outputs, whatever its routers say.
+
+    Args:
+        model: a Weft model with dense layers; it is left as it is.
+        encoder_mlp_layer_types, decoder_mlp_layer_types: "dense" or "sparse" for each layer, or one word for all.
+        seed: of the routers' initial weights.
+        **fields: other fields of `WeftConfig` for the sparse model, such as `router_aux_loss_coef`.
+
+    Raises:
+        ValueError: a layer to be made sparse is sparse already, or the fields would change the outputs.
+    """
+    changes = {
+        "num_experts": num_experts,
+        "num_experts_per_tok": num_experts_per_tok,
+        "encoder_mlp_layer_types": encoder_mlp_layer_types,
+        "decoder_mlp_layer_types": decoder_mlp_layer_types,
+        "norm_topk_prob": True,
+        "expert_capacity_factor": None,
+        "moe_intermediate_size": None,
+    } | fields
+    if model.config.has_sparse_layers:
+        raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
+    config = WeftConfig(**(model.config.to_dict() | changes))
+    if not config.norm_topk_prob or config.expert_capacity_factor is not None or config.moe_intermediate_size:
+        raise ValueError(
+            "norm_topk_prob=False, an expert_capacity_factor or another moe_intermediate_size would make the sparse "
+            "model differ from the dense one from the start: leave them out."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        sparse = type(model)(config)
+    sparse.to(device=model.device, dtype=model.dtype)
+    sparse.load_state_dict(model.state_dict(), strict=False)
+    for name, block in sparse.named_modules():
+        if isinstance(block, SparseFeedForward):
+            dense = model.get_submodule(name)
+            assert isinstance(dense, FeedForward)
+            _copy(dense, block)
+    if model.can_generate():
+        sparse.generation_config = model.generation_config
+    return sparse.train(model.training)
+
+
+@torch.no_grad()
+def _copy(dense: FeedForward, block: SparseFeedForward) -> None:
+    up: list[nn.Linear] = [dense.up_proj] if dense.gate_proj is None else [dense.gate_proj, dense.up_proj]
+    for name, linears in (
+        ("up_proj" if dense.gate_proj is None else "gate_up_proj", up),
+        ("down_proj", [dense.down_proj]),
+    ):
+        getattr(block.experts, name).copy_(torch.cat([linear.weight for linear in linears]))
+        if linears[0].bias is not None:
+            getattr(block.experts, f"{name}_bias").copy_(torch.cat([linear.bias for linear in linears]))

@@ -1,0 +1,148 @@
+"""What is read from files, what is refused and in which words; folders that are whole or not there."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BartConfig, MarianConfig
+
+from weft.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
+from weft.conversion.files import whole_folder
+
+WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
+
+
+def same(weights, expected=WEIGHTS):
+    return set(weights) == set(expected) and all(torch.equal(weights[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin", ".ckpt"])
+@pytest.mark.parametrize("nest", [None, "state_dict", "model_state_dict", "model"])
+def test_state_dicts_alone_and_among_other_things(tmp_path, suffix, nest):
+    file = tmp_path / f"weights{suffix}"
+    torch.save(WEIGHTS if nest is None else {nest: WEIGHTS, "epoch": 3, "optimizer": {"state": {}}}, file)
+    assert same(read_weights(file))
+    assert same(read_weights(tmp_path))
+
+
+def test_a_lightning_file_loses_its_prefix(tmp_path):
+    torch.save({"state_dict": {f"model.{key}": tensor for key, tensor in WEIGHTS.items()}}, tmp_path / "last.ckpt")
+    assert same(read_weights(tmp_path / "last.ckpt"))
+    # but not where it may be a name of the model's own
+    torch.save({f"model.{key}": tensor for key, tensor in WEIGHTS.items()}, tmp_path / "own.pt")
+    assert set(read_weights(tmp_path / "own.pt")) == {"model.a.weight", "model.b.bias"}
+
+
+def test_safetensors_and_arrays(tmp_path):
+    save_file(WEIGHTS, tmp_path / "model.safetensors")
+    assert same(read_weights(tmp_path)) and same(read_weights(tmp_path / "model.safetensors"))
+    np.savez(tmp_path / "params.npz", **{"net/~/output/w": np.ones((2, 3)), "net/~/output/b": np.ones(3)})
+    assert {key: tuple(tensor.shape) for key, tensor in read_weights(tmp_path / "params.npz").items()} == {
+        "output/w": (2, 3), "output/b": (3,)}  # fmt: skip
+
+
+def test_shards_are_read_together(tmp_path):
+    torch.save({"a.weight": WEIGHTS["a.weight"]}, tmp_path / "pytorch_model-00001-of-00002.bin")
+    torch.save({"b.bias": WEIGHTS["b.bias"]}, tmp_path / "pytorch_model-00002-of-00002.bin")
+    assert same(read_weights(tmp_path))
+    torch.save(WEIGHTS, tmp_path / "pytorch_model-00003-of-00003.bin")
+    with pytest.raises(ValueError, match=r"a\.weight stands in more than one file"):
+        read_weights(tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("the pickle ran",)
+
+
+def test_code_is_not_unpickled(tmp_path, capsys):
+    torch.save({"state_dict": WEIGHTS, "trainer": Evil()}, tmp_path / "evil.ckpt")
+    with pytest.raises(
+        ValueError, match=r"evil\.ckpt holds more than tensors \(a .*print\).*run whatever code.*refused"
+    ):
+        read_weights(tmp_path / "evil.ckpt")
+    np.savez(tmp_path / "evil.npz", a=np.array([Evil()], dtype=object))
+    with pytest.raises(ValueError, match=r"evil\.npz"):
+        read_weights(tmp_path / "evil.npz")
+    assert "the pickle ran" not in capsys.readouterr().out
+
+
+def test_damaged_files_are_named(tmp_path):
+    torch.save(WEIGHTS, tmp_path / "whole.pt")
+    (tmp_path / "short.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:500])
+    (tmp_path / "empty.bin").touch()
+    (tmp_path / "text.ckpt").write_text("not weights")
+    (tmp_path / "text.safetensors").write_text("not weights")
+    for name in ("short.pt", "empty.bin", "text.ckpt", "text.safetensors"):
+        with pytest.raises(ValueError, match=rf"{name} is damaged or not what its name says"):
+            read_weights(tmp_path / name)
+
+
+def test_other_inputs_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_weights(tmp_path / "nothing.pt")
+    with pytest.raises(ValueError, match="holds no weights"):
+        read_weights(tmp_path)
+    (tmp_path / "model.h5").touch()
+    with pytest.raises(ValueError, match=r"weights are read from \.safetensors"):
+        read_weights(tmp_path / "model.h5")
+    for content, words in (
+        ({}, "it is empty"),
+        ({"a": torch.ones(1), "lr": 0.1}, "lr is no tensor"),
+        ([1], "list is no"),
+    ):
+        torch.save(content, tmp_path / "other.pt")
+        with pytest.raises(ValueError, match=words):
+            read_weights(tmp_path / "other.pt")
+
+
+def test_source_configurations(tmp_path):
+    assert read_source_config(tmp_path) == {}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart", "d_model": 32}))
+    config = read_source_config(tmp_path)
+    assert config["d_model"] == 32 and config["encoder_layers"] == BartConfig().encoder_layers  # defaults filled in
+    (tmp_path / "own.yaml").write_text("encoder: {n_heads: 4}\n")
+    assert read_source_config(tmp_path / "own.yaml") == {"encoder": {"n_heads": 4}}
+    for text, words in (("[1]", "must hold a mapping"), ("{", "cannot be read as a configuration")):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(ValueError, match=words):
+            read_source_config(tmp_path / "bad.json")
+
+
+def test_keys_are_cleaned():
+    weights = {"module._orig_mod.encoder.a": torch.ones(1), "_orig_mod.decoder.module.b": torch.ones(1)}
+    assert list(clean_keys(weights)) == ["encoder.a", "decoder.b"]
+    assert list(clean_keys(weights, [("^encoder", "enc"), (r"\.(\w)$", r".x.\1")])) == ["enc.x.a", "decoder.x.b"]
+    with pytest.raises(ValueError, match="Two keys become 'x'"):
+        clean_keys(weights, [(".*[ab]$", "x")])
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        clean_keys(weights, [("(", "x")])
+
+
+def test_sources_are_told_by_their_keys_or_their_configuration():
+    assert (
+        detect({"encoder.layers.0.linear1.weight": torch.ones(1), "encoder.layers.0.self_attn.in_proj_weight": 0})
+        is (SOURCES["torch"])
+    )
+    assert detect({}, MarianConfig().to_dict()) is SOURCES["bart"]
+    with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are dms"):
+        detect(WEIGHTS)
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path):
+    with whole_folder(tmp_path / "new" / "out") as folder:
+        (folder / "file").write_text("x")
+        assert not (tmp_path / "new" / "out").exists()
+    assert (tmp_path / "new" / "out" / "file").read_text() == "x"
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "broken") as folder:
+        (folder / "file").write_text("x")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(ValueError, match="is not empty"), whole_folder(tmp_path / "new"):
+        pass
+    (tmp_path / "empty").mkdir()
+    with whole_folder(tmp_path / "empty") as folder:
+        (folder / "file").touch()
+    assert (tmp_path / "empty" / "file").exists()

@@ -1,0 +1,133 @@
+"""Patterns, and what running a table finds: matched, left out, new, missing, unexpected and wrong keys."""
+
+import pytest
+import torch
+
+from weft import WeftConfig
+from weft.conversion.operations import Operation, Split, Stack
+from weft.conversion.table import Leave, fill, from_weft, match, rename, to_weft
+
+CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key", "places"),
+    [
+        ("a.<layer>.b", "a.12.b", {"layer": "12"}),
+        ("a.<layer>.<part>", "a.0.bias", {"layer": "0", "part": "bias"}),
+        ("<stack>.norm.<part>", "decoder.norm.weight", {"stack": "decoder", "part": "weight"}),
+        ("block<layer>/w", "block3/w", {"layer": "3"}),
+        ("a.<layer>.b", "a.x.b", None),
+        ("a.<layer>.b", "aX1Xb", None),  # a dot is a dot
+        ("a.<layer>.b", "a.1.bc", None),
+        ("<stack>.b", "middle.b", None),
+        ("a.<part>", "a.scale", None),
+        ("<layer>.<layer>", "1.2", None),  # one place, one number
+    ],
+)
+def test_patterns(pattern, key, places):
+    assert match(pattern, key) == places
+    if places:
+        assert fill(pattern, places) == key
+
+
+def run(weights, table, shapes, new=()):
+    return to_weft(
+        {key: torch.full(shape, float(index)) for index, (key, shape) in enumerate(weights.items())},
+        table, CONFIG, {key: torch.Size(shape) for key, shape in shapes.items()}, new,
+    )  # fmt: skip
+
+
+def test_a_complete_table():
+    table = [
+        rename("in.<layer>.<part>", "q.<layer>.<part>", "k.<layer>.<part>", operation=Split(2)),
+        rename("expert<expert>.<layer>", "experts.<layer>", operation=Stack()),
+        rename("bias", "layers.<layer>.bias"),
+        Leave("counter", "counts steps"),
+    ]
+    weights = {
+        "expert10.0": (3,),
+        "expert9.0": (3,),
+        "in.0.weight": (4, 2),
+        "in.0.bias": (4,),
+        "bias": (5,),
+        "counter": (),
+    }
+    shapes = {
+        "q.0.weight": (2, 2), "k.0.weight": (2, 2), "q.0.bias": (2,), "k.0.bias": (2,), "experts.0": (2, 3),
+        "layers.0.bias": (5,), "layers.1.bias": (5,), "router": (2,),
+    }  # fmt: skip
+    found = run(weights, table, shapes, new=["router"])
+    assert found.fits and set(found.weights) == set(shapes) - {"router"}
+    # numbers are numbers: 9 comes before 10
+    assert found.weights["experts.0"][:, 0].tolist() == [1.0, 0.0]
+    assert found.new == ["router"] and found.left == [("counter", "counts steps")]
+    text = found.describe()
+    assert "matched          5" in text and "counter: counts steps" in text and "missing          0" in text
+
+
+def test_what_does_not_fit_is_named():
+    table = [rename("a.<layer>", "b.<layer>"), rename("c", "d"), rename("fused", "q", "k", operation=Split(2))]
+    found = run(
+        {"a.0": (2,), "a.7": (2,), "x": (1,), "fused": (6,)},
+        table,
+        {"b.0": (3,), "b.1": (2,), "d": (1,), "q": (3,), "k": (3,)},
+    )
+    assert not found.fits
+    assert found.missing == ["a.1 (for b.1)", "c (for d)"]
+    assert found.unexpected == ["a.7", "x"]
+    assert found.wrong == ["b.0 would be (2,) from a.0 (2,), and the configuration makes it (3,)"]
+
+
+def test_tensors_that_cannot_be_taken_apart_are_named():
+    class Odd(Operation):
+        def forward(self, tensors, heads):
+            return [tensors[0].view(7, 7)]
+
+    found = run({"a": (2, 2)}, [rename("a", "b", operation=Odd())], {"b": (7, 7)})
+    assert len(found.wrong) == 1 and found.wrong[0].startswith("a (2, 2) cannot be taken apart")
+
+
+def test_a_copy_must_be_one():
+    table = [rename("shared", "table"), Leave("copy", "repeats it", same_as="shared")]
+    weights = {"shared": torch.ones(2), "copy": torch.ones(2)}
+    assert to_weft(weights, table, CONFIG, {"table": torch.Size([2])}).fits
+    weights["copy"] = torch.zeros(2)
+    found = to_weft(weights, table, CONFIG, {"table": torch.Size([2])})
+    assert not found.fits and found.wrong == [
+        "copy differs from shared, which it should repeat: the two are one in Weft"
+    ]
+
+
+def test_a_key_the_configuration_has_no_place_for_is_left_to_later_entries():
+    table = [rename("steps", "condition"), Leave("steps", "never read")]
+    assert run({"steps": (1,)}, table, {"condition": (1,)}).left == []
+    assert run({"steps": (1,)}, table, {}).left == [("steps", "never read")]
+
+
+def test_back_again():
+    table = [
+        rename("in.<layer>", "q.<layer>", "k.<layer>", operation=Split(2)),
+        rename("expert<expert>", "experts", operation=Stack()),
+        rename("bias", "layers.<layer>.bias"),
+        rename("shared", "table"),
+        Leave("copy", "repeats it", same_as="shared"),
+        Leave("unread", "never read", back=lambda weights: torch.zeros(weights["shared"].shape)),
+        Leave("counter", "counts"),
+    ]
+    weights = {
+        "q.0": torch.randn(2), "k.0": torch.randn(2), "experts": torch.randn(3, 4), "layers.0.bias": torch.ones(2),
+        "layers.1.bias": torch.ones(2), "table": torch.randn(5),
+    }  # fmt: skip
+    back = from_weft(weights, table, CONFIG)
+    assert set(back) == {"in.0", "expert0", "expert1", "expert2", "bias", "shared", "copy", "unread"}
+    again = to_weft(back, table, CONFIG, {key: tensor.shape for key, tensor in weights.items()})
+    assert again.fits and all(torch.equal(again.weights[key], tensor) for key, tensor in weights.items())
+
+
+def test_what_a_source_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match=r"no place for x"):
+        from_weft({"x": torch.ones(1)}, [rename("a", "b")], CONFIG)
+    weights = {"layers.0.bias": torch.ones(2), "layers.1.bias": torch.zeros(2)}
+    with pytest.raises(ValueError, match=r"bias stands for all of layers.<layer>.bias, and layers.1.bias differs"):
+        from_weft(weights, [rename("bias", "layers.<layer>.bias")], CONFIG)

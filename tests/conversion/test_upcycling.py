@@ -1,0 +1,104 @@
+"""A sparse model made of a dense one gives the dense one's outputs before its first step, and then goes its own way."""
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftDecoder, WeftForConditionalGeneration
+from weft.conversion import upcycle
+
+IDS = torch.tensor([[5, 6, 7, 8, 0], [9, 10, 11, 12, 13]])
+LABELS = torch.tensor([[4, 5, 6, -100], [8, 9, 3, 10]])
+KINDS = {
+    "gated": {},
+    "plain with biases": {"is_gated_act": False, "mlp_bias": True, "activation_function": "gelu"},
+    "gated with biases": {"mlp_bias": True},
+    "plain": {"is_gated_act": False, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+}
+
+
+def dense(**fields):
+    torch.manual_seed(0)
+    config = WeftConfig(
+        vocab_size=30, d_model=16, encoder_layers=2, decoder_layers=3, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=32, dropout=0.0, init_std=0.3, **fields,
+    )  # fmt: skip
+    model = WeftForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    return model
+
+
+@pytest.mark.parametrize("per_token", [1, 2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_0_is_the_dense_model(kind, per_token):
+    model = dense(**KINDS[kind])
+    sparse = upcycle(model, 4, per_token)
+    expected = model(input_ids=IDS, labels=LABELS)
+    found = sparse(input_ids=IDS, labels=LABELS)
+    torch.testing.assert_close(found.logits, expected.logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.loss, expected.loss)
+    assert len(sparse.routers()) == 5
+    assert sum(p.numel() for p in sparse.parameters()) > 1.5 * sum(p.numel() for p in model.parameters())
+    settings = {"max_new_tokens": 6, "do_sample": False}
+    assert torch.equal(sparse.generate(IDS, **settings), model.generate(IDS, **settings))
+
+
+def test_the_routers_send_tokens_to_different_experts_and_training_parts_them():
+    sparse = upcycle(dense(), 4, 1, router_aux_loss_coef=0.0).train()
+    logits = sparse(input_ids=IDS, labels=LABELS, output_router_logits=True).decoder_router_logits
+    assert torch.cat([layer.argmax(dim=-1) for layer in logits]).unique().numel() > 1
+    optimizer = torch.optim.SGD(sparse.parameters(), lr=0.1)
+    sparse(input_ids=IDS, labels=LABELS).loss.backward()
+    optimizer.step()
+    experts = sparse.model.decoder.layers[0].mlp.experts.down_proj
+    assert (experts != experts[:1]).any()
+
+
+def test_chosen_layers_only_and_a_stack_alone():
+    sparse = upcycle(
+        dense(), 3, 2, encoder_mlp_layer_types="dense", decoder_mlp_layer_types=["dense", "sparse", "dense"]
+    )
+    assert len(sparse.routers()) == 1
+    model = dense()
+    torch.testing.assert_close(sparse(input_ids=IDS, labels=LABELS).logits, model(input_ids=IDS, labels=LABELS).logits)
+    decoder = WeftDecoder(model.config).eval()
+    sparse_decoder = upcycle(decoder, 3, 2)
+    torch.testing.assert_close(sparse_decoder(IDS).last_hidden_state, decoder(IDS).last_hidden_state)
+
+
+def test_the_same_seed_gives_the_same_routers_and_nothing_else_is_touched():
+    model = dense()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    first, second, other = upcycle(model), upcycle(model), upcycle(model, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name])
+    router = "model.encoder.layers.0.mlp.router.classifier.weight"
+    assert not torch.equal(first.state_dict()[router], other.state_dict()[router])
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not model.config.has_sparse_layers
+
+
+def test_it_saves_and_loads(tmp_path):
+    sparse = upcycle(dense(), 4, 2)
+    sparse.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    torch.testing.assert_close(
+        loaded(input_ids=IDS, labels=LABELS).logits, sparse(input_ids=IDS, labels=LABELS).logits
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{"norm_topk_prob": False}, {"expert_capacity_factor": 1.0}, {"moe_intermediate_size": 8}]
+)
+def test_what_would_change_the_outputs_is_refused(fields):
+    with pytest.raises(ValueError, match="differ from the dense one from the start"):
+        upcycle(dense(), **fields)
+
+
+def test_a_sparse_model_is_refused():
+    with pytest.raises(ValueError, match="sparse layers already"):
+        upcycle(upcycle(dense(), 4, 2))
