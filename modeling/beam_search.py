@@ -1,4 +1,4 @@
-"""Beam search as DirectMultiStep does it, for `model.generate(..., custom_generate=sqrt_length_beam_search)`.
+"""Beam search as DirectMultiStep does it: `model.generate(..., custom_generate="sqrt_length")`.
 
 Shape suffixes: B sources, S beams, V tokens of the vocabulary, T tokens written so far.
 """
@@ -47,7 +47,7 @@ def sqrt_length_beam_search(
     continue the first one's beams), so it is with one source at a time that the two agree.
 
     Not meant to be called: `model.generate(..., num_beams=5, num_return_sequences=5,
-    custom_generate=sqrt_length_beam_search, return_dict_in_generate=True)` does.
+    custom_generate="sqrt_length", return_dict_in_generate=True)` does.
 
     Raises:
         ValueError: sampling was asked for.

@@ -11,7 +11,11 @@ from transformers.generation import (
     PromptLookupCandidateGenerator,
 )
 
+from .beam_search import sqrt_length_beam_search
 from .checks import inferred_mask
+
+# What `custom_generate` may name beside a repository on the Hub.
+SEARCHES = {"sqrt_length": sqrt_length_beam_search}
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -35,6 +39,7 @@ class WeftGenerationMixin(GenerationMixin):
 
         - a missing `attention_mask` is inferred from `pad_token_id`;
         - `condition_values` (batch, features) goes to the encoder, once;
+        - `custom_generate="sqrt_length"` searches as DirectMultiStep does (see [`sqrt_length_beam_search`]);
         - `decoder_input_ids` with `decoder_attention_mask` is a forced prefix, left-padded where rows differ in length;
         - `position_ids`, `position_mask`, `decoder_position_ids`, `decoder_position_mask` may be (T,) or (batch, T).
 
@@ -43,6 +48,8 @@ class WeftGenerationMixin(GenerationMixin):
                 are not finite.
         """
         kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
+        if kwargs.get("custom_generate") in SEARCHES:
+            kwargs["custom_generate"] = SEARCHES[kwargs["custom_generate"]]
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             kwargs["attention_mask"] = inferred_mask(None, source, self.config.pad_token_id)

@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ..modeling.beam_search import sqrt_length_beam_search
 from ..tokenization import encode_source
 from .tree import Route
 
@@ -22,7 +21,7 @@ DEFAULT_STEPS = (1, 2, 3, 4, 5)
 # division by the length would prefer longer routes.
 RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
-    "sqrt_length": {"custom_generate": sqrt_length_beam_search},
+    "sqrt_length": {"custom_generate": "sqrt_length"},
 }
 
 

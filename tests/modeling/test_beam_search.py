@@ -8,7 +8,6 @@ import torch
 
 from weft import WeftConfig, WeftForConditionalGeneration
 from weft.conversion import SOURCES, convert
-from weft.modeling import sqrt_length_beam_search
 from weft.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
@@ -28,7 +27,7 @@ def draw() -> torch.Tensor:
 def search(model, source, steps, beams, **kwargs):
     return model.generate(
         source, condition_values=steps, num_beams=beams, num_return_sequences=beams, max_length=LENGTH,
-        custom_generate=sqrt_length_beam_search, do_sample=False, return_dict_in_generate=True, **kwargs,
+        custom_generate="sqrt_length", do_sample=False, return_dict_in_generate=True, **kwargs,
     )  # fmt: skip
 
 
@@ -150,7 +149,7 @@ def test_a_cache_changes_nothing(model):
 
 
 def test_only_as_many_as_were_asked_for_are_returned_best_first(model):
-    source, settings = draw(), {"custom_generate": sqrt_length_beam_search, "max_length": LENGTH}
+    source, settings = draw(), {"custom_generate": "sqrt_length", "max_length": LENGTH}
     all_of_them = search(model, source, STEPS, 5)
     best = model.generate(source, condition_values=STEPS, num_beams=5, num_return_sequences=2, **settings)
     assert torch.equal(best.view(3, 2, -1), all_of_them.sequences.view(3, 5, -1)[:, :2])
@@ -165,7 +164,7 @@ def test_sampling_is_refused(model):
     with pytest.raises(ValueError, match="deterministic"):
         model.generate(
             draw(), condition_values=STEPS, num_beams=2, do_sample=True, max_length=LENGTH,
-            custom_generate=sqrt_length_beam_search,
+            custom_generate="sqrt_length",
         )  # fmt: skip
 
 
