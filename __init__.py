@@ -7,7 +7,14 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration import WeftConfig
 from .hub import export_code
-from .modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
+from .modeling import (
+    WeftDecoder,
+    WeftEncoder,
+    WeftForConditionalGeneration,
+    WeftModel,
+    WeftPreTrainedModel,
+    fast_decoding,
+)
 
 __version__ = "0.1.0"
 
@@ -23,4 +30,5 @@ __all__ = [
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",
+    "fast_decoding",
 ]

@@ -1,5 +1,13 @@
+from .decoding import fast_decoding
 from .modeling_weft import WeftForConditionalGeneration, WeftModel
 from .pretrained import WeftPreTrainedModel
 from .stacks import WeftDecoder, WeftEncoder
 
-__all__ = ["WeftDecoder", "WeftEncoder", "WeftForConditionalGeneration", "WeftModel", "WeftPreTrainedModel"]
+__all__ = [
+    "WeftDecoder",
+    "WeftEncoder",
+    "WeftForConditionalGeneration",
+    "WeftModel",
+    "WeftPreTrainedModel",
+    "fast_decoding",
+]

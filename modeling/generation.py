@@ -12,7 +12,9 @@ from transformers.generation import (
 )
 
 from .beam_search import sqrt_length_beam_search
+from .cache import BeamCache, DecodingCache, SourceCache
 from .checks import inferred_mask
+from .decoding import can_step, decode_step, takes_short_way
 
 # What `custom_generate` may name beside a repository on the Hub.
 SEARCHES = {"sqrt_length": sqrt_length_beam_search}
@@ -50,6 +52,8 @@ class WeftGenerationMixin(GenerationMixin):
         kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
         if kwargs.get("custom_generate") in SEARCHES:
             kwargs["custom_generate"] = SEARCHES[kwargs["custom_generate"]]
+        elif kwargs.get("custom_generate") is not None:
+            kwargs.setdefault("cache_implementation", "dynamic")  # it may do with the cache what only that one can
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             kwargs["attention_mask"] = inferred_mask(None, source, self.config.pad_token_id)
@@ -61,11 +65,31 @@ class WeftGenerationMixin(GenerationMixin):
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of its length transformers takes a whole sequence for one that follows the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
+        if isinstance(cache, DecodingCache) and not can_step(self):
+            cache.step = None  # of an earlier request; the model has changed since
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # beams are written into it
         # first of the given ones: what a later processor forbids is not the model's fault
         processors = LogitsProcessorList([RefuseNonFiniteScores(), *(logits_processor or [])])
         return super().generate(inputs, generation_config, processors, *args, **kwargs)
+
+    def _prepare_cache_for_generation(
+        self, generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
+    ) -> None:
+        beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
+        if takes_short_way(self, generation_config, model_kwargs, generation_mode):
+            masks = {name: model_kwargs.get(name) for name in ("attention_mask", "cross_attn_mask")}
+            source_mask = masks["attention_mask" if masks["cross_attn_mask"] is None else "cross_attn_mask"]
+            prefix_mask = model_kwargs.get("decoder_attention_mask")
+            rows = [
+                None if m is None else m[::beams] if len(m) > batch_size else m for m in (source_mask, prefix_mask)
+            ]
+            own = BeamCache(self.config.decoder_layers, beams, rows[1])
+            model_kwargs["past_key_values"] = DecodingCache(own, SourceCache(beams, rows[0]), decode_step(self).step)
+            return
+        super()._prepare_cache_for_generation(
+            generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
+        )
 
     @staticmethod
     def _batch_size(source: Any, kwargs: dict[str, Any]) -> int:

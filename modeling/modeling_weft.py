@@ -8,6 +8,7 @@ from transformers.cache_utils import Cache
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_weft import WeftConfig
+from .cache import DecodingCache
 from .checks import (
     check_kwargs,
     check_labels,
@@ -172,6 +173,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
         """
+        if isinstance(past_key_values, DecodingCache) and past_key_values.serves(decoder_input_ids, labels, kwargs):
+            logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
+            return WeftSeq2SeqLMOutput(logits=logits, past_key_values=past_key_values)
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds

@@ -1,0 +1,232 @@
+"""The short way of decoding against the plain path: the same tokens and scores over a grid of requests."""
+
+import copy
+
+import pytest
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
+
+import weft
+from weft.modeling import decoding
+from weft.modeling.cache import BeamCache, DecodingCache, SourceCache
+
+PAD, START = 0, 1
+CLOSE = {"atol": 1e-4, "rtol": 1e-4}
+PREFIX = torch.tensor([[START, 5, 6], [PAD, START, 9], [START, 7, 7], [PAD, PAD, START]])
+PADDED = {"decoder_input_ids": PREFIX, "decoder_attention_mask": (PREFIX != PAD).long()}
+REQUESTS = {
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "many beams, all returned": {"num_beams": 7, "num_return_sequences": 7, "max_new_tokens": 28},
+    "early stopping": {"num_beams": 4, "early_stopping": True, "length_penalty": 2.0},
+    "sampling": {"do_sample": True, "temperature": 1.3, "top_k": 9},
+    "several samples": {"do_sample": True, "num_return_sequences": 3, "max_new_tokens": 20},
+    "beams that sample": {"do_sample": True, "num_beams": 3, "num_return_sequences": 2},
+    "processors": {"num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.4, "min_new_tokens": 6},
+    "processors, greedy": {"suppress_tokens": [5, 6], "forced_eos_token_id": 2, "renormalize_logits": True},
+    "a prefix": {"decoder_input_ids": torch.tensor([[START, 5, 6, 7]] * 4), "num_beams": 2},
+    "another search": {"num_beams": 4, "num_return_sequences": 4, "custom_generate": "sqrt_length", "max_length": 20},
+}
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """How many tokens were decoded the short way."""
+    taken = []
+    original = decoding.DecodeStep.step
+    monkeypatch.setattr(decoding.DecodeStep, "step", lambda self, *args: taken.append(1) or original(self, *args))
+    return taken
+
+
+def both_ways(model, inputs, request, steps):
+    settings = {"max_new_tokens": 12, "return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    if "max_length" in request:
+        settings.pop("max_new_tokens")
+    outputs = []
+    for cache in ({}, {"cache_implementation": "dynamic"}):
+        torch.manual_seed(3)
+        outputs.append(model.generate(**inputs, **(settings | request | cache)))
+        if not cache:
+            assert steps, "the short way was not taken"
+            steps.clear()
+    assert not steps, "the plain path was not taken"
+    return outputs
+
+
+def assert_same(short, plain):
+    assert torch.equal(short.sequences, plain.sequences)
+    assert set(short.keys()) == set(plain.keys())
+    for name in ("scores", "logits"):
+        if getattr(plain, name) is not None:
+            for one, other in zip(getattr(short, name), getattr(plain, name), strict=True):
+                torch.testing.assert_close(one, other, **CLOSE)
+    for name in ("sequences_scores", "beam_indices"):
+        if getattr(plain, name, None) is not None:
+            torch.testing.assert_close(getattr(short, name), getattr(plain, name), **CLOSE)
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_both_ways_give_the_same(model, inputs, steps, request_):
+    assert_same(*both_ways(model, inputs, REQUESTS[request_], steps))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_prefixes_of_different_length(model, inputs, steps, beams):
+    request = PADDED | {"num_beams": beams}
+    if model.config.has_relative_self_attention:
+        model.generate(**inputs, **request, max_new_tokens=4)
+        assert not steps  # offsets between rows that are padded differently: the plain path
+    else:
+        assert_same(*both_ways(model, inputs, request, steps))
+
+
+def test_the_pool_is_cleared_and_grows(build, source, steps, monkeypatch):
+    monkeypatch.setattr(BeamCache, "CLEAR_EVERY", 3)
+    model = build("rotary")
+    request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
+    short, plain = both_ways(model, {"input_ids": source}, request, steps)
+    assert_same(short, plain)
+    own = short.past_key_values.self_attention_cache
+    # 6 beams of 90 tokens are 540 nodes; those that nobody descends from are gone
+    assert own.length == 90 and own.nodes < 270
+
+
+def test_stopping_criteria_and_streamers_are_served(build, source, steps):
+    class Fives(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.full((input_ids.shape[0],), input_ids.shape[1] >= 5)
+
+    class Listener(BaseStreamer):
+        def __init__(self):
+            self.heard = []
+
+        def put(self, value):
+            self.heard.append(value.tolist())
+
+        def end(self):
+            self.heard.append("end")
+
+    model, heard = build("learned"), []
+    for cache in ({}, {"cache_implementation": "dynamic"}):
+        listener = Listener()
+        output = model.generate(
+            source[:1], condition_values=torch.tensor([[2.0]]), max_new_tokens=9, streamer=listener,
+            stopping_criteria=StoppingCriteriaList([Fives()]), **cache,
+        )  # fmt: skip
+        heard.append((output.tolist(), listener.heard))
+    assert heard[0] == heard[1] and len(heard[0][0][0]) <= 5 and heard[0][1][-1] == "end"
+    assert steps
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"use_cache": False}, {"cache_implementation": "dynamic"}, {"cache_implementation": "static"},
+        {"output_attentions": True, "return_dict_in_generate": True}, {"prompt_lookup_num_tokens": 2},
+        {"output_hidden_states": True, "return_dict_in_generate": True},
+        {"cross_attn_mask": torch.ones(4, 1, 1, 9)},
+    ],
+    ids=lambda request: next(iter(request)),
+)  # fmt: skip
+def test_other_requests_take_the_plain_path(build, source, steps, request_):
+    source = source[:1] if "prompt_lookup_num_tokens" in request_ else source
+    build("rotary").generate(source, max_new_tokens=4, **request_)
+    assert not steps
+
+
+def test_other_models_take_the_plain_path(build, source, steps):
+    def hooked(model):
+        model.model.decoder.layers[1].mlp.register_forward_hook(lambda module, args, output: None)
+
+    def replaced(model):
+        class Adapter(torch.nn.Linear):
+            pass
+
+        old = model.model.decoder.layers[0].self_attn.q_proj
+        model.model.decoder.layers[0].self_attn.q_proj = Adapter(old.in_features, old.out_features)
+
+    def training(model):
+        model.train()
+
+    for change in (hooked, replaced, training):
+        model = build("rotary", dropout=0.0)
+        change(model)
+        model.generate(source, max_new_tokens=4)
+        assert not steps, change.__name__
+
+
+def test_weights_that_change_are_seen(build, source, steps):
+    model = build("rotary")
+    before = model.generate(source, max_new_tokens=8)
+    with torch.no_grad():
+        # in a way that no version counter sees
+        model.model.decoder.layers[0].self_attn.q_proj.weight.data.mul_(-3.0)
+        model.lm_head.weight.data = model.lm_head.weight.data.flip(0)
+    after = model.generate(source, max_new_tokens=8)
+    assert steps and torch.equal(after, model.generate(source, max_new_tokens=8, cache_implementation="dynamic"))
+    assert not torch.equal(after, before)
+
+
+def test_gradients_take_the_plain_path(build, source, steps):
+    model = build("rotary")
+    cache = model.generate(source, max_new_tokens=4, min_new_tokens=4, return_dict_in_generate=True).past_key_values
+    assert isinstance(cache, DecodingCache) and steps
+    steps.clear()
+    encoded = model.model.encoder(source)
+    output = model(
+        encoder_outputs=encoded, attention_mask=(source != PAD).long(), decoder_input_ids=torch.tensor([[5]] * 4),
+        past_key_values=cache,
+    )  # fmt: skip
+    output.logits.sum().backward()
+    assert not steps and model.model.decoder.layers[0].self_attn.q_proj.weight.grad is not None
+
+
+def test_a_search_with_beams_is_not_gone_on_with_by_several_tokens(build, source):
+    model = build("rotary")
+    output = model.generate(source, num_beams=2, max_new_tokens=3, return_dict_in_generate=True)
+    with pytest.raises(ValueError, match='cache_implementation="dynamic"'):
+        model(
+            input_ids=source,
+            decoder_input_ids=torch.ones(8, 2, dtype=torch.long),
+            past_key_values=output.past_key_values,
+        )
+
+
+def test_a_copied_model_decodes(build, source):
+    model = weft.fast_decoding(build("rotary"))
+    twin = copy.deepcopy(model)
+    weft.fast_decoding(model, compile=False)
+    assert torch.equal(twin.generate(source, max_new_tokens=4), model.generate(source, max_new_tokens=4))
+
+
+def test_what_cannot_be_compiled_is_refused(build):
+    with pytest.raises(ValueError, match=r"call `model.eval\(\)`"):
+        weft.fast_decoding(build("rotary").train())
+
+
+def test_source_positions_that_nobody_sees_are_left_out():
+    mask = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]])
+    cache = SourceCache(2, mask)
+    states = torch.arange(20.0).view(4, 1, 5, 1)
+    cache.update(states, -states, 0)
+    keys, values = cache.keys_values[0]
+    # rows 0 and 2 are the first beams of the two sources
+    assert keys[:, 0, :, 0].tolist() == [[0, 2], [11, 10]] and torch.equal(values, -keys)
+    assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]
+    assert cache.positions().tolist() == [[0, 2], [1, 0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["learned", "rotary across", "bucketed", "sparse"])
+def test_compiled_and_not_give_the_same(build, source, kind):
+    torch._dynamo.reset()
+    model = build(kind)
+    inputs = {"input_ids": source, "max_new_tokens": 30, "min_new_tokens": 30}
+    if model.config.num_condition_features:
+        inputs["condition_values"] = torch.ones(4, 1)
+    for beams in (1, 3):
+        expected = model.generate(**inputs, num_beams=beams)
+        weft.fast_decoding(model)
+        assert torch.equal(model.generate(**inputs, num_beams=beams), expected)
+        weft.fast_decoding(model, compile=False)
