@@ -184,13 +184,10 @@ def test_gradients_take_the_plain_path(build, source, steps):
 
 def test_a_search_with_beams_is_not_gone_on_with_by_several_tokens(build, source):
     model = build("rotary")
-    output = model.generate(source, num_beams=2, max_new_tokens=3, return_dict_in_generate=True)
+    cache = model.generate(source, num_beams=2, max_new_tokens=3, return_dict_in_generate=True).past_key_values
+    rows, tokens = source.repeat_interleave(2, dim=0), torch.ones(8, 2, dtype=torch.long)
     with pytest.raises(ValueError, match='cache_implementation="dynamic"'):
-        model(
-            input_ids=source,
-            decoder_input_ids=torch.ones(8, 2, dtype=torch.long),
-            past_key_values=output.past_key_values,
-        )
+        model(input_ids=rows, decoder_input_ids=tokens, past_key_values=cache)
 
 
 def test_a_copied_model_decodes(build, source):
