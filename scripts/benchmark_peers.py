@@ -1,0 +1,194 @@
+"""What `weft benchmark` compares: the same weights in Weft and in its peers, each as a function to be timed."""
+
+import io
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BartConfig, BartForConditionalGeneration
+
+import weft
+from weft.conversion import SOURCES, convert
+from weft.tokenization import build_route_tokenizer
+
+PAD, START, END = 52, 0, 22
+Tokens = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request: sources of `source` tokens of which `real` are no pads (these stand in the middle), a forced prefix."""
+
+    name: str
+    beams: int = 1
+    batch: int = 1
+    new_tokens: int = 500
+    source: int = 280
+    real: int = 60
+    prefix: int = 60
+
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(source ids, prefix ids), drawn from a seed of their own."""
+        generator = torch.Generator().manual_seed(1)
+        source = torch.randint(1, END, (self.batch, self.source), generator=generator)
+        half = self.real // 2
+        source[:, half : self.source // 2] = source[:, self.source // 2 + self.real - half :] = PAD
+        prefix = torch.randint(1, END, (self.batch, self.prefix), generator=generator)
+        prefix[:, 0] = START
+        return source, prefix
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "max_new_tokens": self.new_tokens, "min_new_tokens": self.new_tokens, "num_beams": self.beams,
+            "max_length": None, "do_sample": False, "length_penalty": 0.0 if self.beams > 1 else None,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One side of a comparison. `run` returns what its outputs are checked by."""
+
+    name: str
+    run: Callable[[], Any]
+
+
+def _lively(model: torch.nn.Module) -> None:
+    """Random weights that tell the tokens apart by more than rounding, so that outputs can be compared."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1 and "embed" not in name:
+                parameter.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
+
+
+def bart() -> BartForConditionalGeneration:
+    """BART with the dimensions of `dms-flash-10m`."""
+    torch.manual_seed(0)
+    sizes = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("layers", 6), ("attention_heads", 8), ("ffn_dim", 768))
+    }
+    config = BartConfig(
+        vocab_size=53, d_model=256, max_position_embeddings=1200, pad_token_id=PAD, bos_token_id=START,
+        eos_token_id=END, decoder_start_token_id=START, forced_eos_token_id=None, init_std=0.1, **sizes,
+    )  # fmt: skip
+    model = BartForConditionalGeneration(config).eval()
+    _lively(model)
+    return model
+
+
+def as_weft(model: Any, source: str = "bart", **overrides) -> Any:
+    own = model.config.to_dict() if source == "bart" else None
+    return convert(model.state_dict(), SOURCES[source], source_config=own, overrides=overrides).build()
+
+
+def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
+    source, prefix = case.inputs()
+
+    def run() -> Tokens:
+        output = model.generate(
+            source, attention_mask=(source != PAD).long(), decoder_input_ids=prefix, **(case.settings() | extra)
+        )
+        return output[:, case.prefix :].tolist()
+
+    return run
+
+
+def decoding_contenders(case: Case, compiled: bool, ctranslate2: bool) -> Iterator[Contender]:
+    """BART, Weft with BART's weights by the plain path and the short way, compiled, and CTranslate2."""
+    peer = bart()
+    model = as_weft(peer)
+    yield Contender("BART (transformers)", generating(peer, case))
+    yield Contender("Weft, plain path", generating(model, case, cache_implementation="dynamic"))
+    yield Contender("Weft", generating(model, case))
+    if compiled:
+        yield Contender("Weft, compiled", generating(weft.fast_decoding(as_weft(peer)), case))
+    if ctranslate2:
+        yield Contender("CTranslate2", _ctranslate2(peer, case))
+
+
+def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[], Tokens]:
+    import ctranslate2
+    from ctranslate2.converters import TransformersConverter
+
+    tokenizer = build_route_tokenizer()
+    tokenizer.unk_token = "J"
+    with tempfile.TemporaryDirectory() as folder:
+        # its converter asks for what transformers 5 no longer writes
+        for name, value in (("normalize_before", False), ("normalize_embedding", True)):
+            setattr(peer.config, name, value)
+        peer.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        TransformersConverter(folder).convert(str(Path(folder) / "converted"))
+        translator = ctranslate2.Translator(
+            str(Path(folder) / "converted"), inter_threads=1, intra_threads=torch.get_num_threads()
+        )
+    source, prefix = case.inputs()
+    # it knows no pads within a source: real tokens alone, which it places one after the other
+    words = [tokenizer.convert_ids_to_tokens([t for t in row if t != PAD]) for row in source.tolist()]
+    starts = [tokenizer.convert_ids_to_tokens(row[1:]) for row in prefix.tolist()]
+
+    def run() -> Tokens:
+        # lengths count the prefix; other positions of the source, so other tokens: the same work, not the same text
+        length = case.prefix - 1 + case.new_tokens
+        results = translator.translate_batch(
+            words, target_prefix=starts, beam_size=case.beams, max_decoding_length=length,
+            min_decoding_length=length, length_penalty=0,
+        )  # fmt: skip
+        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0][case.prefix - 1 :]) for result in results]
+
+    return run
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The original prints and logs what it does."""
+    logging.getLogger("directmultistep").setLevel(logging.WARNING)
+    with redirect_stdout(io.StringIO()):
+        yield
+
+
+def directmultistep(preset: str) -> Any:
+    from directmultistep.model import ModelFactory
+
+    torch.manual_seed(0)
+    with _quiet():
+        return ModelFactory.from_preset(preset, device="cpu", compile_model=False).create_model().eval()
+
+
+def published_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
+    """DirectMultiStep's own search, and Weft's search of the same kind with the same weights."""
+    from directmultistep.generation.tensor_gen import BeamSearchOptimized
+
+    peer = directmultistep("flash_10M")
+    source, prefix = case.inputs()
+    steps = torch.full((case.batch, 1), 3)
+    with torch.no_grad():  # neither ends, so that both write as many tokens
+        peer.decoder.fc_out.bias[END] = -1e4
+    tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
+    search = BeamSearchOptimized(
+        peer, case.beams, START, PAD, END, case.prefix + case.new_tokens + 1, tokens, torch.device("cpu")
+    )
+    order = {token: index for index, token in tokens.items()}
+
+    def run() -> Tokens:
+        (found,) = search.decode(
+            source, steps, path_start_BL=prefix, progress_bar=False, token_processor=lambda words: list(words)
+        )
+        return [[order[word] for word in found[0][0] if word != " "][case.prefix - 1 :]]
+
+    yield Contender("directmultistep 1.1.3", run)
+    settings = {"custom_generate": "sqrt_length", "condition_values": steps.float(), "length_penalty": None}
+
+    def without_starts(run: Callable[[], Tokens]) -> Callable[[], Tokens]:
+        return lambda: [[token for token in row if token not in (START, PAD)] for row in run()]
+
+    yield Contender("Weft", without_starts(generating(as_weft(peer, "dms"), case, **settings)))
+    if compiled:
+        model = weft.fast_decoding(as_weft(peer, "dms"))
+        yield Contender("Weft, compiled", without_starts(generating(model, case, **settings)))
