@@ -112,7 +112,9 @@ class BeamCache(Cache):
             self._make_room(key_states.shape[2])
             end = self.nodes + key_states.shape[2]
             self.seen[:, :, self.nodes : end] = True
-            self.places[:, self.nodes : end] = torch.arange(self.length, self.length + key_states.shape[2])
+            self.places[:, self.nodes : end] = torch.arange(
+                self.length, self.length + key_states.shape[2], device=key_states.device
+            )
         end = self.nodes + key_states.shape[2]
         found = []
         for index, states in ((layer_idx, key_states), (self.num_layers + layer_idx, value_states)):
@@ -228,7 +230,7 @@ class DecodingCache(EncoderDecoderCache):
         """Whether a call is one more token of each row and nothing else."""
         if self.step is None or ids is None or ids.shape[1] != 1 or labels is not None or torch.is_grad_enabled():
             return False
-        return self.get_seq_length() > 0 and not any(other.values())
+        return self.get_seq_length() > 0 and all(value is None or value is False for value in other.values())
 
     def take_step(self, ids: torch.Tensor | None, position_ids: torch.Tensor | None) -> torch.Tensor:
         """Logits (W, 1, vocabulary) after one more token of each row, ids (W, 1)."""

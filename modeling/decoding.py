@@ -38,7 +38,7 @@ def can_step(model: Any) -> bool:
     decoder = model.model.decoder
     plain = (nn.Linear, nn.Embedding, *_NORMS)
     for module in (model, model.model, decoder, *decoder.modules(), model.lm_head):
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+        if module.training or module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
             return False
     for layer in decoder.layers:
         for attention in (layer.self_attn, layer.encoder_attn):
@@ -50,7 +50,7 @@ def can_step(model: Any) -> bool:
         norms = (layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm)
         if any(type(norm) not in plain for norm in norms):
             return False
-    return not model.training
+    return True
 
 
 # Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
@@ -69,6 +69,8 @@ def takes_short_way(model: Any, generation_config: GenerationConfig, inputs: dic
     """Whether this request to `generate` may be decoded by the step; all others take the plain path."""
     settings = generation_config
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None or mode not in _MODES:
+        return False
+    if torch.is_autocast_enabled(model.device.type):
         return False
     if settings.use_cache is False or settings.output_attentions or settings.output_hidden_states:
         return False

@@ -70,8 +70,12 @@ def agreement(first: list[list[int]], other: list[list[int]]) -> str:
     if first == other:
         return "same tokens"
     pairs = zip(first, other, strict=True)
-    shared = [next((i for i, (a, b) in enumerate(zip(x, y, strict=False)) if a != b), len(x)) for x, y in pairs]
-    return f"other tokens from token {min(shared) + 1} on"
+    parted = []
+    for one, two in pairs:
+        if one != two:
+            shorter = min(len(one), len(two))
+            parted.append(next((i for i in range(shorter) if one[i] != two[i]), shorter))
+    return f"other tokens from token {min(parted) + 1} on"
 
 
 def compare(case: Case, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:

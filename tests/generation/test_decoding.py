@@ -156,6 +156,23 @@ def test_other_models_take_the_plain_path(build, source, steps):
         assert not steps, change.__name__
 
 
+def test_autocast_takes_the_plain_path(build, source, steps):
+    model = build("rotary")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model.generate(source, max_new_tokens=4, num_beams=2)
+    assert not steps
+
+
+def test_bfloat16_weights_decode(build, source, steps):
+    model = build("learned", num_condition_features=0).to(torch.bfloat16)
+    request = {"num_beams": 3, "max_new_tokens": 8, "output_scores": True, "return_dict_in_generate": True}
+    short = model.generate(source, **request)
+    plain = model.generate(source, **request, cache_implementation="dynamic")
+    assert steps
+    # the first step after the prefix; later ones may part where two tokens are a rounding apart
+    torch.testing.assert_close(short.scores[0], plain.scores[0], atol=0.1, rtol=0.1)
+
+
 def test_weights_that_change_are_seen(build, source, steps):
     model = build("rotary")
     before = model.generate(source, max_new_tokens=8)
