@@ -14,7 +14,8 @@ from transformers.generation import (
 from .beam_search import sqrt_length_beam_search
 from .cache import BeamCache, DecodingCache, SourceCache
 from .checks import inferred_mask
-from .decoding import can_step, decode_step, takes_short_way
+from .decoding import decode_step
+from .eligibility import can_step, takes_short_way
 
 # What `custom_generate` may name beside a repository on the Hub.
 SEARCHES = {"sqrt_length": sqrt_length_beam_search}

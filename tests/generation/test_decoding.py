@@ -156,6 +156,14 @@ def test_other_models_take_the_plain_path(build, source, steps):
         assert not steps, change.__name__
 
 
+def test_a_model_that_was_trained_or_recorded_decodes_the_short_way(build, source, steps):
+    model = build("sparse")
+    model(input_ids=source, labels=source, output_attentions=True, output_router_logits=True)
+    model.train()(input_ids=source, labels=source).loss.backward()
+    model.eval().generate(source, max_new_tokens=4)
+    assert steps
+
+
 def test_autocast_takes_the_plain_path(build, source, steps):
     model = build("rotary")
     with torch.autocast("cpu", dtype=torch.bfloat16):
