@@ -19,7 +19,7 @@ import torch
 
 from ..configuration import WeftConfig
 from .operations import Transpose
-from .shapes import count, first, has
+from .shapes import first, has, vaswani_fields
 from .source import HEADS, Fields, Source
 from .table import Rule, Table, Weights, rename
 
@@ -97,31 +97,20 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     shared = has(weights, "embedding/embeddings")
-    source = first(weights, "embedding/embeddings", "source_embedding/embeddings")
-    target = first(weights, "embedding/embeddings", "target_embedding/embeddings")
-    fields: Fields = {
-        "vocab_size": source.shape[0],
-        "decoder_vocab_size": None if shared else target.shape[0],
-        "share_encoder_decoder_embeddings": shared,
-        "tie_word_embeddings": False,
-        "lm_head_bias": has(weights, "output/b"),
-        "d_model": source.shape[1],
-        "scale_embedding": True,
-        "norm_type": "layernorm",
-        "norm_eps": 1e-5,
-        "norm_first": False,
-        "activation_function": "relu",
-        "is_gated_act": False,
-        "mlp_bias": has(weights, "encoder/layer_<layer>/feed_forward/linear/b"),
-        "attention_bias": has(weights, "encoder/layer_<layer>/self_attention/query/b"),
-        "attention_out_bias": has(weights, "encoder/layer_<layer>/self_attention/linear/b"),
-        "position_embedding_type": "sinusoidal",
-        "self_attention_position_type": "none",
-    }
-    for stack in ("encoder", "decoder"):
-        fields[f"{stack}_layers"] = count(weights, f"{stack}/layer_<layer>/feed_forward/linear/w")
-        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}/layer_<layer>/feed_forward/linear/w").shape[1]
-    return fields
+    layer = "encoder/layer_<layer>"
+    return vaswani_fields(
+        weights,
+        first(weights, "embedding/embeddings", "source_embedding/embeddings"),
+        None if shared else first(weights, "target_embedding/embeddings"),
+        {
+            "lm_head_bias": "output/b",
+            "mlp_bias": f"{layer}/feed_forward/linear/b",
+            "attention_bias": f"{layer}/self_attention/query/b",
+            "attention_out_bias": f"{layer}/self_attention/linear/b",
+        },
+        "<stack>/layer_<layer>/feed_forward/linear/w",
+        axis=1,
+    )
 
 
 SOURCE = Source(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .shapes import count, first, has
+from .shapes import first, vaswani_fields
 from .source import HEADS, Fields, Source
 from .table import Rule, Table, rename
 
@@ -72,33 +72,20 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    source, target = (first(weights, f"{stack}.embedding.weight") for stack in ("encoder", "decoder"))
     block = "encoder.blks.block<layer>"
-    fields: Fields = {
-        "vocab_size": source.shape[0],
-        "decoder_vocab_size": target.shape[0],
-        "share_encoder_decoder_embeddings": False,
-        "tie_word_embeddings": False,
-        "lm_head_bias": has(weights, "decoder.dense.bias"),
-        "d_model": source.shape[1],
-        "scale_embedding": True,
-        "norm_type": "layernorm",
-        "norm_eps": 1e-5,
-        "norm_first": False,
-        "activation_function": "relu",
-        "is_gated_act": False,
-        "mlp_bias": has(weights, f"{block}.ffn.dense1.bias"),
-        "attention_bias": has(weights, f"{block}.attention.W_q.bias"),
-        "attention_out_bias": has(weights, f"{block}.attention.W_o.bias"),
-        "position_embedding_type": "sinusoidal",
-        "self_attention_position_type": "none",
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-    }
-    for stack in ("encoder", "decoder"):
-        fields[f"{stack}_layers"] = count(weights, f"{stack}.blks.block<layer>.ffn.dense1.weight")
-        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}.blks.block<layer>.ffn.dense1.weight").shape[0]
-    return fields
+    fields = vaswani_fields(
+        weights,
+        first(weights, "encoder.embedding.weight"),
+        first(weights, "decoder.embedding.weight"),
+        {
+            "lm_head_bias": "decoder.dense.bias",
+            "mlp_bias": f"{block}.ffn.dense1.bias",
+            "attention_bias": f"{block}.attention.W_q.bias",
+            "attention_out_bias": f"{block}.attention.W_o.bias",
+        },
+        "<stack>.blks.block<layer>.ffn.dense1.weight",
+    )
+    return fields | {"dropout": 0.1, "attention_dropout": 0.1}
 
 
 SOURCE = Source(

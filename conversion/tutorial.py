@@ -18,7 +18,7 @@ import torch
 
 from ..configuration import WeftConfig
 from .operations import SplitByHead
-from .shapes import count, first, has
+from .shapes import first, vaswani_fields
 from .source import HEADS, Fields, Source
 from .table import Rule, Table, rename
 
@@ -92,31 +92,21 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    source = first(weights, "encoder.sentence_embedding.embedding.weight")
-    target = first(weights, "decoder.sentence_embedding.embedding.weight")
-    fields: Fields = {
-        "vocab_size": source.shape[0],
-        "decoder_vocab_size": target.shape[0],
-        "share_encoder_decoder_embeddings": False,
-        "tie_word_embeddings": False,
-        "lm_head_bias": has(weights, "linear.bias"),
-        "d_model": source.shape[1],
-        "norm_type": "stdnorm",
-        "norm_eps": 1e-6,
-        "norm_first": False,
-        "activation_function": "relu",
-        "is_gated_act": False,
-        "mlp_bias": has(weights, "encoder.layers.<layer>.ffn.linear1.bias"),
-        "attention_bias": has(weights, "encoder.layers.<layer>.attention.qkv_layer.bias"),
-        "attention_out_bias": has(weights, "encoder.layers.<layer>.attention.linear_layer.bias"),
-        "position_embedding_type": "sinusoidal",
-        "self_attention_position_type": "none",
-        "dropout": 0.1,
-        "activation_dropout": 0.1,
-    }
-    for stack in ("encoder", "decoder"):
-        fields[f"{stack}_layers"] = count(weights, f"{stack}.layers.<layer>.ffn.linear1.weight")
-        fields[f"{stack}_ffn_dim"] = first(weights, f"{stack}.layers.<layer>.ffn.linear1.weight").shape[0]
+    layer = "encoder.layers.<layer>"
+    fields = vaswani_fields(
+        weights,
+        first(weights, "encoder.sentence_embedding.embedding.weight"),
+        first(weights, "decoder.sentence_embedding.embedding.weight"),
+        {
+            "lm_head_bias": "linear.bias",
+            "mlp_bias": f"{layer}.ffn.linear1.bias",
+            "attention_bias": f"{layer}.attention.qkv_layer.bias",
+            "attention_out_bias": f"{layer}.attention.linear_layer.bias",
+        },
+        "<stack>.layers.<layer>.ffn.linear1.weight",
+    )
+    fields |= {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1e-6}
+    fields |= {"dropout": 0.1, "activation_dropout": 0.1}
     given = {"source_vocabulary", "target_vocabulary"} & set(source_config)
     if len(given) == 1:
         raise ValueError(f"The configuration has {given.pop()} alone: give source_vocabulary and target_vocabulary.")

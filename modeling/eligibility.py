@@ -31,7 +31,6 @@ def _is_observed(module: nn.Module) -> bool:
 def can_step(model: Any) -> bool:
     """Whether the step's shortcuts are sound for this model: its modules are its own, plain and unobserved."""
     decoder = model.model.decoder
-    plain = (nn.Linear, nn.Embedding, *_NORMS)
     for module in (model, model.model, decoder, *decoder.modules(), model.lm_head):
         if module.training or _is_observed(module) or "forward" in module.__dict__:
             return False
@@ -43,7 +42,7 @@ def can_step(model: Any) -> bool:
         if type(layer.mlp) not in (FeedForward, SparseFeedForward):
             return False
         norms = (layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm)
-        if any(type(norm) not in plain for norm in norms):
+        if any(type(norm) not in _NORMS for norm in norms):
             return False
     return True
 

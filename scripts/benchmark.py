@@ -129,12 +129,7 @@ def as_table(rows: list[dict[str, Any]]) -> str:
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     names = ("torch", "transformers", "directmultistep", "ctranslate2", "weft")
-    versions: dict[str, str | None] = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = None
+    versions = {name: _version(name) for name in names}
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -161,11 +156,12 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
     figure.savefig(file)
 
 
-def _has(module: str) -> bool:
+def _version(name: str) -> str | None:
+    """Of an installed package, else None."""
     try:
-        return version(module) is not None
+        return version(name)
     except PackageNotFoundError:
-        return False
+        return None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -184,8 +180,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             case = Case(**(vars(case) | {"new_tokens": arguments.new_tokens}))
         compiled = not arguments.no_compile
         if name != "published":
-            contenders = decoding_contenders(case, compiled, ctranslate2=_has("ctranslate2"))
-        elif _has("directmultistep"):
+            contenders = decoding_contenders(case, compiled, ctranslate2=_version("ctranslate2") is not None)
+        elif _version("directmultistep") is not None:
             contenders = published_contenders(case, compiled)
         else:
             print("directmultistep is not installed (pip install weft[parity]): its case is left out.")
