@@ -1,4 +1,4 @@
-from .decoding import fast_decoding
+from .compiling import fast_decoding
 from .modeling_weft import WeftForConditionalGeneration, WeftModel
 from .pretrained import WeftPreTrainedModel
 from .stacks import WeftDecoder, WeftEncoder

@@ -10,7 +10,8 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 
-from .cache import self_attention_cache
+from .short_search import processed
+from .stepping import Stepper
 
 
 @dataclass
@@ -63,11 +64,9 @@ def sqrt_length_beam_search(
     scores_BS[:, 1:] = float("-inf")  # all beams are the same as yet
     ended_BS = torch.zeros_like(scores_BS, dtype=torch.bool)
     lengths_BS = (ids_BST != pad).sum(dim=-1)
-    outputs = model._prefill(input_ids, generation_config, model_kwargs)
+    stepper = Stepper(model, input_ids, generation_config, model_kwargs)
     while True:
-        model_kwargs = model._update_model_kwargs_for_generation(outputs, model_kwargs, is_encoder_decoder=True)
-        log_probs = outputs.logits[:, -1].to(device=input_ids.device, dtype=torch.float32).log_softmax(dim=-1)
-        log_probs = logits_processor(ids_BST.flatten(0, 1), log_probs)
+        log_probs = processed(logits_processor, ids_BST.flatten(0, 1), stepper.logits.log_softmax(dim=-1))
         parents_BS, tokens_BS, scores_BS = _best_steps(
             scores_BS, log_probs.view(batch, beams, -1), lengths_BS, ended_BS, pad
         )
@@ -82,13 +81,7 @@ def sqrt_length_beam_search(
         flat_ids = ids_BST.flatten(0, 1)
         if ended_BS.all() or (stopping_criteria(flat_ids, None) | ended_BS.flatten()).all():
             break
-        cache = self_attention_cache(model_kwargs.get("past_key_values"))
-        if cache is not None:
-            cache.reorder_cache(rows)  # beams of one source share the source's keys and values
-        inputs = model.prepare_inputs_for_generation(
-            flat_ids, next_sequence_length=None if cache is None else 1, **model_kwargs
-        )
-        outputs = model(**inputs, return_dict=True)
+        stepper.advance(flat_ids, rows)
     kept = generation_config.num_return_sequences or 1
     sequences = ids_BST[:, :kept].flatten(0, 1)
     if not generation_config.return_dict_in_generate:
@@ -97,7 +90,7 @@ def sqrt_length_beam_search(
         sequences=sequences,
         sequences_scores=sqrt_length_score(scores_BS, lengths_BS)[:, :kept].flatten(),
         sequences_log_probs=scores_BS[:, :kept].flatten(),
-        past_key_values=model_kwargs.get("past_key_values"),
+        past_key_values=stepper.kwargs.get("past_key_values"),
     )
 
 

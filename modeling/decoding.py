@@ -3,34 +3,43 @@
 The plain path stays the reference: `tests/generation/test_decoding.py` holds this one against it. What is saved, and why
 it is the same arithmetic:
 
-- Beams of one source have the same source and, but for the last steps, the same past. Keys and values of both are kept
-  once (`cache.py`), never moved, and the beams become rows of one query.
+- Beams of one source have the same source and, but for the tokens since they parted, the same past. Keys and values of
+  both are kept once (`decoding_cache.py`), and the beams become rows of one query.
 - Source positions that nobody may see are left out.
 - q, k and v are one product.
 
-Shape suffixes: B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = S * H / G query rows
-that share keys, K width of a head, N nodes of the pool (see `BeamCache`) or source positions.
+Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G heads
+that share keys, K width of a head, T tokens of a row's own past, N tokens, M source positions.
 """
 
-from contextlib import nullcontext
+from functools import reduce
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from .attention import AttentionBase
-from .cache import DecodingCache, KeysValues
-from .eligibility import can_step
+from .decoding_cache import BeamCache, DecodingCache, KeysValues
+from .packing import packed
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
 # Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN", "cpp_wrapper": True}
 
 
-def _constant(parts: list[torch.Tensor]) -> nn.Parameter:
-    return nn.Parameter(torch.cat(parts), requires_grad=False)
+# Tokens after which it pays to lay the weights out for decoding.
+_PACK_AFTER = 8
+
+
+def _joined(parts: list[nn.Linear]) -> nn.Linear:
+    """One linear layer with the outputs of several, side by side."""
+    weight, has_bias = torch.cat([part.weight for part in parts]), parts[0].bias is not None
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=has_bias, device="meta")
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    if has_bias:
+        joined.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+    return joined
 
 
 class DecodeStep(nn.Module):
@@ -47,64 +56,102 @@ class DecodeStep(nn.Module):
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
         # with an additive table v is projected from other states than q and k
         self.has_table = self.config.self_attention_position_type == "additive"
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for layer in self.decoder.layers:
-            attention = layer.self_attn
-            parts = [attention.q_proj, attention.k_proj] + ([] if self.has_table else [attention.v_proj])
-            self.weights.append(_constant([part.weight for part in parts]))
-            if attention.q_proj.bias is not None:
-                self.biases.append(_constant([part.bias for part in parts]))
+        own = [layer.self_attn for layer in self.decoder.layers]
+        parts = [[part.q_proj, part.k_proj] + ([] if self.has_table else [part.v_proj]) for part in own]
+        self.projections: Any = nn.ModuleList(_joined(part) for part in parts)
+        self.taken = 0
         self.compiled = compiled
-        self.run = torch.compile(self.forward) if compiled else self.forward
+        if compiled:
+            # the weights are constants, and no module changes while the step lives: only the inputs need watching
+            options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+            self.run = torch.compile(self.forward, options=options)
+            # not as `options` too, which dynamo does not read
+            self.settings = torch._inductor.config.patch(_COMPILER)
         self.eval()
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
-        """Logits (W, 1, vocabulary) of the token after `ids_W1`, whose keys and values the cache then holds.
+        """Logits (W, vocabulary) of the token after `ids_W1`, whose keys and values the cache then holds.
 
         Args:
             position_ids: (W, 1) where rows differ, else None.
         """
         own, source = cache.self_attention_cache, cache.cross_attention_cache
+        own.make_room()
+        ids_W = ids_W1.new_empty(len(ids_W1))  # of strides that do not change, for the compiled graph
+        if own.rows is None:
+            ids_W.copy_(ids_W1[:, 0])
+        else:  # from the order of ranks to that of rows
+            ids_W.index_copy_(0, own.rows, ids_W1[:, 0])
         if position_ids is None:
-            position_ids = torch.full((1, 1), own.get_seq_length(), device=ids_W1.device)
-        where_S = own.begin_step()
-        places_BN = own.places[:, : own.nodes + own.beams]
-        mask = None
-        if own.beams > 1 or own.prefix_mask is not None or self.compiled:
-            mask = _mask(own.seen[:, :, : places_BN.shape[1]], self.heads // self.groups, self.lm_head.weight.dtype)
-        if self.compiled:
-            for tensor, dim in ((mask, 3), (places_BN, 1), *((states, 2) for states in own.pool)):
-                torch._dynamo.maybe_mark_dynamic(tensor, dim)
-        # not as `options` of torch.compile, which dynamo does not read
-        with torch._inductor.config.patch(_COMPILER) if self.compiled else nullcontext():
-            logits = self.run(
-                ids_W1[:, 0], position_ids, where_S, own.pool, places_BN, mask,
-                source.keys_values, source.positions(), source.mask,
-            )  # fmt: skip
+            position_ids = torch.full((1, 1), own.length, device=ids_W.device)
+        is_compiled = self.compiled and own.own > 1  # a graph is for lengths from two on
+        has_mask = own.is_masked or (is_compiled and own.beams > 1)
+        past = (own.trunk if own.beams > 1 else None, own.tails, own.places(), own.mask if has_mask else None)
+        arguments = (ids_W, position_ids, *past, source.states, source.positions(), source.mask)
+        if is_compiled:
+            logits, states = self._run_compiled(arguments, own)
+            own.next_column().copy_(states)
+        else:
+            self._pack(len(ids_W))
+            logits, _ = self(*arguments, into=own.next_column())
         own.end_step()
-        return logits[:, None]
+        return logits if own.rows is None else logits.index_select(0, own.rows)
+
+    def _pack(self, rows: int) -> None:
+        self.taken += 1
+        if self.taken == _PACK_AFTER and not self.compiled:
+            self.decoder, self.projections = packed(self.decoder, rows), packed(self.projections, rows)
+
+    def _run_compiled(self, arguments: tuple, own: BeamCache) -> tuple[torch.Tensor, Any]:
+        for tensor, dim in ((own.trunk, 4), (own.tails, 4), (own.mask, 1), *((places, 0) for places in arguments[4])):
+            if tensor.ndim:
+                torch._dynamo.maybe_mark_dynamic(tensor, dim)
+        with self.settings:
+            return self.run(*arguments)
 
     def forward(
-        self, ids_W, position_ids, where_S, pool, places_BN, mask, source, source_places, source_mask
-    ) -> torch.Tensor:
+        self, ids_W, position_ids, trunk, tails, places, mask, source, source_places, source_mask, into=None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits (W, vocabulary), and the new keys and values (2, L, W, G, K).
+
+        Args:
+            trunk: (2, L, B, G, room, K), None without beams. tails: (2, L, W, G, room, K).
+            places: where the tokens in use stand, of the trunk if there is one and of the tails.
+            mask: (B, room), to be added to the scores of the trunk, or without one of the tails.
+            into: the next column of the tails, to write the new keys and values to. Without it they are returned: a
+                compiled graph that writes to its inputs copies them.
+        """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
-        past, cross = self._positions(positions, places_BN, source_places, hidden_WD)
-        end = places_BN.shape[1] if mask is None else mask.shape[-1]
+        past_positions, cross_positions = self._positions(positions, places, source_places, hidden_WD)
+        past = [_by_layer(tails[:, :, :, :, : places[-1].shape[0] + (into is not None)])]
+        if trunk is not None:
+            past.insert(0, _by_layer(trunk[:, :, :, :, : places[0].shape[0]]))
+        if mask is not None:
+            mask = mask[:, None, None, : past[0][0][0].shape[2]]
+        source, columns, new = _by_layer(source), None if into is None else _by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
-            keys_values = pool[index], pool[len(pool) // 2 + index]
             residual = hidden_WD
             hidden_WD = layer._enter(layer.self_attn_layer_norm, residual)
-            hidden_WD = self._self_attention(index, hidden_WD, keys_values, where_S, end, past, mask)
+            query_WHK, key_WGK, value_WGK = self._projected(index, hidden_WD, past_positions)
+            parts = [part[index] for part in past]
+            if columns is None:
+                new.append(torch.stack([key_WGK, value_WGK]))
+                parts.append((key_WGK[:, :, None], value_WGK[:, :, None]))
+            else:
+                columns[index][0].copy_(key_WGK)
+                columns[index][1].copy_(value_WGK)
+            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
             hidden_WD = _leave(layer, layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer._enter(layer.encoder_attn_layer_norm, residual)
-            hidden_WD = self._cross_attention(layer.encoder_attn, hidden_WD, source[index], cross, source_mask)
+            hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, source[index], cross_positions, source_mask)
             hidden_WD = _leave(layer, layer.encoder_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer.mlp(layer._enter(layer.final_layer_norm, residual))
             hidden_WD = _leave(layer, layer.final_layer_norm, residual, hidden_WD)
-        return self.lm_head(self.decoder._finish(hidden_WD))
+        logits = self.lm_head(self.decoder._finish(hidden_WD))
+        return logits, torch.stack(new, dim=1) if new else None
 
     def _embed(self, ids_W: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         decoder = self.decoder
@@ -113,110 +160,84 @@ class DecodeStep(nn.Module):
             hidden_WD = hidden_WD + embed_positions(decoder.embed_positions, positions, hidden_WD.dtype)[:, 0]
         return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)
 
-    def _positions(self, positions: TokenPositions, places_BN: torch.Tensor, source_places: torch.Tensor, like):
+    def _positions(self, positions: TokenPositions, places, source_places: torch.Tensor, like: torch.Tensor):
         """What the two attentions need of positions, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
+        keys = TokenPositions(torch.cat([*places, positions.ids_BT[0]])[None])
         past = attention_positions(
-            config.self_attention_position_type, config, positions, TokenPositions(places_BN), positions, rotary, like,
-            looks_ahead=False,
-        )  # fmt: skip
+            config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
+        )
         keys = TokenPositions(source_places)
         return past, attention_positions(
             config.cross_attention_position_type, config, positions, keys, positions, rotary, like
         )
 
-    def _self_attention(self, index, hidden_WD, keys_values, where_S, end: int, positions, mask) -> torch.Tensor:
+    def _projected(self, index: int, hidden_WD: torch.Tensor, positions):
+        """Query (W, H, K), and key and value of the new token (W, G, K)."""
         attention: AttentionBase = self.decoder.layers[index].self_attn
-        bias = self.biases[index] if len(self.biases) else None
-        queries, keys = self.heads * self.width, self.groups * self.width
+        placed_WD = hidden_WD
         if self.has_table:
             placed_WD = attention._placed(hidden_WD[:, None], positions.query)[:, 0]
-            query, key = linear(placed_WD, self.weights[index], bias).split([queries, keys], dim=-1)
-            value = attention.v_proj(hidden_WD)
+        heads = self.projections[index](placed_WD).view(hidden_WD.shape[0], -1, self.width)
+        if self.has_table:
+            query, key = heads.split([self.heads, self.groups], dim=1)
+            value = attention.v_proj(hidden_WD).view(-1, self.groups, self.width)
         else:
-            query, key, value = linear(hidden_WD, self.weights[index], bias).split([queries, keys, keys], dim=-1)
-        query, key, value = (states.view(states.shape[0], -1, self.width) for states in (query, key, value))
+            query, key, value = heads.split([self.heads, self.groups, self.groups], dim=1)
         if attention.k_norm is not None:
             key = attention.k_norm(key)
         if positions is not None and positions.query_rotation is not None:
             key = rotate(key[:, :, None], positions.query_rotation)[:, :, 0]
-        seen: list[torch.Tensor] = []
-        for states_BGNK, new_WGK in zip(keys_values, (key, value), strict=True):
-            new_BGSK = new_WGK.unflatten(0, (-1, where_S.shape[0])).transpose(1, 2)
-            seen.append(states_BGNK.index_copy_(2, where_S, new_BGSK)[:, :, :end])
-        return self._attend(attention, query, (seen[0], seen[1]), positions, mask)
+        return self._turned(attention, query, positions), key, value
 
-    def _cross_attention(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
-        if attention.position_table is not None:
-            hidden_WD = attention._placed(hidden_WD[:, None], positions.query)[:, 0]
-        query = attention.q_proj(hidden_WD).unflatten(-1, (-1, self.width))
-        return self._attend(attention, query, keys_values, positions, mask)
+    def _over_past(
+        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask
+    ) -> torch.Tensor:
+        """Self-attention over the trunk, if there is one, each row's own past and its new token, if that stands apart.
 
-    def _attend(self, attention: AttentionBase, query_WHK, keys_values: KeysValues, positions, mask) -> torch.Tensor:
-        """The beams of a source and the heads of a group as rows (B, G, R, K) of one attention; back to (W, D)."""
-        keys_BGNK, values_BGNK = keys_values
+        One softmax over all parts. `mask` is for the first of them.
+        """
+        query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
+        bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
+        if bias is not None:  # (1, G, R, N): rows that are padded differently take the plain path
+            bias = bias.view(1, self.groups, -1, bias.shape[-1])
+        if len(parts) == 1:
+            mask = bias if mask is None else mask if bias is None else mask + bias
+            mixed = scaled_dot_product_attention(query_WGRK, *parts[0], attn_mask=mask, scale=attention.scaling)
+            return attention.out_proj(mixed.view(query_WHK.shape[0], -1))
+        query_WGRK = query_WGRK * attention.scaling
+        scores = [_scores(query_WGRK, keys) for keys, _ in parts]
+        if mask is not None:
+            scores[0] = scores[0] + mask.repeat_interleave(len(query_WGRK) // len(mask), dim=0)
+        joined = torch.cat(scores, dim=-1)
+        joined = joined if bias is None else joined + bias
+        weights = joined.softmax(dim=-1, dtype=torch.float32).to(query_WHK.dtype)
+        by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
+        summands = [_mixed(part, values) for part, (_, values) in zip(by_part, parts, strict=True)]
+        return attention.out_proj(reduce(torch.add, summands).flatten(1))
+
+    def _turned(self, attention: AttentionBase, query_WHK, positions) -> torch.Tensor:
         if attention.q_norm is not None:
             query_WHK = attention.q_norm(query_WHK)
         if positions is not None and positions.query_rotation is not None:
             query_WHK = rotate(query_WHK[:, :, None], positions.query_rotation)[:, :, 0]
-        sources, groups = keys_BGNK.shape[:2]
-        beams = query_WHK.shape[0] // sources
-        rows = (sources, beams, groups, -1, self.width)
-        query = query_WHK.reshape(rows).transpose(1, 2).flatten(2, 3)
-        bias_BHLN = attention._bias(query_WHK[:sources, :, None], positions)
-        if bias_BHLN is not None:
-            by_group = bias_BHLN.unflatten(1, (groups, -1)).transpose(2, 3)  # (B, G, 1, H / G, N)
+        return query_WHK
+
+    def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
+        """Cross-attention: the beams of a source and the heads of a group as rows (B, G, S * R, K) of one attention."""
+        if attention.position_table is not None:
+            hidden_WD = attention._placed(hidden_WD[:, None], positions.query)[:, 0]
+        rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values
+        query_WHK = self._turned(attention, attention.q_proj(hidden_WD).view(rows, -1, self.width), positions)
+        beams = rows // keys_BGMK.shape[0]
+        query = _by_source(query_WHK.view(rows, self.groups, -1, self.width), beams)
+        bias_BHLM = attention._bias(query_WHK[: len(keys_BGMK), :, None], positions)
+        if bias_BHLM is not None:
+            by_group = bias_BHLM.unflatten(1, (self.groups, -1)).transpose(2, 3)  # (B, G, 1, R, M)
             bias = by_group.expand(-1, -1, beams, -1, -1).flatten(2, 3)
             mask = bias if mask is None else bias + _additive(mask, bias.dtype)
-        mixed = scaled_dot_product_attention(query, keys_BGNK, values_BGNK, attn_mask=mask, scale=attention.scaling)
-        mixed = mixed.view(sources, groups, beams, -1, self.width).transpose(1, 2)
-        return attention.out_proj(mixed.reshape(query_WHK.shape[0], -1))
-
-
-# The compiled step of each model that was asked to compile, and the weights it was compiled for.
-_COMPILED: WeakKeyDictionary[nn.Module, tuple[list, DecodeStep | None]] = WeakKeyDictionary()
-
-
-def decode_step(model: Any) -> DecodeStep:
-    """The step over the model's weights as they are now; a compiled one is kept until they change."""
-    if model not in _COMPILED:
-        return DecodeStep(model)
-    weights = [*model.model.decoder.parameters(), *model.lm_head.parameters()]
-    made_of = [(weight.data_ptr(), weight._version) for weight in weights]
-    known, step = _COMPILED[model]
-    if step is None or known != made_of:
-        step = DecodeStep(model, compiled=True)
-        _COMPILED[model] = (made_of, step)
-    return step
-
-
-def fast_decoding(model: Any, compile: bool = True) -> Any:
-    """Compile the decoding step of a model: `weft.fast_decoding(model)`, then `model.generate(...)` as ever.
-
-    The first `generate` of each batch size and number of beams compiles, for seconds to minutes; torch keeps what it
-    compiled on disk for later processes. The weights become constants of the compiled step: when they change, the next
-    `generate` compiles anew.
-
-    Args:
-        compile: False goes back to the step as it is.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: this model cannot take the short way at all (it is in training mode, has adapters, quantised or sharded
-            weights, or hooks).
-    """
-    if not compile:
-        _COMPILED.pop(model, None)
-        return model
-    if not can_step(model):
-        raise ValueError(
-            "The decoding step of this model cannot be compiled: it is in training mode (call `model.eval()`), or has "
-            "adapters, quantised or sharded weights, or hooks."
-        )
-    _COMPILED.setdefault(model, ([], None))
-    return model
+        mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
+        return attention.out_proj(_by_row(mixed, beams).flatten(1))
 
 
 def _leave(layer, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -225,12 +246,43 @@ def _leave(layer, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if mask.dtype != torch.bool:
-        return mask
     return torch.zeros((), dtype=dtype, device=mask.device).where(mask, float("-inf"))
 
 
-def _mask(seen_BSN: torch.Tensor, heads_of_group: int, dtype: torch.dtype) -> torch.Tensor:
-    """Which node each query row sees, as numbers to add: (B, 1, R, N)."""
-    mask = _additive(seen_BSN, dtype)
-    return (mask if heads_of_group == 1 else mask.repeat_interleave(heads_of_group, dim=1))[:, None]
+def _by_layer(states: torch.Tensor) -> list[KeysValues]:
+    """(2, L, ...) as the keys and values of each layer."""
+    keys, values = states.unbind()
+    return list(zip(keys.unbind(), values.unbind(), strict=True))
+
+
+def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:
+    """(W, G, R, X) as (B, G, S * R, X)."""
+    if beams == 1:
+        return states_WGRX
+    groups, heads, width = states_WGRX.shape[1:]
+    return states_WGRX.view(-1, beams, groups, heads, width).transpose(1, 2).reshape(-1, groups, beams * heads, width)
+
+
+def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
+    """(B, G, S * R, X) as (W, G, R, X)."""
+    if beams == 1:
+        return states_BGQX
+    sources, groups, _, width = states_BGQX.shape
+    split = states_BGQX.view(sources, groups, beams, -1, width)
+    return split.transpose(1, 2).reshape(sources * beams, groups, -1, width)
+
+
+def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """(W, G, R, N) over keys of each source or of each row (B or W, G, N, K)."""
+    if keys.shape[2] == 1:
+        return (query_WGRK * keys).sum(dim=-1, keepdim=True)
+    beams = query_WGRK.shape[0] // keys.shape[0]
+    return _by_row(torch.matmul(_by_source(query_WGRK, beams), keys.transpose(2, 3)), beams)
+
+
+def _mixed(weights_WGRN: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """(W, G, R, K), the values of each source or of each row (B or W, G, N, K) by their weights."""
+    if values.shape[2] == 1:
+        return weights_WGRN * values
+    beams = weights_WGRN.shape[0] // values.shape[0]
+    return _by_row(torch.matmul(_by_source(weights_WGRN, beams), values), beams)

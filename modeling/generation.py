@@ -12,10 +12,12 @@ from transformers.generation import (
 )
 
 from .beam_search import sqrt_length_beam_search
-from .cache import BeamCache, DecodingCache, SourceCache
 from .checks import inferred_mask
-from .decoding import decode_step
+from .compiling import decode_step
+from .decoding_cache import BeamCache, DecodingCache, SourceCache
 from .eligibility import can_step, takes_short_way
+from .short_search import beam_search, sample, serves_beams
+from .stepping import is_short
 
 # What `custom_generate` may name beside a repository on the Hub.
 SEARCHES = {"sqrt_length": sqrt_length_beam_search}
@@ -26,9 +28,9 @@ class RefuseNonFiniteScores(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         # -inf is how processors forbid single tokens; NaN, +inf and a row of nothing but -inf are never meant.
-        highest = scores.amax(dim=-1)
-        if not torch.isfinite(highest).all() or torch.isnan(scores).any():
-            row = int((~torch.isfinite(highest) | torch.isnan(scores).any(dim=-1)).nonzero()[0])
+        is_finite = scores.amax(dim=-1).isfinite()  # the highest of a row with a NaN is NaN
+        if not is_finite.all():
+            row = int((~is_finite).nonzero()[0])
             raise ValueError(
                 f"The scores of the next token are NaN or infinite in row {row}, at length {input_ids.shape[-1]}: the "
                 "weights are damaged, or the dtype is too narrow for them (try bfloat16 or float32)."
@@ -85,8 +87,9 @@ class WeftGenerationMixin(GenerationMixin):
             rows = [
                 None if m is None else m[::beams] if len(m) > batch_size else m for m in (source_mask, prefix_mask)
             ]
-            own = BeamCache(self.config.decoder_layers, beams, rows[1])
-            model_kwargs["past_key_values"] = DecodingCache(own, SourceCache(beams, rows[0]), decode_step(self).step)
+            own = BeamCache(self.config.decoder_layers, batch_size, beams, rows[1])
+            source = SourceCache(batch_size, rows[0])
+            model_kwargs["past_key_values"] = DecodingCache(own, source, decode_step(self).step)
             return
         super()._prepare_cache_for_generation(
             generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
@@ -112,12 +115,19 @@ class WeftGenerationMixin(GenerationMixin):
         tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
-    def _beam_search(self, *args, **kwargs):
+    def _sample(self, *args, synced_gpus: bool = False, **kwargs):
+        if is_short(kwargs) and not synced_gpus:
+            return sample(self, *args, **kwargs)
+        return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
+
+    def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
+        if is_short(kwargs) and not synced_gpus and serves_beams(kwargs["stopping_criteria"]):
+            return beam_search(self, *args, **kwargs)
         # transformers 5.17 splits the scores of all beams by the configuration's `vocab_size`, which is the source's: let
         # it read the target's; nothing reads the source's while the decoder runs
         size, self.config.vocab_size = self.config.vocab_size, self.config.target_vocab_size
         try:
-            return super()._beam_search(*args, **kwargs)
+            return super()._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
         finally:
             self.config.vocab_size = size
 

@@ -8,12 +8,12 @@ from transformers.cache_utils import Cache
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_weft import WeftConfig
-from .cache import DecodingCache
 from .checks import (
     check_kwargs,
     check_labels,
     inferred_mask,
 )
+from .decoding_cache import DecodingCache
 from .generation import WeftGenerationMixin
 from .losses import balance_loss, counted_items, cross_entropy, router_z_loss
 from .masks import key_mask_of
@@ -175,7 +175,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         """
         if isinstance(past_key_values, DecodingCache) and past_key_values.serves(decoder_input_ids, labels, kwargs):
             logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
-            return WeftSeq2SeqLMOutput(logits=logits, past_key_values=past_key_values)
+            return WeftSeq2SeqLMOutput(logits=logits[:, None], past_key_values=past_key_values)
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds

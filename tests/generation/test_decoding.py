@@ -9,7 +9,7 @@ from transformers.generation.streamers import BaseStreamer
 
 import weft
 from weft.modeling import decoding
-from weft.modeling.cache import BeamCache, DecodingCache, SourceCache
+from weft.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
 
 PAD, START = 0, 1
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
@@ -81,15 +81,15 @@ def test_prefixes_of_different_length(model, inputs, steps, beams):
         assert_same(*both_ways(model, inputs, request, steps))
 
 
-def test_the_pool_is_cleared_and_grows(build, source, steps, monkeypatch):
-    monkeypatch.setattr(BeamCache, "CLEAR_EVERY", 3)
+def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monkeypatch):
+    monkeypatch.setattr(BeamCache, "SHARE_EVERY", 3)
     model = build("rotary")
     request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
     short, plain = both_ways(model, {"input_ids": source}, request, steps)
     assert_same(short, plain)
     own = short.past_key_values.self_attention_cache
-    # 6 beams of 90 tokens are 540 nodes; those that nobody descends from are gone
-    assert own.length == 90 and own.nodes < 270
+    # what all six beams descend from is kept once
+    assert own.length == 90 and own.shared > 60
 
 
 def test_stopping_criteria_and_streamers_are_served(build, source, steps):
@@ -232,7 +232,7 @@ def test_source_positions_that_nobody_sees_are_left_out():
     cache = SourceCache(2, mask)
     states = torch.arange(20.0).view(4, 1, 5, 1)
     cache.update(states, -states, 0)
-    keys, values = cache.keys_values[0]
+    keys, values = cache.states[:, 0]
     # rows 0 and 2 are the first beams of the two sources
     assert keys[:, 0, :, 0].tolist() == [[0, 2], [11, 10]] and torch.equal(values, -keys)
     assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]

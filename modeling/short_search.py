@@ -1,0 +1,224 @@
+"""transformers' greedy, sampling and beam search over the short way: the same results, fewer operations a token.
+
+What is rare (a sequence ends, the search itself may end) is left to transformers' own functions.
+
+Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import EosTokenCriteria, MaxLengthCriteria
+from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+
+from .stepping import Stepper
+
+# Added to scores to rule them out, as transformers does.
+_OUT = -1e9
+
+
+def processed(processors: LogitsProcessorList, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    for processor in processors:
+        scores = processor(ids, scores)
+    return scores
+
+
+class Recorder:
+    """Scores and logits of each step, where `generate` was asked for them."""
+
+    def __init__(self, settings: GenerationConfig):
+        wants = settings.return_dict_in_generate
+        self.scores: list[torch.Tensor] | None = [] if wants and settings.output_scores else None
+        self.logits: list[torch.Tensor] | None = [] if wants and settings.output_logits else None
+
+    def add(self, scores: torch.Tensor, logits: torch.Tensor) -> None:
+        for to, values in ((self.scores, scores), (self.logits, logits)):
+            if to is not None:
+                to.append(values.clone())
+
+    def fields(self) -> dict[str, tuple | None]:
+        pair = (("scores", self.scores), ("logits", self.logits))
+        return {name: None if values is None else tuple(values) for name, values in pair}
+
+
+def sample(
+    model: Any,
+    input_ids: torch.LongTensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    streamer: Any = None,
+    **model_kwargs,
+) -> GenerateEncoderDecoderOutput | torch.Tensor:
+    """`GenerationMixin._sample`: one token a row and step, the likeliest or drawn."""
+    settings, recorder = generation_config, Recorder(generation_config)
+    has_ends = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
+    stepper = Stepper(model, input_ids, settings, model_kwargs)
+    ids: torch.Tensor = input_ids
+    running_W = torch.ones(len(ids), dtype=torch.long, device=ids.device)
+    while True:
+        scores_WV = processed(logits_processor, ids, stepper.logits)
+        recorder.add(scores_WV, stepper.logits)
+        if settings.do_sample:
+            tokens_W = torch.multinomial(scores_WV.softmax(dim=-1), num_samples=1).squeeze(1)
+        else:
+            tokens_W = scores_WV.argmax(dim=-1)
+        if has_ends:
+            tokens_W = tokens_W * running_W + settings._pad_token_tensor * (1 - running_W)
+        ids = torch.cat([ids, tokens_W[:, None]], dim=-1)
+        if streamer is not None:
+            streamer.put(tokens_W.cpu())
+        running_W = running_W & ~stopping_criteria(ids, recorder.scores)
+        if not running_W.any():
+            break
+        stepper.advance(ids)
+    if streamer is not None:
+        streamer.end()
+    if not settings.return_dict_in_generate:
+        return ids
+    return GenerateEncoderDecoderOutput(sequences=ids, past_key_values=stepper.cache, **recorder.fields())
+
+
+def serves_beams(stopping_criteria: StoppingCriteriaList) -> bool:
+    """Whether `beam_search` knows when a sequence ends; criteria of the user's own are for transformers' search."""
+    return all(type(criterion) in (EosTokenCriteria, MaxLengthCriteria) for criterion in stopping_criteria)
+
+
+class Beams:
+    """The sequences of a beam search: those that go on and the best of those that have ended."""
+
+    def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig):
+        self.model, self.settings, self.count = model, settings, settings.num_beams
+        self.prompt = self.length = ids_WT.shape[1]
+        self.ends: torch.Tensor | None = settings._eos_token_tensor
+        ends = 0 if self.ends is None else len(self.ends)
+        self.candidates = max(2, 1 + ends) * self.count
+        batch, device = len(ids_WT) // self.count, ids_WT.device
+        self.first_row_B1 = torch.arange(batch, device=device)[:, None] * self.count
+        pad = settings._pad_token_tensor
+        fill = -1 if self.ends is None else pad or self.ends[0]
+        shape = (batch, self.count, settings.max_length)
+        self.running = torch.full(shape, int(fill), device=device)
+        self.running[:, :, : self.length] = ids_WT.view(batch, self.count, -1)
+        # each token's row among the logits of its step
+        self.running_rows = torch.full(
+            (*shape[:2], settings.max_length - self.length), -1, dtype=torch.int32, device=device
+        )
+        self.running_scores = torch.zeros(shape[:2], device=device)
+        self.running_scores[:, 1:] = _OUT  # all beams are the same as yet
+        self.best, self.best_rows = self.running.clone(), self.running_rows.clone()
+        self.best_scores = torch.full(shape[:2], _OUT, device=device)
+        self.has_ended = torch.zeros(shape[:2], dtype=torch.bool, device=device)
+        self.any_ended = False
+        self.can_improve = torch.ones((batch, 1), dtype=torch.bool, device=device)
+
+    @property
+    def flat(self) -> torch.Tensor:
+        return self.running[:, :, : self.length].flatten(0, 1)
+
+    def extend(self, scores_WV: torch.Tensor) -> torch.Tensor | None:
+        """One more token for each beam. Returns the row that each goes on from (W,), None when the search is over."""
+        vocabulary = scores_WV.shape[-1]
+        totals = scores_WV.view(-1, self.count, vocabulary) + self.running_scores[:, :, None]
+        top_BC, picks_BC = self._pick(totals.flatten(1))
+        parents_BC = picks_BC.div(vocabulary, rounding_mode="floor")
+        tokens_BC = picks_BC - parents_BC * vocabulary
+        is_last = self.length + 1 >= self.settings.max_length
+        ends_BC = (
+            torch.zeros_like(tokens_BC, dtype=torch.bool) if self.ends is None else torch.isin(tokens_BC, self.ends)
+        )
+        if is_last or ends_BC.any():
+            is_over = self._end_some(top_BC, parents_BC, tokens_BC, ends_BC | is_last)
+        else:
+            order_BS = top_BC.topk(self.count).indices
+            self.running_scores = top_BC.gather(1, order_BS)
+            parents_BS = parents_BC.gather(1, order_BS)
+            self.running, self.running_rows = self._grown(parents_BS, tokens_BC.gather(1, order_BS))
+            self.length += 1
+            is_over = self.any_ended and self._is_over(ends_BC)
+        return None if is_over else self.running_rows[:, :, self.length - 1 - self.prompt].flatten()
+
+    def _pick(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.settings.do_sample:
+            top = totals.topk(self.candidates)
+            return top.values, top.indices
+        picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.candidates)
+        return totals.gather(1, picks), picks
+
+    def _grown(self, parents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sequences, and rows of their tokens, that go on from `parents` with `tokens`."""
+        sequences, rows = (
+            states.gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
+            for states in (self.running, self.running_rows)
+        )
+        sequences[:, :, self.length] = tokens
+        rows[:, :, self.length - self.prompt] = parents + self.first_row_B1
+        return sequences, rows
+
+    def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> bool:
+        """A step in which candidates end, by transformers' own rules. Returns whether the search is over."""
+        settings, sequences_and_rows = self.settings, self._grown(parents_BC, tokens_BC)
+        candidates = dict(
+            zip(("topk_running_sequences", "topk_running_beam_indices"), sequences_and_rows, strict=True),
+            topk_log_probs=top_BC, next_token_hits_stopping_criteria=ends_BC, num_beams=self.count,
+        )  # fmt: skip
+        self.running, self.running_scores, self.running_rows = self.model._get_running_beams_for_next_iteration(
+            **candidates
+        )
+        in_front = torch.arange(self.candidates, device=top_BC.device) < self.count
+        self.best, self.best_scores, self.best_rows, self.has_ended = self.model._update_finished_beams(
+            sequences=self.best, beam_scores=self.best_scores, beam_indices=self.best_rows,
+            is_sent_finished=self.has_ended, is_early_stop_heuristic_unsatisfied=self.can_improve,
+            top_num_beam_mask=in_front, cur_len=self.length, decoder_prompt_len=self.prompt,
+            length_penalty=settings.length_penalty, early_stopping=settings.early_stopping, **candidates,
+        )  # fmt: skip
+        self.any_ended = bool(self.has_ended.any())
+        self.length += 1
+        return self._is_over(ends_BC)
+
+    def _is_over(self, ends_BC: torch.Tensor) -> bool:
+        settings = self.settings
+        self.can_improve = self.model._check_early_stop_heuristic(
+            is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
+            beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
+            max_length=settings.max_length, decoder_prompt_len=self.prompt, early_stopping=settings.early_stopping,
+            length_penalty=settings.length_penalty,
+        )  # fmt: skip
+        return not self.model._beam_search_has_unfinished_sequences(
+            self.can_improve, self.has_ended, ends_BC, settings.early_stopping
+        )
+
+
+def beam_search(
+    model: Any,
+    input_ids: torch.LongTensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    **model_kwargs,
+) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
+    """`GenerationMixin._beam_search`, for criteria that it [`serves_beams`] with."""
+    settings, recorder = generation_config, Recorder(generation_config)
+    beams = Beams(model, input_ids, settings)
+    stepper = Stepper(model, input_ids, settings, model_kwargs)
+    while True:
+        scores_WV = processed(logits_processor, beams.flat, stepper.logits.log_softmax(dim=-1))
+        recorder.add(scores_WV, stepper.logits)
+        rows_W = beams.extend(scores_WV)
+        if rows_W is None:
+            break
+        stepper.advance(beams.flat, rows_W)
+    kept = settings.num_return_sequences
+    sequences, rows = (states[:, :kept].flatten(0, 1) for states in (beams.best, beams.best_rows))
+    written = int((rows >= 0).sum(dim=1).max())
+    sequences = sequences[:, : beams.prompt + written]
+    if not settings.return_dict_in_generate:
+        return sequences
+    return GenerateBeamEncoderDecoderOutput(
+        sequences=sequences,
+        sequences_scores=beams.best_scores[:, :kept].flatten() if settings.output_scores else None,
+        beam_indices=rows[:, :written],
+        past_key_values=stepper.cache,
+        **recorder.fields(),
+    )
