@@ -14,6 +14,7 @@ from .checks import (
     inferred_mask,
 )
 from .decoding_cache import DecodingCache
+from .fused_loss import fused_cross_entropy, skips_logits
 from .generation import WeftGenerationMixin
 from .losses import balance_loss, counted_items, cross_entropy, router_z_loss
 from .masks import key_mask_of
@@ -164,6 +165,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         cross_attn_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
+        skip_logits: bool | None = None,
         **kwargs,
     ) -> WeftSeq2SeqLMOutput:
         r"""
@@ -172,10 +174,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right.
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
+        skip_logits: with labels, compute the loss in pieces and return no logits; default: in training with a vocabulary
+            of 16,384 words or more, where the logits would take most of the memory.
         """
         if isinstance(past_key_values, DecodingCache) and past_key_values.serves(decoder_input_ids, labels, kwargs):
-            logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
-            return WeftSeq2SeqLMOutput(logits=logits[:, None], past_key_values=past_key_values)
+            next_logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
+            return WeftSeq2SeqLMOutput(logits=next_logits[:, None], past_key_values=past_key_values)
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
@@ -209,11 +213,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        scored = outputs.last_hidden_state[:, kept]
+        logits: torch.Tensor | None = None
         loss = aux_loss = z_loss = None
-        if labels is not None:
-            smoothing = self.config.label_smoothing if self.training else 0.0
-            loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        if labels is not None and skips_logits(self.lm_head, skip_logits, self.training):
+            loss = fused_cross_entropy(scored, self.lm_head, labels[:, kept], smoothing, num_items_in_batch)
+        else:
+            logits = self.lm_head(scored)
+            if labels is not None:
+                loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
         if has_router_losses and loss is not None and labels is not None:
             source_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
             source_mask = key_mask_of(source_mask, labels.shape[0])

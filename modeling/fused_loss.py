@@ -1,0 +1,95 @@
+"""Cross-entropy straight from hidden states: the logits of a large vocabulary exist for some tokens at a time only.
+
+Shape suffixes: N tokens that count, D width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .losses import counted_items
+
+# Logits held at a time.
+_CHUNK = 2**24
+# Smaller vocabularies do not dominate memory.
+_LARGE_VOCABULARY = 16_384
+
+
+def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
+    """Whether the loss is to be computed without keeping logits; `asked` decides, else whether it is worth while."""
+    weight = getattr(lm_head, "weight", None)
+    # adapters, sharded and gathered weights want their module to be called
+    is_plain = type(lm_head) is nn.Linear and type(weight) is nn.Parameter and len(weight) == lm_head.out_features
+    if not is_plain:
+        if asked:
+            raise ValueError(
+                f"skip_logits=True needs a plain linear head: this one is a {type(lm_head).__name__} with weights of type "
+                f"{type(weight).__name__} (an adapter, or sharded). Leave `skip_logits` out."
+            )
+        return False
+    return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if asked is None else asked)
+
+
+def fused_cross_entropy(
+    hidden_states: torch.Tensor,
+    lm_head: nn.Linear,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """[`cross_entropy`] of `lm_head(hidden_states)`, with the same gradients.
+
+    Gradients of a chunk are taken as soon as its logits are there (Hsu et al. 2024, arXiv:2410.10989), so that nothing is
+    computed twice.
+
+    Args:
+        hidden_states: (..., D). labels: (...), -100 where a position does not count.
+    """
+    counts = labels.flatten() != -100
+    hidden_ND, labels_N = hidden_states.flatten(0, -2)[counts], labels.flatten()[counts]
+    total = _FusedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
+    return total / counted_items(labels, num_items_in_batch).to(total.device)
+
+
+class _FusedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden_ND, weight_VD, bias_V, labels_N, smoothing: float) -> torch.Tensor:
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        vocabulary = len(weight_VD)
+        total = torch.zeros((), device=hidden_ND.device)
+        d_hidden = torch.empty_like(hidden_ND) if needs_hidden else None
+        d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if needs_weight else None
+        d_bias = torch.zeros_like(bias_V, dtype=torch.float32) if needs_bias else None
+        rows = max(1, _CHUNK // vocabulary)
+        for start in range(0, len(hidden_ND), rows):
+            hidden, labels_N1 = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
+            log_probs = nn.functional.linear(hidden, weight_VD, bias_V).float().log_softmax(dim=-1)
+            total -= (1 - smoothing) * log_probs.gather(1, labels_N1).sum() + smoothing / vocabulary * log_probs.sum()
+            # the gradient of the logits: softmax minus the smoothed target
+            d_logits = log_probs.exp_()
+            if smoothing:
+                d_logits -= smoothing / vocabulary
+            d_logits.scatter_add_(1, labels_N1, d_logits.new_full(labels_N1.shape, smoothing - 1))
+            if d_bias is not None:
+                d_bias += d_logits.sum(dim=0)
+            if d_hidden is not None:
+                d_hidden[start : start + rows] = d_logits.to(weight_VD.dtype) @ weight_VD
+            if d_weight is not None:
+                _add_product(d_weight, d_logits, hidden)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.dtype = weight_VD.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx, d_total):
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        by = [None if grad is None else grad * d_total.to(grad.dtype) for grad in (d_hidden, d_weight, d_bias)]
+        return by[0], *(None if grad is None else grad.to(ctx.dtype) for grad in by[1:]), None, None
+
+
+def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:
+    if hidden.dtype == torch.float32:
+        d_weight.addmm_(d_logits.t(), hidden)
+    else:
+        d_weight += d_logits.to(hidden.dtype).t() @ hidden
