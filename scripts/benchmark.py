@@ -1,15 +1,18 @@
-"""`weft benchmark`: decoding time and memory of Weft and its peers, side by side in one process on the same weights.
+"""`weft benchmark`: time and memory of Weft and its peers, side by side in one process on the same weights.
 
 Every contender runs in turn, after warm-ups; a row gives the median, its range and its ratio to the first contender.
-Outputs are compared before a time is reported.
+Outputs (tokens, or logits before training) are compared before a time is reported.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,15 +20,24 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weft.scripts.benchmark_peers import Case, Contender, decoding_contenders, published_contenders
+from weft.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
+from weft.scripts.benchmark_report import as_table, plot, write_into
+from weft.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 
-CASES = {
+CASES: dict[str, Any] = {
     "reference": Case("beam 5, 500 new tokens", beams=5),
-    "greedy": Case("greedy, batch 1", new_tokens=200),
-    "batch": Case("one beam, batch 16", batch=16, new_tokens=100),
-    "beam10": Case("beam 10", beams=10, new_tokens=200),
-    "beam50": Case("beam 50", beams=50, new_tokens=200),
-    "published": Case("DirectMultiStep's search, beam 5", beams=5, new_tokens=500),
+    "greedy": Case("greedy, 500 new tokens"),
+    "batch": Case("batch 16, one beam, 200 new tokens", batch=16, new_tokens=200),
+    "beam10": Case("beam 10, 200 new tokens", beams=10, new_tokens=200),
+    "beam50": Case("beam 50, 200 new tokens", beams=50, new_tokens=200),
+    "length100": Case("beam 5, 100 new tokens", beams=5, new_tokens=100),
+    "length1000": Case("beam 5, 1000 new tokens", beams=5, new_tokens=1000),
+    "published": PublishedCase("DirectMultiStep's search, beam 5, 500 new tokens", beams=5),
+    "sparse": SparseCase("sparse and dense, greedy, 200 new tokens", new_tokens=200),
+    "train": TrainingCase("training, dense"),
+    "train-sparse": SparseTrainingCase("training, 3 experts"),
+    "experts": ExpertsCase("training, more experts"),
+    "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
 }
 
 
@@ -35,12 +47,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
     parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
-    parser.add_argument("--new-tokens", type=int, help="tokens to write (default: the case's)")
+    parser.add_argument("--new-tokens", type=int, help="tokens to write when decoding (default: the case's)")
     parser.add_argument("--peer-runs", type=int, default=1,
-                        help="counted runs of directmultistep, which takes minutes (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--no-compile", action="store_true", help="leave the compiled step out")
+                        help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-compile", action="store_true", help="leave compiled contenders out")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first"
+    )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--plot", type=Path, help="draw the times to this file (needs matplotlib)")
+    parser.add_argument("--plot", type=Path, help="draw the costs to this file (needs matplotlib)")
+    parser.add_argument("--into", type=Path, metavar="FILE",
+                        help="write each case's table between `<!-- benchmark CASE -->` and `<!-- end -->` of a Markdown file")  # fmt: skip
     return parser
 
 
@@ -55,7 +72,9 @@ def _status(name: str) -> int | None:
 
 def peak_memory(run: Callable[[], Any]) -> tuple[Any, int | None]:
     """What a run returns, and by how much the process grew at its height, in bytes."""
+    gc.collect()
     try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory that earlier runs left behind would hide what this one takes
         Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
         before = _status("VmRSS")
     except OSError:
@@ -65,65 +84,57 @@ def peak_memory(run: Callable[[], Any]) -> tuple[Any, int | None]:
     return result, None if before is None or height is None else max(0, height - before)
 
 
-def agreement(first: list[list[int]], other: list[list[int]]) -> str:
-    """How much of two outputs is the same."""
+def agreement(first: Any, other: Any) -> str:
+    """How much of two outputs is the same: lists of tokens, or tensors."""
+    if first is None or other is None:
+        return "not compared"
+    if isinstance(first, torch.Tensor):
+        return f"within {float((first - other).abs().max() / first.abs().max()):.0e}"
     if first == other:
         return "same tokens"
-    pairs = zip(first, other, strict=True)
     parted = []
-    for one, two in pairs:
+    for one, two in zip(first, other, strict=True):
         if one != two:
             shorter = min(len(one), len(two))
             parted.append(next((i for i in range(shorter) if one[i] != two[i]), shorter))
     return f"other tokens from token {min(parted) + 1} on"
 
 
-def compare(case: Case, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Time the contenders of one case in turn."""
     rows: list[dict[str, Any]] = []
     runs: list[Contender] = []
+    shape = {key: value for key, value in vars(case).items() if key != "name"}
     for contender in contenders:
-        is_slow = contender.name.startswith("directmultistep")
+        if rows and arguments.only and not any(part in contender.name for part in arguments.only):
+            continue
+        is_slow = isinstance(case, PublishedCase) and not rows
+        checked = contender.check() if contender.check is not None else None
         started = time.perf_counter()
         output, memory = peak_memory(contender.run)  # the first run: compilation is in it
         first = time.perf_counter() - started
         for _ in range(0 if is_slow else arguments.warm_ups - 1):
             output, memory = peak_memory(contender.run)
-        rows.append({"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory,
-                     "tokens": output, "times_s": []})  # fmt: skip
+        rows.append({"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
+                     "output": output if contender.check is None else checked} | shape)  # fmt: skip
         runs.append(contender)
     for turn in tqdm(range(arguments.runs), desc=case.name, unit="run"):
-        for row, contender in zip(rows, runs, strict=True):
-            if contender.name.startswith("directmultistep") and turn >= arguments.peer_runs:
+        for index, (row, contender) in enumerate(zip(rows, runs, strict=True)):
+            if isinstance(case, PublishedCase) and index == 0 and turn >= arguments.peer_runs:
                 continue
             started = time.perf_counter()
             contender.run()
             row["times_s"].append(time.perf_counter() - started)
     base = statistics.median(rows[0]["times_s"])
     for row in rows:
-        row["agreement"] = agreement(rows[0]["tokens"], row["tokens"])
+        row["agreement"] = "" if row is rows[0] else agreement(rows[0]["output"], row["output"])
         row["median_s"] = statistics.median(row["times_s"])
         row["times_faster"] = base / row["median_s"]
-        row["ms_per_step"] = row["median_s"] / case.new_tokens * 1e3
+        row["seconds_per_unit"] = row["median_s"] / case.units
+        row["speed"] = case.per_unit(row["median_s"])
     for row in rows:
-        del row["tokens"]
+        del row["output"]
     return rows
-
-
-def as_table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| case | contender | median (range), s | ms a step | times faster | peak memory, MB | first run, s | output |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        times = row["times_s"]
-        memory = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.0f}"
-        lines.append(
-            f"| {row['case']} | {row['contender']} | {row['median_s']:.2f} ({min(times):.2f} to {max(times):.2f}, "
-            f"{len(times)} runs) | {row['ms_per_step']:.2f} | {row['times_faster']:.2f} | {memory} | {row['first_s']:.1f} | "
-            f"{row['agreement']} |"
-        )
-    return "\n".join(lines)
 
 
 def machine() -> dict[str, Any]:
@@ -140,20 +151,6 @@ def machine() -> dict[str, Any]:
 
 def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).is_file() else []
-
-
-def plot(rows: list[dict[str, Any]], file: Path) -> None:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ValueError("--plot needs matplotlib: pip install weft[benchmark].") from error
-    names = [f"{row['case']}: {row['contender']}" for row in rows]
-    figure, axes = pyplot.subplots(figsize=(9, 0.35 * len(rows) + 1), layout="constrained")
-    axes.barh(names, [row["ms_per_step"] for row in rows])
-    axes.set_xscale("log")
-    axes.set_xlabel("ms a step")
-    axes.invert_yaxis()
-    figure.savefig(file)
 
 
 def _version(name: str) -> str | None:
@@ -173,29 +170,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     torch.set_num_threads(arguments.threads)
-    rows: list[dict[str, Any]] = []
+    report: dict[str, Any] = {"machine": machine(), "cases": {}}
+    print(json.dumps(report["machine"]))
     for name in arguments.cases or CASES:
         case = CASES[name]
-        if arguments.new_tokens:
-            case = Case(**(vars(case) | {"new_tokens": arguments.new_tokens}))
-        compiled = not arguments.no_compile
-        if name != "published":
-            contenders = decoding_contenders(case, compiled, ctranslate2=_version("ctranslate2") is not None)
-        elif _version("directmultistep") is not None:
-            contenders = published_contenders(case, compiled)
-        else:
-            print("directmultistep is not installed (pip install weft[parity]): its case is left out.")
-            continue
-        rows += compare(case, contenders, arguments)
-        print(as_table(rows[-len(rows) :]))
-    report = {"machine": machine(), "rows": rows}
-    print(json.dumps(report["machine"]))
-    if arguments.json is not None:
-        temporary = arguments.json.with_name(f".{arguments.json.name}.part")
-        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(arguments.json)
+        if arguments.new_tokens and isinstance(case, Case):
+            case = replace(case, new_tokens=arguments.new_tokens)
+        rows = compare(case, case.contenders(not arguments.no_compile), arguments)
+        report["cases"][name] = rows
+        print(as_table(rows), flush=True)
+        if arguments.json is not None:  # after each case: the next may take long
+            temporary = arguments.json.with_name(f".{arguments.json.name}.part")
+            temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(arguments.json)
+        if arguments.into is not None:
+            write_into(arguments.into, name, rows)
     if arguments.plot is not None:
-        plot(rows, arguments.plot)
+        plot(report["cases"], arguments.plot)
 
 
 if __name__ == "__main__":

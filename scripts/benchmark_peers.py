@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ Tokens = list[list[int]]
 
 
 @dataclass(frozen=True)
+class Contender:
+    """One side of a comparison. `run` returns what its outputs are checked by, or `check` does, once, before it runs."""
+
+    name: str
+    run: Callable[[], Any]
+    check: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """A request: sources of `source` tokens of which `real` are no pads (these stand in the middle), a forced prefix."""
 
@@ -31,6 +41,17 @@ class Case:
     source: int = 280
     real: int = 60
     prefix: int = 60
+
+    @property
+    def units(self) -> int:
+        """What a run's time is divided by: tokens of each row."""
+        return self.new_tokens
+
+    def per_unit(self, seconds: float) -> str:
+        return f"{seconds / self.units * 1e3:.2f} ms a token"
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        return decoding_contenders(self, compiled)
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(source ids, prefix ids), drawn from a seed of their own."""
@@ -47,14 +68,6 @@ class Case:
             "max_new_tokens": self.new_tokens, "min_new_tokens": self.new_tokens, "num_beams": self.beams,
             "max_length": None, "do_sample": False, "length_penalty": 0.0 if self.beams > 1 else None,
         }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One side of a comparison. `run` returns what its outputs are checked by."""
-
-    name: str
-    run: Callable[[], Any]
 
 
 def _lively(model: torch.nn.Module) -> None:
@@ -99,7 +112,7 @@ def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
     return run
 
 
-def decoding_contenders(case: Case, compiled: bool, ctranslate2: bool) -> Iterator[Contender]:
+def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
     """BART, Weft with BART's weights by the plain path and the short way, compiled, and CTranslate2."""
     peer = bart()
     model = as_weft(peer)
@@ -108,8 +121,34 @@ def decoding_contenders(case: Case, compiled: bool, ctranslate2: bool) -> Iterat
     yield Contender("Weft", generating(model, case))
     if compiled:
         yield Contender("Weft, compiled", generating(weft.fast_decoding(as_weft(peer)), case))
-    if ctranslate2:
+    if find_spec("ctranslate2") is not None:
         yield Contender("CTranslate2", _ctranslate2(peer, case))
+
+
+@dataclass(frozen=True)
+class SparseCase(Case):
+    """A step of a sparse decoder beside dense ones: of the size of one expert, and of all that a token uses."""
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        for name, preset, overrides in (
+            ("dense, as wide as the experts a token uses", "dms-flash-10m", {"encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536}),
+            ("dense, as wide as one expert", "dms-flash-10m", {}),
+            ("sparse, 2 of 3 experts", "dms-flex-20m", {}),
+        ):  # fmt: skip
+            torch.manual_seed(0)
+            model = weft.WeftForConditionalGeneration(weft.WeftConfig.from_preset(preset, **overrides)).eval()
+            run = generating(model, self, condition_values=torch.full((self.batch, 1), 3.0))
+            yield Contender(name, run, check=lambda: None)
+
+
+@dataclass(frozen=True)
+class PublishedCase(Case):
+    """DirectMultiStep's own search over its own model."""
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        if find_spec("directmultistep") is None:
+            raise ValueError("This case needs directmultistep: pip install weft[parity].")
+        return published_contenders(self, compiled)
 
 
 def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[], Tokens]:

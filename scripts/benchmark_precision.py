@@ -1,0 +1,160 @@
+"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weft.scripts.benchmark_precision`.
+
+The same held-out targets are planned with the same search in each precision; accuracy, time and size stand beside those
+of the first precision. The targets are those that `weft train-routes` grows and holds out by default: a model trained on
+other routes, or with another seed, may have seen them.
+
+int8 is torchao's weight-only kind: whole numbers of 8 bits and one scale for each output. Activations stay in float32.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.modeling.eligibility import can_step
+from weft.routes import Route
+from weft.routes.planner import Plan, RoutePlanner
+from weft.scripts.benchmark import machine
+from weft.scripts.cli import run_script
+from weft.scripts.train_routes import RouteArguments, load_routes, measure_accuracy
+from weft.tokenization import encode_route
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft.scripts.benchmark_precision", description=__doc__)
+    parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, metavar="PRECISION",
+                        help=f"of {', '.join(PRECISIONS)}; the first is what the others are held against (default: all)")  # fmt: skip
+    parser.add_argument("--targets", type=int, default=100, help="held-out targets to plan (default: %(default)s)")
+    parser.add_argument("--beams", type=int, default=5, help="width of the search (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed the model was trained with (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    return parser
+
+
+def quantizable(module: nn.Module, name: str) -> bool:
+    """Whether int8 is for this module: plain linear layers but those of one input, which torchao 0.18 cannot scale.
+
+    That is the projection of the number of steps. Routers, which compute in fp32 on purpose, are a class of their own.
+    """
+    return type(module) is nn.Linear and module.in_features > 1
+
+
+def load_planner(folder: str, precision: str) -> RoutePlanner:
+    """A planner whose model has its weights in one of `PRECISIONS`."""
+    planner = RoutePlanner.from_pretrained(folder, dtype=torch.float32)
+    if precision == "bfloat16":
+        planner.model.to(torch.bfloat16)
+    elif precision == "int8":
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        # inductor's settings belong to the whole process, and nothing is compiled here
+        quantize_(planner.model, Int8WeightOnlyConfig(set_inductor_config=False), filter_fn=quantizable)
+    return planner
+
+
+def stored_bytes(tensor: torch.Tensor) -> int:
+    """What a tensor takes; a quantised one claims the dtype it stands for and keeps its numbers and scales in others."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        return sum(stored_bytes(getattr(tensor, name)) for name in names)
+    return tensor.numel() * tensor.element_size()
+
+
+def best_route(plan: Plan) -> Route | None:
+    return plan.routes[0].canonical() if plan.routes else None
+
+
+def share_of_same(first: Sequence[Plan], other: Sequence[Plan]) -> float:
+    """Share of targets with the same best route, order of reactants ignored; finding none is the same as finding none."""
+    pairs = list(zip(first, other, strict=True))
+    return sum(best_route(one) == best_route(two) for one, two in pairs) / len(pairs)
+
+
+def precision_rows(
+    folder: str, targets_limit: int, beams: int, seed: int = 0, precisions: Sequence[str] = PRECISIONS
+) -> list[dict[str, Any]]:
+    """Plan the same held-out targets in each precision, one at a time, as somebody who waits for one would.
+
+    Args:
+        folder: folder or Hub id of a trained route model. seed: what its routes were grown with.
+        targets_limit: targets to plan. beams: width of the search.
+        precisions: of `PRECISIONS`; the first is what the others are held against.
+
+    Returns:
+        For each: `precision`, `exact_route` (top-1 and, with that many beams, top-5, each with its 95 % interval),
+        `well_formed`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes the short way.
+
+    Raises:
+        ValueError: torchao is missing, or more targets are asked for than are held out.
+    """
+    if "int8" in precisions and find_spec("torchao") is None:
+        raise ValueError("int8 needs torchao: pip install weft[benchmark], or leave int8 out of --precisions.")
+    arguments = RouteArguments(beams=beams, test_batch_size=1)
+    if not 1 <= targets_limit <= arguments.num_test_routes:
+        raise ValueError(f"--targets must be 1 to {arguments.num_test_routes}: got {targets_limit}.")
+    planners = {precision: load_planner(folder, precision) for precision in precisions}
+    routes = load_routes(arguments, seed)[1][:targets_limit]
+    rows: list[dict[str, Any]] = []
+    reference: list[Plan] = []
+    for precision, planner in planners.items():
+        # nothing longer than the longest recorded route can be right
+        longest = max(len(encode_route(planner.tokenizer, route.to_string())) for route in routes)
+        measure_accuracy(planner, routes[:1], arguments, longest)  # the first search of a process is slow
+        started = time.perf_counter()
+        results, plans = measure_accuracy(planner, routes, arguments, longest)
+        seconds = time.perf_counter() - started
+        reference = reference or plans
+        rows.append({"precision": precision, "exact_route": results["exact_route"], "well_formed": results["well_formed"],
+                     "same_best_route": share_of_same(reference, plans), "seconds_per_target": seconds / len(routes),
+                     "weight_bytes": sum(map(stored_bytes, planner.model.parameters())),
+                     "short_way": can_step(planner.model)})  # fmt: skip
+    return rows
+
+
+def as_table(rows: list[dict[str, Any]]) -> str:
+    ranks = list(rows[0]["exact_route"])
+    names = ["weights", *ranks, f"same best route as {rows[0]['precision']}", "s a target", "weights, MB", "decoding"]
+    lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
+    for row in rows:
+        shares = [row["exact_route"][rank] for rank in ranks]
+        cells = [row["precision"]]
+        cells += [f"{share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}]" for share in shares]
+        cells += [f"{row['same_best_route']:.1%}", f"{row['seconds_per_target']:.3f}"]
+        cells += [f"{row['weight_bytes'] / 1e6:.2f}", "short way" if row["short_way"] else "plain path"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = build_parser().parse_args(argv)
+    for name in ("beams", "threads"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+    torch.set_num_threads(arguments.threads)
+    rows = precision_rows(arguments.model, arguments.targets, arguments.beams, arguments.seed, arguments.precisions)
+    print(as_table(rows))
+    if arguments.json is not None:
+        where = machine()
+        del where["dtype"]  # each row has its own
+        where["versions"]["torchao"] = version("torchao") if find_spec("torchao") else None
+        report = {"machine": where, "targets": arguments.targets, "beams": arguments.beams, "rows": rows}
+        temporary = arguments.json.with_name(f".{arguments.json.name}.part")
+        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(arguments.json)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script("benchmark_precision", main))

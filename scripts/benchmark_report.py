@@ -1,0 +1,87 @@
+"""What `weft benchmark` measured, as a table, in a Markdown file, and as a plot."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+def as_table(rows: Rows) -> str:
+    lines = [
+        f"| {rows[0]['case']} | median (range) | | times faster | peak memory | first run | output |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        times = row["times_s"]
+        memory = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.0f} MB"
+        runs = f"{min(times):.2f} to {max(times):.2f}, {len(times)} runs" if len(times) > 1 else "one run"
+        lines.append(
+            f"| {row['contender']} | {row['median_s']:.2f} s ({runs}) | {row['speed']} | {row['times_faster']:.2f} | "
+            f"{memory} | {row['first_s']:.1f} s | {row['agreement']} |"
+        )
+    return "\n".join(lines)
+
+
+def write_into(file: Path, name: str, rows: Rows) -> None:
+    """Put a case's table in its place in a Markdown file.
+
+    Raises:
+        ValueError: the file has no such place.
+    """
+    text = file.read_text(encoding="utf-8")
+    place = re.compile(rf"(<!-- benchmark {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not place.search(text):
+        raise ValueError(
+            f"{file} has no lines `<!-- benchmark {name} -->` and `<!-- end -->` to write the table between."
+        )
+    temporary = file.with_name(f".{file.name}.part")
+    temporary.write_text(place.sub(lambda found: f"{found[1]}{as_table(rows)}\n{found[2]}", text), encoding="utf-8")
+    temporary.replace(file)
+
+
+# What a panel of the plot varies, and the cases it reads.
+_PANELS = {
+    "new_tokens": ("new tokens, beam 5", ("length100", "reference", "length1000")),
+    "beams": ("beams", ("reference", "beam10", "beam50")),
+    "batch": ("sources at a time, one beam", ("greedy", "batch")),
+    "experts": ("experts", ("experts",)),
+}
+
+
+def plot(cases: dict[str, Rows], file: Path) -> None:
+    """Cost of a token against length, beams, batch and experts, for the panels of which two points were measured.
+
+    Raises:
+        ValueError: matplotlib is missing, or nothing that was measured makes a curve.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ValueError("--plot needs matplotlib: pip install weft[benchmark].") from error
+    panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
+    if not panels:
+        raise ValueError("--plot draws curves: measure at least two cases that differ in length, beams or batch.")
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False
+    )
+    for axis, (key, curves) in zip(axes[0], panels.items(), strict=True):
+        for name, points in curves.items():
+            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+        axis.set(xscale="log", yscale="log", xlabel=_PANELS[key][0], ylabel="ms a token")
+        axis.legend(fontsize="small")
+    figure.savefig(file)
+    pyplot.close(figure)
+
+
+def _curves(cases: dict[str, Rows], key: str) -> dict[str, list[tuple[float, float]]]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name in _PANELS[key][1]:
+        for row in cases.get(name, ()):
+            place, contender = row.get(key), row["contender"]
+            if key == "experts":
+                found = re.search(r"\d+", contender)
+                place, contender = int(found[0]) if found else None, re.sub(r",? ?\(?\d+( experts)?\)?", "", contender)
+            if place is not None:
+                curves.setdefault(contender, []).append((place, row["seconds_per_unit"] * 1e3))
+    return {name: points for name, points in curves.items() if len(points) > 1}
