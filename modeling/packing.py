@@ -36,9 +36,9 @@ def can_pack(weight: torch.Tensor) -> bool:
 def packed(module: nn.Module, rows: int) -> nn.Module:
     """A twin that shares all parameters with `module`, but for its large linear layers: those are packed."""
     if type(module) is nn.Linear:
-        weight = module.weight.detach()
-        if weight.numel() < _SMALLEST or not can_pack(weight):
-            return module
+        weight = module.weight
+        if type(weight) is not nn.Parameter or weight.numel() < _SMALLEST or not can_pack(weight):
+            return module  # quantised weights among others, whose type says so and whose dtype does not
         if rows > 1 or weight.numel() >= _LARGE:
             return PackedLinear(module, rows)
         return _by_columns(module) if weight.shape[0] > weight.shape[1] else module

@@ -1,10 +1,8 @@
 """How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weft.scripts.benchmark_precision`.
 
-The same held-out targets are planned with the same search in each precision; accuracy, time and size stand beside those
-of the first precision. The targets are those that `weft train-routes` grows and holds out by default: a model trained on
-other routes, or with another seed, may have seen them.
-
-int8 is torchao's weight-only kind: whole numbers of 8 bits and one scale for each output. Activations stay in float32.
+The same held-out targets are planned with the same search in each: those that `weft train-routes` grows and holds out by
+default. A model trained on other routes, or with another seed, may have seen them. int8 is torchao's weight-only kind:
+whole numbers of 8 bits and a scale for each output; activations stay in float32.
 """
 
 import argparse
@@ -21,7 +19,7 @@ import torch
 from torch import nn
 
 from weft.modeling.eligibility import can_step
-from weft.routes import Route
+from weft.routes.metrics import Proportion
 from weft.routes.planner import Plan, RoutePlanner
 from weft.scripts.benchmark import machine
 from weft.scripts.cli import run_script
@@ -45,10 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def quantizable(module: nn.Module, name: str) -> bool:
-    """Whether int8 is for this module: plain linear layers but those of one input, which torchao 0.18 cannot scale.
-
-    That is the projection of the number of steps. Routers, which compute in fp32 on purpose, are a class of their own.
-    """
+    """Plain linear layers: not routers, and none of one input (the number of steps), which torchao 0.18 cannot scale."""
     return type(module) is nn.Linear and module.in_features > 1
 
 
@@ -66,21 +61,17 @@ def load_planner(folder: str, precision: str) -> RoutePlanner:
 
 
 def stored_bytes(tensor: torch.Tensor) -> int:
-    """What a tensor takes; a quantised one claims the dtype it stands for and keeps its numbers and scales in others."""
+    """What a tensor takes; a quantised one claims the dtype it stands for, and keeps its numbers and scales inside."""
     if hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
         return sum(stored_bytes(getattr(tensor, name)) for name in names)
     return tensor.numel() * tensor.element_size()
 
 
-def best_route(plan: Plan) -> Route | None:
-    return plan.routes[0].canonical() if plan.routes else None
-
-
 def share_of_same(first: Sequence[Plan], other: Sequence[Plan]) -> float:
-    """Share of targets with the same best route, order of reactants ignored; finding none is the same as finding none."""
-    pairs = list(zip(first, other, strict=True))
-    return sum(best_route(one) == best_route(two) for one, two in pairs) / len(pairs)
+    """Share of targets with the same best route, order of reactants ignored; none is the same as none."""
+    best = ([plan.routes[0].canonical() if plan.routes else None for plan in plans] for plans in (first, other))
+    return sum(one == two for one, two in zip(*best, strict=True)) / len(first)
 
 
 def precision_rows(
@@ -107,34 +98,32 @@ def precision_rows(
         raise ValueError(f"--targets must be 1 to {arguments.num_test_routes}: got {targets_limit}.")
     planners = {precision: load_planner(folder, precision) for precision in precisions}
     routes = load_routes(arguments, seed)[1][:targets_limit]
-    rows: list[dict[str, Any]] = []
-    reference: list[Plan] = []
+    rows, reference = list[dict[str, Any]](), list[Plan]()
     for precision, planner in planners.items():
-        # nothing longer than the longest recorded route can be right
+        # a longer text than the longest recorded one cannot be right
         longest = max(len(encode_route(planner.tokenizer, route.to_string())) for route in routes)
         measure_accuracy(planner, routes[:1], arguments, longest)  # the first search of a process is slow
         started = time.perf_counter()
         results, plans = measure_accuracy(planner, routes, arguments, longest)
-        seconds = time.perf_counter() - started
+        seconds = (time.perf_counter() - started) / len(routes)
+        size = sum(map(stored_bytes, planner.model.parameters()))
         reference = reference or plans
-        rows.append({"precision": precision, "exact_route": results["exact_route"], "well_formed": results["well_formed"],
-                     "same_best_route": share_of_same(reference, plans), "seconds_per_target": seconds / len(routes),
-                     "weight_bytes": sum(map(stored_bytes, planner.model.parameters())),
-                     "short_way": can_step(planner.model)})  # fmt: skip
+        row = {key: results[key] for key in ("exact_route", "well_formed")}
+        row |= {"precision": precision, "seconds_per_target": seconds, "weight_bytes": size}
+        rows.append(row | {"same_best_route": share_of_same(reference, plans), "short_way": can_step(planner.model)})
     return rows
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:
-    ranks = list(rows[0]["exact_route"])
-    names = ["weights", *ranks, f"same best route as {rows[0]['precision']}", "s a target", "weights, MB", "decoding"]
+    same = f"same best route as {rows[0]['precision']}"
+    names = ["weights", *rows[0]["exact_route"], same, "s a target", "weights, MB", "decoding"]
     lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
     for row in rows:
-        shares = [row["exact_route"][rank] for rank in ranks]
-        cells = [row["precision"]]
-        cells += [f"{share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}]" for share in shares]
-        cells += [f"{row['same_best_route']:.1%}", f"{row['seconds_per_target']:.3f}"]
-        cells += [f"{row['weight_bytes'] / 1e6:.2f}", "short way" if row["short_way"] else "plain path"]
-        lines.append(f"| {' | '.join(cells)} |")
+        shares = " | ".join(str(Proportion(**share)) for share in row["exact_route"].values())
+        lines.append(
+            f"| {row['precision']} | {shares} | {row['same_best_route']:.1%} | {row['seconds_per_target']:.3f} | "
+            f"{row['weight_bytes'] / 1e6:.2f} | {'short way' if row['short_way'] else 'plain path'} |"
+        )
     return "\n".join(lines)
 
 

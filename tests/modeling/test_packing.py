@@ -1,0 +1,47 @@
+"""Weights laid out for a few rows give the same products, and nothing else changes."""
+
+import pytest
+import torch
+from torch import nn
+
+from weft.modeling import packing
+from weft.modeling.packing import PackedLinear, packed
+
+pytestmark = pytest.mark.skipif(
+    not packing.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
+)
+
+
+@pytest.mark.parametrize("shape", [(768, 256), (256, 768), (1024, 1024)])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_are_the_same(shape, rows, bias):
+    torch.manual_seed(0)
+    linear, states = nn.Linear(shape[1], shape[0], bias=bias), torch.randn(rows, shape[1])
+    with torch.no_grad():
+        torch.testing.assert_close(packed(linear, rows)(states), linear(states), atol=1e-5, rtol=1e-5)
+
+
+def test_bfloat16_is_packed_too():
+    torch.manual_seed(0)
+    linear, states = nn.Linear(512, 512).to(torch.bfloat16), torch.randn(4, 512).to(torch.bfloat16)
+    twin = packed(linear, 4)
+    assert type(twin) is PackedLinear
+    with torch.no_grad():
+        torch.testing.assert_close(twin(states), linear(states), atol=0.02, rtol=0.02)
+
+
+def test_a_twin_shares_what_is_not_packed_and_leaves_the_model_alone():
+    model = nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 512), nn.Sequential(nn.Linear(512, 8)))
+    twin = packed(model, 4)
+    assert type(twin[1]) is PackedLinear and type(model[1]) is nn.Linear
+    assert twin[0].weight is model[0].weight and twin[2][0] is model[2][0]
+
+
+def test_weights_of_other_kinds_are_left_alone():
+    class Quantised(nn.Parameter):
+        pass
+
+    linear = nn.Linear(512, 512)
+    linear.weight = Quantised(linear.weight.detach())
+    assert packed(linear, 4) is linear
