@@ -29,17 +29,14 @@ class Recorder:
 
     def __init__(self, settings: GenerationConfig):
         wants = settings.return_dict_in_generate
-        self.scores: list[torch.Tensor] | None = [] if wants and settings.output_scores else None
-        self.logits: list[torch.Tensor] | None = [] if wants and settings.output_logits else None
+        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
+        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
 
     def add(self, scores: torch.Tensor, logits: torch.Tensor) -> None:
-        for to, values in ((self.scores, scores), (self.logits, logits)):
-            if to is not None:
-                to.append(values.clone())
-
-    def fields(self) -> dict[str, tuple | None]:
-        pair = (("scores", self.scores), ("logits", self.logits))
-        return {name: None if values is None else tuple(values) for name, values in pair}
+        if self.scores is not None:
+            self.scores += (scores.clone(),)
+        if self.logits is not None:
+            self.logits += (logits.clone(),)
 
 
 def sample(
@@ -77,7 +74,9 @@ def sample(
         streamer.end()
     if not settings.return_dict_in_generate:
         return ids
-    return GenerateEncoderDecoderOutput(sequences=ids, past_key_values=stepper.cache, **recorder.fields())
+    return GenerateEncoderDecoderOutput(
+        sequences=ids, scores=recorder.scores, logits=recorder.logits, past_key_values=stepper.cache
+    )
 
 
 def serves_beams(stopping_criteria: StoppingCriteriaList) -> bool:
@@ -220,5 +219,6 @@ def beam_search(
         sequences_scores=beams.best_scores[:, :kept].flatten() if settings.output_scores else None,
         beam_indices=rows[:, :written],
         past_key_values=stepper.cache,
-        **recorder.fields(),
+        scores=recorder.scores,
+        logits=recorder.logits,
     )

@@ -56,8 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--plot", type=Path, help="draw the costs to this file (needs matplotlib)")
-    parser.add_argument("--into", type=Path, metavar="FILE",
-                        help="write each case's table between `<!-- benchmark CASE -->` and `<!-- end -->` of a Markdown file")  # fmt: skip
+    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", default=[],
+                        help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; "
+                             "the case `summary` is one table of all")  # fmt: skip
+    parser.add_argument("--figures", type=Path, nargs="+", metavar="FILE",
+                        help="measure nothing, take what --json wrote to these files")  # fmt: skip
     return parser
 
 
@@ -103,28 +106,26 @@ def agreement(first: Any, other: Any) -> str:
 def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Time the contenders of one case in turn."""
     rows: list[dict[str, Any]] = []
-    runs: list[Contender] = []
-    shape = {key: value for key, value in vars(case).items() if key != "name"}
+    in_turn: list[tuple[Contender, dict[str, Any]]] = []
+    apart: list[Contender] = []
     for contender in contenders:
         if rows and arguments.only and not any(part in contender.name for part in arguments.only):
             continue
+        if contender.is_apart:
+            apart.append(contender)
+            continue
         is_slow = isinstance(case, PublishedCase) and not rows
-        checked = contender.check() if contender.check is not None else None
-        started = time.perf_counter()
-        output, memory = peak_memory(contender.run)  # the first run: compilation is in it
-        first = time.perf_counter() - started
-        for _ in range(0 if is_slow else arguments.warm_ups - 1):
-            output, memory = peak_memory(contender.run)
-        rows.append({"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
-                     "output": output if contender.check is None else checked} | shape)  # fmt: skip
-        runs.append(contender)
+        rows.append(_warm_up(case, contender, 1 if is_slow else arguments.warm_ups))
+        in_turn.append((contender, rows[-1]))
     for turn in tqdm(range(arguments.runs), desc=case.name, unit="run"):
-        for index, (row, contender) in enumerate(zip(rows, runs, strict=True)):
-            if isinstance(case, PublishedCase) and index == 0 and turn >= arguments.peer_runs:
+        for contender, row in in_turn:
+            if isinstance(case, PublishedCase) and row is rows[0] and turn >= arguments.peer_runs:
                 continue
-            started = time.perf_counter()
-            contender.run()
-            row["times_s"].append(time.perf_counter() - started)
+            _time(contender, row)
+    for contender in apart:
+        rows.append(_warm_up(case, contender, arguments.warm_ups))
+        for _ in tqdm(range(arguments.runs), desc=contender.name, unit="run"):
+            _time(contender, rows[-1])
     base = statistics.median(rows[0]["times_s"])
     for row in rows:
         row["agreement"] = "" if row is rows[0] else agreement(rows[0]["output"], row["output"])
@@ -135,6 +136,24 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
     for row in rows:
         del row["output"]
     return rows
+
+
+def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
+    checked = contender.check() if contender.check is not None else None
+    started = time.perf_counter()
+    output, memory = peak_memory(contender.run)  # the first run: compilation is in it
+    first = time.perf_counter() - started
+    for _ in range(runs - 1):
+        output, memory = peak_memory(contender.run)
+    shape = {key: value for key, value in vars(case).items() if key != "name"}
+    return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
+            "output": output if contender.check is None else checked} | shape  # fmt: skip
+
+
+def _time(contender: Contender, row: dict[str, Any]) -> None:
+    started = time.perf_counter()
+    contender.run()
+    row["times_s"].append(time.perf_counter() - started)
 
 
 def machine() -> dict[str, Any]:
@@ -170,6 +189,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     torch.set_num_threads(arguments.threads)
+    cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
+    for file in arguments.into:
+        write_into(file, cases)
+    if arguments.plot is not None:
+        plot(cases, arguments.plot)
+
+
+def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+    """The cases that files of `--json` hold, in the order of `CASES`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in files:
+        try:
+            found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{file} holds no figures of `weft benchmark --json`: {error}.") from error
+    return {name: found[name] for name in CASES if name in found}
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     report: dict[str, Any] = {"machine": machine(), "cases": {}}
     print(json.dumps(report["machine"]))
     for name in arguments.cases or CASES:
@@ -183,10 +221,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             temporary = arguments.json.with_name(f".{arguments.json.name}.part")
             temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
             temporary.replace(arguments.json)
-        if arguments.into is not None:
-            write_into(arguments.into, name, rows)
-    if arguments.plot is not None:
-        plot(report["cases"], arguments.plot)
+    return report["cases"]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,18 @@ Tokens = list[list[int]]
 
 @dataclass(frozen=True)
 class Contender:
-    """One side of a comparison. `run` returns what its outputs are checked by, or `check` does, once, before it runs."""
+    """One side of a comparison.
+
+    Args:
+        run: what is timed; returns what outputs are checked by.
+        check: does so instead, once, before it runs.
+        is_apart: timed after all others have been, not in turn with them.
+    """
 
     name: str
     run: Callable[[], Any]
     check: Callable[[], Any] | None = None
+    is_apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,9 @@ def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
     if compiled:
         yield Contender("Weft, compiled", generating(weft.fast_decoding(as_weft(peer)), case))
     if find_spec("ctranslate2") is not None:
-        yield Contender("CTranslate2", _ctranslate2(peer, case))
+        # its threads keep a core busy when they have nothing to do: in turn with the others it slows them to a half
+        translate = cache(lambda: _ctranslate2(peer, case))
+        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,42 @@ def as_table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def write_into(file: Path, name: str, rows: Rows) -> None:
-    """Put a case's table in its place in a Markdown file.
+def as_summary(cases: dict[str, Rows]) -> str:
+    """One line a case: what the first contender took, and how many times faster each other was."""
+    lines = ["| case | beside | times faster, and memory |", "| --- | --- | --- |"]
+    for rows in cases.values():
+        first, *others = rows
+        beside = f"{first['contender']}: {first['median_s']:.2f} s, {first['speed']}{_memory(first, ', ')}"
+        ratios = "; ".join(f"{row['contender']} **{row['times_faster']:.2f}**{_memory(row, ' ')}" for row in others)
+        lines.append(f"| {first['case']} | {beside} | {ratios} |")
+    return "\n".join(lines)
+
+
+def _memory(row: dict[str, Any], before: str) -> str:
+    return "" if row["peak_bytes"] is None else f"{before}({row['peak_bytes'] / 1e6:.0f} MB)"
+
+
+def write_into(file: Path, cases: dict[str, Rows]) -> None:
+    """Put the tables of the cases, and their summary, where a Markdown file has lines for them.
 
     Raises:
-        ValueError: the file has no such place.
+        ValueError: the file has none.
     """
     text = file.read_text(encoding="utf-8")
-    place = re.compile(rf"(<!-- benchmark {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not place.search(text):
+    tables = {name: as_table(rows) for name, rows in cases.items()} | {"summary": as_summary(cases)}
+    place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+    if not any(found[1] in tables for found in place.finditer(text)):
         raise ValueError(
-            f"{file} has no lines `<!-- benchmark {name} -->` and `<!-- end -->` to write the table between."
+            f"{file} has no lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` for the name) and `<!-- end -->` to "
+            "write a table between."
         )
+
+    def filled(found: re.Match) -> str:
+        name = found[1]
+        return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
+
     temporary = file.with_name(f".{file.name}.part")
-    temporary.write_text(place.sub(lambda found: f"{found[1]}{as_table(rows)}\n{found[2]}", text), encoding="utf-8")
+    temporary.write_text(place.sub(filled, text), encoding="utf-8")
     temporary.replace(file)
 
 

@@ -26,6 +26,22 @@ REQUESTS = {
     "processors": {"num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.4, "min_new_tokens": 6},
     "processors, greedy": {"suppress_tokens": [5, 6], "forced_eos_token_id": 2, "renormalize_logits": True},
     "a prefix": {"decoder_input_ids": torch.tensor([[START, 5, 6, 7]] * 4), "num_beams": 2},
+    "many tokens that end": {
+        "num_beams": 4,
+        "num_return_sequences": 2,
+        "eos_token_id": [2, 5, 6, 7],
+        "max_new_tokens": 30,
+    },
+    "ends, greedy": {"eos_token_id": [2, 5, 6, 7, 8, 9], "max_new_tokens": 30},
+    "until nothing can improve": {
+        "num_beams": 3,
+        "early_stopping": "never",
+        "length_penalty": 2.0,
+        "eos_token_id": [2, 5],
+    },
+    "short answers": {"num_beams": 3, "length_penalty": -1.0, "eos_token_id": [2, 5, 9], "max_new_tokens": 20},
+    "no token that ends": {"num_beams": 2, "eos_token_id": None},
+    "beams that sample and end": {"do_sample": True, "num_beams": 4, "eos_token_id": [2, 5, 6, 7], "top_k": 12},
     "another search": {"num_beams": 4, "num_return_sequences": 4, "custom_generate": "sqrt_length", "max_length": 20},
 }
 
@@ -117,6 +133,19 @@ def test_stopping_criteria_and_streamers_are_served(build, source, steps):
         heard.append((output.tolist(), listener.heard))
     assert heard[0] == heard[1] and len(heard[0][0][0]) <= 5 and heard[0][1][-1] == "end"
     assert steps
+
+
+def test_criteria_of_the_users_own_stop_a_search_with_beams(build, source, steps):
+    class Sevens(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.full((input_ids.shape[0],), input_ids.shape[1] >= 7)
+
+    model, request = build("rotary"), {"num_beams": 3, "max_new_tokens": 20}
+    criteria = StoppingCriteriaList([Sevens()])
+    short = model.generate(source, stopping_criteria=criteria, **request)
+    assert steps and short.shape[1] <= 7
+    plain = model.generate(source, stopping_criteria=criteria, cache_implementation="dynamic", **request)
+    assert torch.equal(short, plain)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from weft.scripts.benchmark_training import TrainingCase, VocabularyCase
 from weft.scripts.cli import main
 
 HEAD = "<!-- benchmark greedy -->"
+FIGURES = {"case": "greedy", "contender": "one", "median_s": 2.0, "times_s": [2.0], "speed": "4 ms a token",
+           "times_faster": 1.0, "peak_bytes": 5_000_000, "first_s": 3.0, "agreement": ""}  # fmt: skip
 
 
 def test_agreement_says_where_outputs_part():
@@ -51,6 +53,18 @@ def test_contenders_run_in_turn_and_are_timed(capsys):
     )] == ["one", "three"]  # fmt: skip
 
 
+def test_a_contender_that_disturbs_the_others_is_timed_after_them():
+    calls = []
+    contenders = [
+        Contender(name, lambda name=name: calls.append(name) or [[1]], is_apart=name == "spins")
+        for name in ("spins", "one", "two")
+    ]
+    arguments = argparse.Namespace(runs=2, warm_ups=1, peer_runs=1, only=None)
+    rows = benchmark.compare(Case("a case", new_tokens=1), contenders, arguments)
+    assert calls == ["one", "two", "one", "two", "one", "two", "spins", "spins", "spins"]
+    assert [row["contender"] for row in rows] == ["one", "two", "spins"]
+
+
 @pytest.fixture
 def threads():
     """The command sets the number of threads for its process, which is the tests' here."""
@@ -82,14 +96,25 @@ def test_mistakes_are_named(capsys, threads):
     assert "there is no case 'gredy'" in capsys.readouterr().err
     assert main(["benchmark", "greedy", "--runs", "0"]) == 1
     assert "--runs must be at least 1" in capsys.readouterr().err
+    assert main(["benchmark", "--figures", "no-such-file.json"]) == 1
+    assert "no-such-file.json holds no figures" in capsys.readouterr().err
 
 
 def test_a_page_without_a_place_is_refused(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("nothing here\n")
     with pytest.raises(ValueError, match="benchmark greedy"):
-        write_into(page, "greedy", [])
+        write_into(page, {"greedy": [FIGURES]})
     assert page.read_text() == "nothing here\n"
+
+
+def test_figures_are_read_again(tmp_path):
+    page, file = tmp_path / "page.md", tmp_path / "figures.json"
+    page.write_text("<!-- benchmark summary -->\n<!-- end -->\n<!-- benchmark batch -->\nkept\n<!-- end -->\n")
+    file.write_text(json.dumps({"cases": {"greedy": [FIGURES, FIGURES | {"contender": "two", "times_faster": 3.0}]}}))
+    assert main(["benchmark", "--figures", str(file), "--into", str(page)]) == 0
+    assert "| greedy | one: 2.00 s, 4 ms a token, (5 MB) | two **3.00** (5 MB) |" in page.read_text()
+    assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
 
 
 def test_training_is_compared_by_logits_and_timed_by_target_tokens():
