@@ -25,6 +25,7 @@ class BeamCache(Cache):
         sources: sources in the batch.
         beams: rows of one source.
         prefix_mask: (B, prefix), 0 where a prefix is padded on the left.
+        length: tokens of a row at most, where that is known.
     """
 
     # Tokens from one look at what the beams share to the next.
@@ -32,8 +33,14 @@ class BeamCache(Cache):
     # A shorter trunk is padded: graphs are compiled for lengths from two on.
     _SHORTEST = 2
 
-    def __init__(self, num_layers: int, sources: int, beams: int, prefix_mask: torch.Tensor | None = None):
+    # Room that is made at once on a CPU, whose memory is taken only as it is written to.
+    _MOST_ROOM = 4096
+
+    def __init__(
+        self, num_layers: int, sources: int, beams: int, prefix_mask: torch.Tensor | None = None, length: int = 0
+    ):
         self.num_layers, self.sources, self.beams, self.prefix_mask = num_layers, sources, beams, prefix_mask
+        self.expected = length
         self.layers: list = []  # of transformers' kind: none
         # Columns in use, of the trunk and of the tails, and columns of the trunk that are padding.
         self.shared = self.own = self.padding = 0
@@ -94,9 +101,12 @@ class BeamCache(Cache):
     def _allocate(self, length: int, like: torch.Tensor) -> None:
         heads, width = like.shape[1], like.shape[3]
         room = max(64, length + self.padding)
-        self.tails = like.new_zeros(2, self.num_layers, self.sources * self.beams, heads, room, width)
+        if like.device.type == "cpu":
+            room = max(room, min(self.expected + self.padding, self._MOST_ROOM))
+        self.tails = like.new_empty(2, self.num_layers, self.sources * self.beams, heads, room, width)
         if self.beams > 1:
-            self.trunk = like.new_zeros(2, self.num_layers, self.sources, heads, room, width)
+            self.trunk = like.new_empty(2, self.num_layers, self.sources, heads, room, width)
+            self.trunk[:, :, :, :, : self.padding] = 0  # masked, and still multiplied
             self.writers = torch.zeros(self.tails.shape[2], room, dtype=torch.int32, device=like.device)
             self._own_numbers = torch.arange(self.beams, dtype=torch.int32, device=like.device)
         self.mask = like.new_zeros(self.sources, room)

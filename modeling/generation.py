@@ -87,7 +87,7 @@ class WeftGenerationMixin(GenerationMixin):
             rows = [
                 None if m is None else m[::beams] if len(m) > batch_size else m for m in (source_mask, prefix_mask)
             ]
-            own = BeamCache(self.config.decoder_layers, batch_size, beams, rows[1])
+            own = BeamCache(self.config.decoder_layers, batch_size, beams, rows[1], generation_config.max_length)
             source = SourceCache(batch_size, rows[0])
             model_kwargs["past_key_values"] = DecodingCache(own, source, decode_step(self).step)
             return

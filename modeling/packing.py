@@ -10,6 +10,8 @@ import copy
 import torch
 from torch import nn
 
+from .mixture import ExpertsBase
+
 # Smaller weights gain nothing; larger ones are oneDNN's for a single row too.
 _SMALLEST, _LARGE = 100_000, 1_000_000
 
@@ -28,6 +30,58 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
 
 
+# With more experts than this their weights are not laid out: a short text does not come back to each.
+_FEW_EXPERTS = 16
+
+
+class FewTokenExperts(nn.Module):
+    """Experts for inference on a few tokens: those that a token goes to are called, one after the other.
+
+    Takes and gives what [`ExpertsBase`] does.
+    """
+
+    def __init__(self, experts: ExpertsBase, rows: int):
+        super().__init__()
+        self.activate = experts._apply_gate if experts.has_gate else experts.act_fn
+        names = ("gate_up_proj" if experts.has_gate else "up_proj", "down_proj")
+        is_few = experts.num_experts <= _FEW_EXPERTS
+        self.projections = [
+            [packed(linear, rows) if is_few else linear for linear in _linears(experts, name)] for name in names
+        ]
+
+    def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
+        places: dict[int, list[tuple[int, int]]] = {}
+        for token, experts in enumerate(ids_NK.tolist()):
+            for slot, expert in enumerate(experts):
+                places.setdefault(expert, []).append((token, slot))
+        output_ND = torch.zeros_like(tokens_ND)
+        up, down = self.projections
+        for expert, chosen in places.items():
+            if expert >= len(up):  # the mark of experts that are elsewhere
+                continue
+            tokens, slots = (list(part) for part in zip(*chosen, strict=True))
+            states = tokens_ND if len(tokens_ND) == 1 else tokens_ND[tokens]
+            states = down[expert](self.activate(up[expert](states))) * weights_NK[tokens, slots, None]
+            if len(tokens_ND) == 1:
+                output_ND += states
+            else:
+                output_ND.index_add_(0, torch.tensor(tokens, device=states.device), states.to(output_ND.dtype))
+        return output_ND
+
+
+def _linears(experts: ExpertsBase, name: str) -> list[nn.Linear]:
+    """One linear layer an expert, over views of the weights."""
+    weights, biases = getattr(experts, name), getattr(experts, f"{name}_bias") if experts.has_bias else None
+    linears = []
+    for expert, weight in enumerate(weights.detach()):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+        linear.weight = nn.Parameter(weight, requires_grad=False)
+        if biases is not None:
+            linear.bias = nn.Parameter(biases[expert].detach(), requires_grad=False)
+        linears.append(linear)
+    return linears
+
+
 def can_pack(weight: torch.Tensor) -> bool:
     is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
     return is_there and weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
@@ -42,6 +96,8 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         if rows > 1 or weight.numel() >= _LARGE:
             return PackedLinear(module, rows)
         return _by_columns(module) if weight.shape[0] > weight.shape[1] else module
+    if isinstance(module, ExpertsBase) and type(module.down_proj) is nn.Parameter:
+        return FewTokenExperts(module, rows)
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from weft import WeftConfig
 from weft.modeling import packing
-from weft.modeling.packing import PackedLinear, packed
+from weft.modeling.mixture import SparseFeedForward
+from weft.modeling.packing import FewTokenExperts, PackedLinear, packed
 
 pytestmark = pytest.mark.skipif(
     not packing.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
@@ -36,6 +38,25 @@ def test_a_twin_shares_what_is_not_packed_and_leaves_the_model_alone():
     twin = packed(model, 4)
     assert type(twin[1]) is PackedLinear and type(model[1]) is nn.Linear
     assert twin[0].weight is model[0].weight and twin[2][0] is model[2][0]
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("experts", "tokens"), [(4, 1), (4, 6), (20, 6)])
+def test_experts_give_the_same_for_a_few_tokens(activation, bias, experts, tokens):
+    torch.manual_seed(0)
+    config = WeftConfig.from_preset(
+        "dms-flex-20m", num_experts=experts, mlp_bias=bias, d_model=256, decoder_ffn_dim=512,
+        **({"activation_function": "silu", "is_gated_act": True} if activation == "swiglu" else {}),
+    )  # fmt: skip
+    config._experts_implementation = "eager"
+    feed_forward = SparseFeedForward(config, 512).eval()
+    for parameter in feed_forward.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    twin, states = packed(feed_forward, tokens), torch.randn(tokens, 256)
+    assert type(twin.experts) is FewTokenExperts
+    with torch.no_grad():
+        torch.testing.assert_close(twin(states), feed_forward(states), atol=1e-4, rtol=1e-4)
 
 
 def test_weights_of_other_kinds_are_left_alone():
