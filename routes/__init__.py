@@ -11,8 +11,9 @@ from .metrics import Proportion, top_k_exact, wilson_interval
 from .tree import Route
 
 if TYPE_CHECKING:
+    from .building_blocks import load_building_blocks
     from .retro import Retrosynthesis
-    from .stock import load_building_blocks
+    from .stock import Stock
     from .synthetic import generate_routes, train_test_split
     from .templates import TEMPLATES
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 _NEEDS_RDKIT = {
     "TEMPLATES": "templates",
     "Retrosynthesis": "retro",
+    "Stock": "stock",
     "generate_routes": "synthetic",
-    "load_building_blocks": "stock",
+    "load_building_blocks": "building_blocks",
     "train_test_split": "synthetic",
 }
 
@@ -30,6 +32,7 @@ __all__ = [
     "Proportion",
     "Retrosynthesis",
     "Route",
+    "Stock",
     "drop_shared_targets",
     "generate_routes",
     "load_building_blocks",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import torch
 from rdkit import Chem, rdBase
@@ -13,6 +13,8 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..tokenization import encode_source
+from .grammar import RouteGrammar
+from .stock import Stock
 from .tree import Route
 
 # Tried in turn, and pooled, when a model that is told the number of steps is not.
@@ -29,7 +31,8 @@ RANKINGS: dict[str, dict[str, Any]] = {
 class Candidate:
     """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability.
 
-    With the ranking "sqrt_length", that divided by the root of the length.
+    With the ranking "sqrt_length", that divided by the root of the length. `missing` holds the starting materials that the
+    stock lacks, None where no stock was given or there is no route.
     """
 
     text: str
@@ -37,14 +40,21 @@ class Candidate:
     n_steps: int | None
     route: Route | None = None
     problem: str | None = None
+    missing: tuple[str, ...] | None = None
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether all starting materials can be bought; None without a stock."""
+        return None if self.missing is None else not self.missing
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The candidates for one target, best first, failed ones in their place."""
+    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`."""
 
     target: str
     candidates: list[Candidate] = field(default_factory=list)
+    problem: str | None = None
 
     @property
     def routes(self) -> list[Route]:
@@ -67,6 +77,18 @@ def canonical_smiles(smiles: str) -> str:
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(f"{smiles!r} is not a molecule that RDKit can read: give one SMILES string for each target.")
     return Chem.MolToSmiles(molecule)
+
+
+def _one_molecule(smiles: str) -> str:
+    """Canonical SMILES of what is to be made, or to begin from.
+
+    Raises:
+        ValueError: as [`canonical_smiles`], or there are several molecules.
+    """
+    canonical = canonical_smiles(smiles)
+    if "." in canonical:
+        raise ValueError(f"{smiles!r} is {canonical.count('.') + 1} molecules, a salt or a mixture: give one of them.")
+    return canonical
 
 
 class RoutePlanner:
@@ -95,9 +117,12 @@ class RoutePlanner:
         starting_material: str | None = None,
         beams: int = 5,
         ranking: str = "log_probability",
+        stock: Stock | None = None,
+        grammar: bool = True,
         max_new_tokens: int | None = None,
         batch_size: int = 16,
         progress: bool = True,
+        on_error: str = "raise",
     ) -> list[Plan]:
         """Ranked candidates for each target.
 
@@ -109,17 +134,23 @@ class RoutePlanner:
             beams: width of the search, and candidates for each target (and number of steps).
             ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
                 the length with the forced beginning.
+            stock: what can be bought; candidates then say which of their starting materials it lacks.
+            grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
             batch_size: targets searched at once. progress: show a bar.
+            on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
 
         Raises:
-            ValueError: a target or starting material is no molecule or too long, or `n_steps` or `ranking` does not fit.
+            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know
+                (with `on_error="raise"`); the starting material is, or `n_steps`, `ranking` or `on_error` does not fit.
         """
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
         if ranking not in RANKINGS:
             raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
-        smiles = [canonical_smiles(target) for target in targets]
-        material = None if starting_material is None else canonical_smiles(starting_material)
-        jobs = self._jobs(smiles, n_steps)
+        material = None if starting_material is None else _one_molecule(starting_material)
+        smiles, problems = self._readable(targets, material, on_error)
+        jobs = [job for job in self._jobs(smiles, n_steps) if problems[job[0]] is None]
         found: list[list[Candidate]] = [[] for _ in smiles]
         # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
         jobs.sort(key=lambda job: -len(smiles[job[0]]))
@@ -127,15 +158,37 @@ class RoutePlanner:
             for start in range(0, len(jobs), batch_size):
                 batch = jobs[start : start + batch_size]
                 results = self._search(
-                    [(smiles[index], steps) for index, steps in batch], material, beams, ranking, max_new_tokens
+                    [(smiles[index], steps) for index, steps in batch],
+                    material,
+                    beams,
+                    ranking,
+                    grammar,
+                    max_new_tokens,
                 )
                 for (index, _), candidates in zip(batch, results, strict=True):
                     found[index] += candidates
                 bar.update(len(batch))
-        return [
-            Plan(target, sorted(candidates, key=lambda candidate: -candidate.score))
-            for target, candidates in zip(smiles, found, strict=True)
-        ]
+        plans = []
+        for target, candidates, problem in zip(smiles, found, problems, strict=True):
+            ranked = sorted(candidates, key=lambda candidate: -candidate.score)
+            plans.append(Plan(target, [_checked(candidate, stock) for candidate in ranked], problem))
+        return plans
+
+    def _readable(
+        self, targets: Sequence[str], material: str | None, on_error: str
+    ) -> tuple[list[str], list[str | None]]:
+        """Canonical SMILES of each target (as it was given, where that fails), and what is wrong with it."""
+        smiles, problems = list(targets), cast(list[str | None], [None] * len(targets))
+        for index, target in enumerate(targets):
+            try:
+                canonical = _one_molecule(target)
+                encode_source(self.tokenizer, canonical, material)
+                smiles[index] = canonical
+            except ValueError as error:
+                if on_error == "raise":
+                    raise
+                problems[index] = str(error)
+        return smiles, problems
 
     def _jobs(self, smiles: list[str], n_steps: int | Sequence[int] | None) -> list[tuple[int, int | None]]:
         """One search for each target and number of steps to try."""
@@ -158,6 +211,7 @@ class RoutePlanner:
         material: str | None,
         beams: int,
         ranking: str,
+        grammar: bool,
         max_new_tokens: int | None,
     ) -> list[list[Candidate]]:
         tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
@@ -183,6 +237,8 @@ class RoutePlanner:
             max_length=None,
             return_dict_in_generate=True,
             output_scores=True,
+            output_logits=True,
+            logits_processor=[RouteGrammar(tokenizer, [steps for _, steps in jobs])] if grammar else [],
             **inputs,
         )
         texts = [self._read(row) for row in output.sequences.tolist()]
@@ -196,7 +252,8 @@ class RoutePlanner:
         """Log-probability of each sequence after its forced beginning."""
         if getattr(output, "sequences_scores", None) is not None:
             return output.sequences_scores
-        steps = self.model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
+        # the model's own logits: what the grammar rules out is not to make the rest likelier
+        steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
         # what stands behind the end is padding
         ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
         after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
@@ -222,6 +279,12 @@ class RoutePlanner:
             return Candidate(text, score, n_steps, route=Route.from_string(text))
         except ValueError as error:
             return Candidate(text, score, n_steps, problem=str(error))
+
+
+def _checked(candidate: Candidate, stock: Stock | None) -> Candidate:
+    if stock is None or candidate.route is None:
+        return candidate
+    return replace(candidate, missing=tuple(stock.missing(candidate.route)))
 
 
 def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:

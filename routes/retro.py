@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rdkit import Chem
 
+from .building_blocks import load_building_blocks
 from .groups import count_groups
 from .reactions import Template
-from .stock import load_building_blocks
 from .templates import TEMPLATES
 from .tree import Route
 

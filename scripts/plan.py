@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from weft.routes.planner import RANKINGS, Plan, RoutePlanner
+from weft.routes.stock import Stock
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -16,9 +18,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
     parser.add_argument("--steps", type=int, help="longest path of the routes, in reactions (default: try 1 to 5)")
     parser.add_argument("--starting-material", help="SMILES of a molecule to begin from, for a model trained with one")
+    parser.add_argument("--stock", type=Path, metavar="FILE",
+                        help="what can be bought: SMILES or InChIKeys, one a line or in a table with a header, .gz too")  # fmt: skip
     parser.add_argument("--beams", type=int, default=5, help="width of the search (default: %(default)s)")
     parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-grammar", action="store_true",
+                        help="let the model write what it likes, not only well-formed routes")  # fmt: skip
     parser.add_argument("--show", type=int, default=3, help="routes to print for each target (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="also write all candidates, failed ones included, to this file")
     return parser
@@ -26,24 +32,36 @@ def build_parser() -> argparse.ArgumentParser:
 
 def to_json(plan: Plan) -> dict[str, Any]:
     candidates = [
-        asdict(candidate) | {"route": candidate.route and candidate.route.to_dict()} for candidate in plan.candidates
+        asdict(candidate) | {"route": candidate.route and candidate.route.to_dict(), "solved": candidate.solved}
+        for candidate in plan.candidates
     ]
-    return {"target": plan.target, "candidates": candidates}
+    return {"target": plan.target, "problem": plan.problem, "candidates": candidates}
 
 
 def show(plan: Plan, count: int) -> None:
+    if plan.problem is not None:
+        print(f"\n{plan.target}: not planned. {plan.problem}")
+        return
     failed = sum(candidate.route is None for candidate in plan.candidates)
     total = len(plan.candidates)
     print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are not well-formed")
+    missing = {candidate.route: candidate.missing for candidate in plan.candidates if candidate.route is not None}
     for rank, route in enumerate(plan.routes[:count], start=1):
-        print(f"\nrank {rank}\n{route.format_tree()}")
+        print(f"\nrank {rank}{_solved(missing[route])}\n{route.format_tree()}")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def _solved(missing: tuple[str, ...] | None) -> str:
+    if missing is None:
+        return ""
+    return f", not in stock: {', '.join(missing)}" if missing else ", all in stock"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     for name in ("beams", "show"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)  # its mistakes show first
     planner = RoutePlanner.from_pretrained(arguments.model)
     plans = planner.plan(
         arguments.targets,
@@ -51,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         starting_material=arguments.starting_material,
         beams=arguments.beams,
         ranking=arguments.ranking,
+        stock=stock,
+        grammar=not arguments.no_grammar,
+        on_error="skip",  # the others are still worth planning; the exit code tells
     )
     for plan in plans:
         show(plan, arguments.show)
@@ -59,7 +80,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         temporary.write_text(json.dumps([to_json(plan) for plan in plans], indent=2) + "\n", encoding="utf-8")
         temporary.replace(arguments.json)
         print(f"\nAll candidates are in {arguments.json}.")
+    failed = sum(plan.problem is not None for plan in plans)
+    if failed:
+        print(f"weft plan: {failed} of {len(plans)} targets could not be planned", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

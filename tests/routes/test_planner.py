@@ -4,7 +4,8 @@ pytest.importorskip("rdkit")
 
 import torch
 
-from weft.routes import Route
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.routes import Route, Stock
 from weft.routes.planner import DEFAULT_STEPS, Candidate, Plan, RoutePlanner, canonical_smiles
 from weft.tokenization import encode_route, encode_source
 
@@ -87,6 +88,47 @@ def test_a_text_that_is_no_route_keeps_its_place_and_says_why(planner, known):
     assert all(candidate.problem and candidate.text for candidate in plan.candidates)
 
 
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_with_the_grammar_even_an_untrained_model_writes_routes(planner, ranking, beams):
+    torch.manual_seed(0)
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_target_positions": 200, "lm_head_bias": True}))
+    untrained = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with torch.no_grad():  # likes to close what it opened, so that it comes to an end
+        ids = planner.tokenizer.convert_tokens_to_ids(["'", "}", "?", ","])
+        untrained.model.lm_head.bias[ids] = torch.tensor([4.0, 4.0, 4.0, -4.0])
+    settings = {"n_steps": [1, 3], "beams": beams, "ranking": ranking, "progress": False}
+    plans = untrained.plan(["CCO", "CCCCN"], **settings)
+    whole = [candidate for plan in plans for candidate in plan.candidates if candidate.route is not None]
+    assert whole and all(candidate.route.depth <= candidate.n_steps for candidate in whole)
+    for plan in plans:
+        for candidate in plan.candidates:  # what is no route is one that was not finished
+            assert candidate.route is not None or "found the end of the text" in candidate.problem
+    free = untrained.plan(["CCO", "CCCCN"], **settings, grammar=False)
+    assert all(candidate.route is None for plan in free for candidate in plan.candidates)
+
+
+def test_the_grammar_changes_nothing_for_routes_that_are_well_formed(planner, known):
+    targets, steps = targets_and_steps(known)
+    settings = {"n_steps": steps, "beams": 1, "progress": False}
+    for one, other in zip(
+        planner.plan(targets, **settings), planner.plan(targets, **settings, grammar=False), strict=True
+    ):
+        assert one.candidates[0].text == other.candidates[0].text
+        assert one.candidates[0].score == pytest.approx(other.candidates[0].score, abs=1e-4)
+
+
+def test_a_stock_says_what_can_be_bought(planner, known):
+    route = known[0]
+    settings = {"n_steps": route.depth, "beams": 2, "progress": False}
+    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O", "NCc1ccccc1"]), **settings)
+    assert plan.candidates[0].solved is True and plan.candidates[0].missing == ()
+    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O"]), **settings)
+    assert plan.candidates[0].solved is False and plan.candidates[0].missing == ("NCc1ccccc1",)
+    (plan,) = planner.plan([route.smiles], **settings)
+    assert plan.candidates[0].solved is None
+
+
 def test_routes_are_distinct_whatever_the_order_of_children():
     one, other = Route("CCO", (Route("C"), Route("O"))), Route("CCO", (Route("O"), Route("C")))
     texts = [(one, -1.0), (None, -2.0), (other, -3.0), (Route("CCO", (Route("N"),)), -4.0)]
@@ -101,6 +143,20 @@ def test_what_is_no_molecule_is_refused_by_name(planner, smiles):
     assert repr(smiles) in str(error.value)
 
 
+def test_the_others_are_planned_where_one_cannot_be(planner, known):
+    targets = [known[0].smiles, "C1CC", "CC(=O)O.CCN", "C" * 150, "[Xe]", known[1].smiles]
+    plans = planner.plan(targets, n_steps=1, beams=2, progress=False, on_error="skip")
+    assert [plan.target for plan in plans] == targets
+    for plan, said in zip(plans[1:5], ("is not a molecule", "is 2 molecules", "145", "'X'"), strict=True):
+        assert said in plan.problem and plan.candidates == []
+    assert plans[0].candidates[0].route == known[0] and plans[5].candidates[0].route == known[1]
+    assert planner.plan(["C1CC"], n_steps=1, progress=False, on_error="skip")[0].problem
+    with pytest.raises(ValueError, match="is 2 molecules, a salt or a mixture"):
+        planner.plan(["CCO"], n_steps=1, starting_material="CCN.Cl", progress=False, on_error="skip")
+    with pytest.raises(ValueError, match="on_error='ignore' is not allowed"):
+        planner.plan(["CCO"], n_steps=1, on_error="ignore", progress=False)
+
+
 def test_a_target_longer_than_the_layout_is_refused(planner):
     with pytest.raises(ValueError, match="145"):
         planner.plan(["C" * 150], n_steps=1, progress=False)
@@ -113,8 +169,6 @@ def test_steps_that_do_not_fit_are_refused(planner, steps):
 
 
 def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
-    from weft import WeftConfig, WeftForConditionalGeneration
-
     config = WeftConfig(**(planner.model.config.to_dict() | {"num_condition_features": 0}))
     blind = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
     with pytest.raises(ValueError, match="without the number of steps"):

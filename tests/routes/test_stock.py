@@ -1,39 +1,129 @@
+"""What can be bought: read from files of several kinds, asked in any SMILES, kept beside the file."""
+
+import gzip
+import logging
+import os
+
 import pytest
 
 pytest.importorskip("rdkit")
 
-from rdkit import Chem
+from weft.routes import Route, Stock
+from weft.routes import stock as stock_module
+from weft.scripts.cli import main
 
-from weft.routes.groups import count_groups
-from weft.routes.retro import Retrosynthesis
-from weft.routes.stock import load_building_blocks
-
-
-def test_blocks_are_many_small_and_canonical():
-    blocks = load_building_blocks()
-    assert len(blocks) >= 300
-    for smiles in blocks:
-        assert Chem.CanonSmiles(smiles) == smiles
-        assert "." not in smiles
-        assert len(smiles) <= 35
-    assert "CC(=O)O" in blocks
+# ethanol, benzene, acetic acid
+KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
 
 
-def test_every_block_has_the_group_it_is_listed_under():
-    for smiles, group in load_building_blocks().items():
-        assert group in count_groups(Chem.MolFromSmiles(smiles)), smiles
+def read(path, **settings):
+    return Stock.from_file(path, progress=False, **settings)
 
 
-def test_no_line_is_listed_twice():
-    import weft.routes.stock as stock
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.smi", "OCC ethanol\nC1=CC=CC=C1\tbenzene\n\nCC(O)=O\n"),
+        ("list.txt", "OCC\r\nc1ccccc1\r\nCC(O)=O\r\n"),
+        ("table.csv", 'id,SMILES,price\n1,OCC,"1,50"\n2,c1ccccc1,2\n3,CC(O)=O,3\n'),
+        ("table.tsv", "smiles\tid\nOCC\t1\nc1ccccc1\t2\nCC(O)=O\t3\n"),
+        ("keys.txt", "\n".join(KEYS)),
+        ("keys.csv", "name,InChIKey\n" + "".join(f"x,{key}\n" for key in KEYS)),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_of_every_kind_are_read(tmp_path, name, text, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    found = read(path)
+    assert len(found) == 3 and found.num_bad == 0
+    assert all(smiles in found for smiles in ("CCO", "C(C)O", "c1ccccc1", "CC(=O)O"))
+    assert "CCCO" not in found and "no molecule" not in found and "" not in found
 
-    assert len(stock._FILE.read_text().splitlines()) == len(load_building_blocks())
+
+def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
+    path = tmp_path / "list.smi"
+    path.write_text("CCO\nnonsense!\nCCC\nC1CC\n")
+    with caplog.at_level(logging.WARNING):
+        found = read(path)
+    assert len(found) == 2 and found.num_bad == 2 and found.bad_lines == ["nonsense!", "C1CC"]
+    assert "2 lines are no molecules" in caplog.text and "nonsense!" in caplog.text
 
 
-def test_every_block_can_react():
-    from weft.routes.templates import TEMPLATES
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "is no stock: .*neither SMILES nor InChIKeys"),
+        (b"\x89PNG\xff\xfe\x00", "is not a text file"),
+    ],
+)
+def test_files_of_another_kind_are_refused(tmp_path, content, said):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        read(path)
+    assert os.listdir(tmp_path) == ["file"]
 
-    retro = Retrosynthesis()
-    for smiles in load_building_blocks():
-        counts = retro.molecule(smiles)[1]
-        assert any(t.accepts(role, counts) for t in TEMPLATES for role in range(len(t.roles))), smiles
+
+def test_a_truncated_gzip_file_is_named(tmp_path):
+    path = tmp_path / "list.smi.gz"
+    path.write_bytes(gzip.compress(b"CCO\n" * 10_000)[:-20])
+    with pytest.raises(ValueError, match="not a whole gzip file"):
+        read(path)
+
+
+def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "list.smi"
+    path.write_text("CCO\nxx\nCCC\n")
+    first = read(path)
+    monkeypatch.setattr(stock_module, "_entries", lambda path: pytest.fail("the file was read again"))
+    again = read(path)
+    assert len(again) == len(first) == 2 and "CCC" in again and again.bad_lines == ["xx"]
+    monkeypatch.undo()
+    path.write_text("CCO\nCCC\nCCCC\nCCCCC\n")
+    assert len(read(path)) == 4
+    (tmp_path / "list.smi.weft-stock.npz").write_bytes(b"damaged")
+    assert len(read(path)) == 4
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "list.smi"
+    path.write_text("CCO\n")
+
+    def refuse(*args, **kwargs):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(stock_module.np, "savez", refuse)
+    assert len(read(path)) == 1 and "cannot be kept" in caplog.text
+
+
+def test_several_processes_find_the_same(tmp_path):
+    path = tmp_path / "list.smi"
+    path.write_text("".join(f"{'C' * (1 + i % 90)}{'O' * (i // 90 % 70)}\n" for i in range(12_000)))
+    one, two = Stock._read(path, 1, False), Stock._read(path, 2, False)
+    assert len(one) > 6_000 and (one._hashes == two._hashes).all()
+
+
+def test_many_are_told_apart():
+    stock = Stock(f"name {i}" for i in range(50_000))
+    assert len(stock) == 50_000
+    hashes = [stock_module._hash(f"name {i}") for i in range(50_000)]
+    starts, shift = stock._starts, int(stock._shift)
+    for value in hashes[::97]:  # every entry is in its bucket, and buckets are short
+        bucket = stock._hashes[starts[value >> shift] : starts[(value >> shift) + 1]]
+        assert value in bucket.tolist() and len(bucket) < 12
+
+
+def test_missing_leaves_are_named_once():
+    route = Route("CCOC(C)=O", (Route("CCO"), Route("CC(=O)O", (Route("CC=O"), Route("CCO")))))
+    assert Stock(["CCO"]).missing(route) == ["CC=O"]
+    assert Stock(["CCO", "CC=O"]).missing(route) == []
+    assert Stock([]).missing(route) == ["CCO", "CC=O"]
+
+
+def test_the_command_names_a_stock_that_is_none(tmp_path, capsys):
+    path = tmp_path / "no.smi"
+    path.write_text("this is\nno list\nof molecules!\n")
+    assert main(["plan", "CCO", "--model", "nowhere", "--stock", str(path)]) == 1
+    assert "is no stock" in capsys.readouterr().err

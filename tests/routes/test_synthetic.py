@@ -7,8 +7,8 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
+from weft.routes.building_blocks import load_building_blocks
 from weft.routes.retro import Retrosynthesis
-from weft.routes.stock import load_building_blocks
 from weft.routes.synthetic import generate_routes, train_test_split
 from weft.routes.tree import Route
 

@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weft import WeftConfig, WeftForConditionalGeneration
+from weft.routes import Route
+from weft.routes.planner import Candidate, Plan, RoutePlanner
 from weft.scripts import cli
 from weft.tokenization import build_route_tokenizer
 
@@ -30,10 +32,44 @@ def test_prints_and_writes_all_candidates(folder, tmp_path, capsys):
     assert {"text", "score", "n_steps", "route", "problem"} <= set(plan["candidates"][0])
 
 
+def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
+    file, stock = tmp_path / "routes.json", tmp_path / "stock.smi"
+    stock.write_text("CO\nCC\n")
+    route = Route("CCO", (Route("CC"), Route("O")))
+
+    def plan(self, targets, *, stock, **settings):
+        candidate = Candidate(route.to_string(), -1.0, 1, route, missing=tuple(stock.missing(route)))
+        return [Plan("CCO", [candidate])]
+
+    monkeypatch.setattr(RoutePlanner, "plan", plan)
+    words = ["plan", "CCO", "--model", folder, "--stock", str(stock), "--json", str(file)]
+    assert cli.main(words) == 0
+    assert "rank 1, not in stock: O" in capsys.readouterr().out
+    (written,) = json.loads(file.read_text())
+    assert written["candidates"][0]["solved"] is False and written["candidates"][0]["missing"] == ["O"]
+    stock.write_text("CO\nCC\nO\n")
+    assert cli.main(words) == 0
+    assert "rank 1, all in stock" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["CC("], "'CC(' is not a molecule"), (["CCO", "--beams", "0"], "--beams must be at least 1")],
+    [
+        (["CCO", "--starting-material", "CC("], "'CC(' is not a molecule"),
+        (["CCO", "--beams", "0"], "--beams must be at least 1"),
+    ],
 )
 def test_errors_are_one_line(words, message, folder, capsys):
     assert cli.main(["plan", *words, "--model", folder]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_targets_that_cannot_be_planned_stop_no_others(folder, capsys, tmp_path):
+    file = tmp_path / "routes.json"
+    words = ["plan", "CC(", "CCO", "CC.Cl", "--model", folder, "--steps", "1", "--beams", "2", "--json", str(file)]
+    assert cli.main(words) == 1
+    output = capsys.readouterr()
+    assert "CC(: not planned. 'CC(' is not a molecule" in output.out and "CCO: " in output.out
+    assert "2 of 3 targets could not be planned" in output.err
+    problems = [plan["problem"] for plan in json.loads(file.read_text())]
+    assert problems[1] is None and "2 molecules" in problems[2]
