@@ -78,7 +78,7 @@ def plot(cases: dict[str, Rows], file: Path) -> None:
         ValueError: matplotlib is missing, or nothing that was measured makes a curve.
     """
     try:
-        from matplotlib import pyplot
+        from matplotlib import pyplot, ticker
     except ImportError as error:
         raise ValueError("--plot needs matplotlib: pip install weft[benchmark].") from error
     panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
@@ -91,7 +91,14 @@ def plot(cases: dict[str, Rows], file: Path) -> None:
         for name, points in curves.items():
             axis.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
         axis.set(xscale="log", yscale="log", xlabel=_PANELS[key][0], ylabel="ms a token")
-        axis.legend(fontsize="small")
+        places = sorted({place for points in curves.values() for place, _ in points})
+        axis.set_xticks(places, [f"{place:g}" for place in places])
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        for one in (axis.xaxis, axis.yaxis):
+            one.set_minor_locator(ticker.NullLocator())
+    lines = {name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), fontsize="small")
     figure.savefig(file)
     pyplot.close(figure)
 
