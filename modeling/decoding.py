@@ -13,6 +13,8 @@ that share keys, K width of a head, T tokens of a row's own past, N tokens, M so
 """
 
 from functools import reduce
+from itertools import count
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -27,9 +29,9 @@ from .positions import TokenPositions, attention_positions, embed_positions, rot
 # Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN", "cpp_wrapper": True}
 
-
 # Tokens after which it pays to lay the weights out for decoding.
 _PACK_AFTER = 8
+_numbers = count()
 
 
 def _joined(parts: list[nn.Linear]) -> nn.Linear:
@@ -40,6 +42,18 @@ def _joined(parts: list[nn.Linear]) -> nn.Linear:
     if has_bias:
         joined.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
     return joined
+
+
+def _with_code_of_its_own(method: Any) -> MethodType:
+    """A bound method with a copy of its code.
+
+    dynamo keeps its graphs by code. Of two steps that share it, the second would run the graph of the first, with the weights of
+    the first as constants: the guards that would tell them apart are those on modules, which are left out.
+    """
+    function = method.__func__
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
+    twin = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+    return MethodType(twin, method.__self__)
 
 
 class DecodeStep(nn.Module):
@@ -64,7 +78,7 @@ class DecodeStep(nn.Module):
         if compiled:
             # the weights are constants, and no module changes while the step lives: only the inputs need watching
             options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-            self.run = torch.compile(self.forward, options=options)
+            self.run = torch.compile(_with_code_of_its_own(self.forward), options=options)
             # not as `options` too, which dynamo does not read
             self.settings = torch._inductor.config.patch(_COMPILER)
         self.eval()

@@ -281,3 +281,29 @@ def test_compiled_and_not_give_the_same(build, source, kind):
         weft.fast_decoding(model)
         assert torch.equal(model.generate(**inputs, num_beams=beams), expected)
         weft.fast_decoding(model, compile=False)
+
+
+def test_compiled_steps_share_no_code(build):
+    # dynamo keeps graphs by code: of two steps that shared it, one would decode with the other's weights
+    steps = [decoding.DecodeStep(build("rotary"), compiled=True) for _ in range(2)]
+    codes = [step.run.__wrapped__.__code__ for step in steps]
+    assert codes[0] is not codes[1] and codes[0] != codes[1]
+
+
+@pytest.mark.slow
+def test_two_compiled_models_keep_to_their_own_weights(build, source):
+    torch._dynamo.reset()
+    one, other = build("rotary"), build("rotary")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.copy_(parameter.flip(0))
+    settings = {"max_new_tokens": 12, "min_new_tokens": 12}
+    expected = [model.generate(source, **settings) for model in (one, other)]
+    assert not torch.equal(*expected)
+    for model, tokens in zip((one, other), expected, strict=True):
+        assert torch.equal(weft.fast_decoding(model).generate(source, **settings), tokens)
+    with torch.no_grad():
+        one.lm_head.weight.copy_(one.lm_head.weight.flip(0))
+    changed = one.generate(source, **settings)
+    assert torch.equal(changed, one.generate(source, **settings, cache_implementation="dynamic"))
+    assert not torch.equal(changed, expected[0])
