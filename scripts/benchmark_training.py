@@ -48,6 +48,24 @@ class TrainingCase:
             models |= {"BART, compiled": torch.compile(twin), "Weft, compiled": torch.compile(as_weft(twin))}
         for name, model in models.items():
             yield self.contender(name, model)
+        yield Contender("torch.nn.Transformer", self._torch_transformer(), check=lambda: None)
+
+    def _torch_transformer(self) -> Callable[[], None]:
+        """torch's own stacks in the same dimensions, between embeddings and a head."""
+        torch.manual_seed(0)
+        source, target = self.tensors()
+        stacks = nn.Transformer(256, 8, 6, 6, dim_feedforward=768, activation="gelu", batch_first=True)
+        model = nn.ModuleList([nn.Embedding(53, 256), nn.Embedding(1200, 256), stacks, nn.Linear(256, 53)]).train()
+        inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
+        causal = nn.Transformer.generate_square_subsequent_mask(self.target)
+
+        def loss() -> torch.Tensor:
+            tokens, places, stacks, head = model
+            embedded = [tokens(ids) + places(torch.arange(ids.shape[1])) for ids in (source, inputs)]
+            states = stacks(*embedded, tgt_mask=causal, tgt_is_causal=True)
+            return nn.functional.cross_entropy(head(states).flatten(0, 1), target.flatten())
+
+        return steps(model, loss)
 
     def contender(self, name: str, model: Any, check: bool = True, **extra) -> Contender:
         source, target = self.tensors()
