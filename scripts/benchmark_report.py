@@ -28,14 +28,14 @@ def as_summary(cases: dict[str, Rows]) -> str:
     lines = ["| case | beside | times faster, and memory |", "| --- | --- | --- |"]
     for rows in cases.values():
         first, *others = rows
-        beside = f"{first['contender']}: {first['median_s']:.2f} s, {first['speed']}{_memory(first, ', ')}"
-        ratios = "; ".join(f"{row['contender']} **{row['times_faster']:.2f}**{_memory(row, ' ')}" for row in others)
+        beside = f"{first['contender']}: {first['median_s']:.2f} s, {first['speed']}{_memory(first)}"
+        ratios = "; ".join(f"{row['contender']} **{row['times_faster']:.2f}**{_memory(row)}" for row in others)
         lines.append(f"| {first['case']} | {beside} | {ratios} |")
     return "\n".join(lines)
 
 
-def _memory(row: dict[str, Any], before: str) -> str:
-    return "" if row["peak_bytes"] is None else f"{before}({row['peak_bytes'] / 1e6:.0f} MB)"
+def _memory(row: dict[str, Any]) -> str:
+    return "" if row["peak_bytes"] is None else f" ({row['peak_bytes'] / 1e6:.0f} MB)"
 
 
 def write_into(file: Path, cases: dict[str, Rows]) -> None:

@@ -113,7 +113,7 @@ def test_figures_are_read_again(tmp_path):
     page.write_text("<!-- benchmark summary -->\n<!-- end -->\n<!-- benchmark batch -->\nkept\n<!-- end -->\n")
     file.write_text(json.dumps({"cases": {"greedy": [FIGURES, FIGURES | {"contender": "two", "times_faster": 3.0}]}}))
     assert main(["benchmark", "--figures", str(file), "--into", str(page)]) == 0
-    assert "| greedy | one: 2.00 s, 4 ms a token, (5 MB) | two **3.00** (5 MB) |" in page.read_text()
+    assert "| greedy | one: 2.00 s, 4 ms a token (5 MB) | two **3.00** (5 MB) |" in page.read_text()
     assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
 
 
