@@ -23,7 +23,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .attention import AttentionBase
 from .decoding_cache import BeamCache, DecodingCache, KeysValues
-from .packing import packed
+from .masks import additive
+from .packing import joined, packed
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
 # Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
@@ -32,16 +33,6 @@ _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends
 # Tokens after which it pays to lay the weights out for decoding.
 _PACK_AFTER = 8
 _numbers = count()
-
-
-def _joined(parts: list[nn.Linear]) -> nn.Linear:
-    """One linear layer with the outputs of several, side by side."""
-    weight, has_bias = torch.cat([part.weight for part in parts]), parts[0].bias is not None
-    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=has_bias, device="meta")
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    if has_bias:
-        joined.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
-    return joined
 
 
 def _with_code_of_its_own(method: Any) -> MethodType:
@@ -72,7 +63,7 @@ class DecodeStep(nn.Module):
         self.has_table = self.config.self_attention_position_type == "additive"
         own = [layer.self_attn for layer in self.decoder.layers]
         parts = [[part.q_proj, part.k_proj] + ([] if self.has_table else [part.v_proj]) for part in own]
-        self.projections: Any = nn.ModuleList(_joined(part) for part in parts)
+        self.projections: Any = nn.ModuleList(joined(part) for part in parts)
         self.taken = 0
         self.compiled = compiled
         if compiled:
@@ -156,14 +147,14 @@ class DecodeStep(nn.Module):
                 columns[index][0].copy_(key_WGK)
                 columns[index][1].copy_(value_WGK)
             hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
-            hidden_WD = _leave(layer, layer.self_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._leave(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer._enter(layer.encoder_attn_layer_norm, residual)
             hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, source[index], cross_positions, source_mask)
-            hidden_WD = _leave(layer, layer.encoder_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._leave(layer.encoder_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer.mlp(layer._enter(layer.final_layer_norm, residual))
-            hidden_WD = _leave(layer, layer.final_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._leave(layer.final_layer_norm, residual, hidden_WD)
         logits = self.lm_head(self.decoder._finish(hidden_WD))
         return logits, torch.stack(new, dim=1) if new else None
 
@@ -249,18 +240,9 @@ class DecodeStep(nn.Module):
         if bias_BHLM is not None:
             by_group = bias_BHLM.unflatten(1, (self.groups, -1)).transpose(2, 3)  # (B, G, 1, R, M)
             bias = by_group.expand(-1, -1, beams, -1, -1).flatten(2, 3)
-            mask = bias if mask is None else bias + _additive(mask, bias.dtype)
+            mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
-
-
-def _leave(layer, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-    hidden_states = residual + hidden_states
-    return hidden_states if layer.norm_first else norm(hidden_states)
-
-
-def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros((), dtype=dtype, device=mask.device).where(mask, float("-inf"))
 
 
 def _by_layer(states: torch.Tensor) -> list[KeysValues]:

@@ -33,7 +33,7 @@ def cross_attention_implementation(config: WeftConfig) -> str:
     return "sdpa" if uses_flash(config) else config._attn_implementation
 
 
-def _additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask as numbers to add: 0, or -inf where it is False."""
     zeros_BHLM = torch.zeros(mask_BHLM.shape, dtype=dtype, device=mask_BHLM.device)
     return zeros_BHLM.masked_fill(~mask_BHLM, float("-inf"))
@@ -45,7 +45,7 @@ def mask_and_bias(
     """Mask and relative bias of one call in the form `implementation` takes the two together."""
     if implementation == "sdpa" and bias_BHLM is not None and mask is not None and mask.dtype == torch.bool:
         # beside a bias SDPA fills in the lowest number, and who may see nothing would get the mean of all values
-        return _additive(mask, query.dtype), bias_BHLM
+        return additive(mask, query.dtype), bias_BHLM
     if implementation == "flex_attention" and isinstance(mask, torch.Tensor):
         # flex reads the first head of a mask alone, and no mask of one row for all of the batch; a bias it reads in full
         bias_BHLM = mask if bias_BHLM is None else bias_BHLM + mask
@@ -61,7 +61,7 @@ def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> 
             '"flex_attention" (`model.set_attn_implementation(...)`), or a mask of shape (batch, length).'
         )
     if not mask_BHLM.is_floating_point():
-        return mask_BHLM.bool() if implementation == "sdpa" else _additive(mask_BHLM.bool(), dtype)
+        return mask_BHLM.bool() if implementation == "sdpa" else additive(mask_BHLM.bool(), dtype)
     return mask_BHLM.to(dtype).masked_fill(mask_BHLM <= _MASKED, float("-inf"))
 
 

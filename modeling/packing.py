@@ -72,14 +72,26 @@ class FewTokenExperts(nn.Module):
 def _linears(experts: ExpertsBase, name: str) -> list[nn.Linear]:
     """One linear layer an expert, over views of the weights."""
     weights, biases = getattr(experts, name), getattr(experts, f"{name}_bias") if experts.has_bias else None
-    linears = []
-    for expert, weight in enumerate(weights.detach()):
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-        linear.weight = nn.Parameter(weight, requires_grad=False)
-        if biases is not None:
-            linear.bias = nn.Parameter(biases[expert].detach(), requires_grad=False)
-        linears.append(linear)
-    return linears
+    return [
+        _linear(weight, None if biases is None else biases[expert].detach())
+        for expert, weight in enumerate(weights.detach())
+    ]
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    """A linear layer around a weight and a bias that are there already."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
+    return linear
+
+
+def joined(parts: list[nn.Linear]) -> nn.Linear:
+    """One linear layer with the outputs of several, side by side."""
+    biases: list[torch.Tensor] = [part.bias for part in parts]
+    weight = torch.cat([part.weight.detach() for part in parts])
+    return _linear(weight, None if biases[0] is None else torch.cat(biases).detach())
 
 
 def can_pack(weight: torch.Tensor) -> bool:
@@ -95,18 +107,12 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
             return module  # quantised weights among others, whose type says so and whose dtype does not
         if rows > 1 or weight.numel() >= _LARGE:
             return PackedLinear(module, rows)
-        return _by_columns(module) if weight.shape[0] > weight.shape[1] else module
+        is_tall = weight.shape[0] > weight.shape[1]
+        return _linear(weight.detach().t().contiguous().t(), module.bias) if is_tall else module
     if isinstance(module, ExpertsBase) and type(module.down_proj) is nn.Parameter:
         return FewTokenExperts(module, rows)
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()
     }
-    return twin
-
-
-def _by_columns(linear: nn.Linear) -> nn.Linear:
-    twin = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
-    twin.weight = nn.Parameter(linear.weight.detach().t().contiguous().t(), requires_grad=False)
-    twin.bias = linear.bias
     return twin

@@ -1,4 +1,4 @@
-"""Routes as other projects write them: what is read becomes a `Route`, and a `Route` becomes what they read.
+"""Routes as other projects write them: what is read becomes a `Route`, and a `Route` is written in their forms.
 
 Known are the plain tree (`{"smiles", "children"}`), DirectMultiStep's text (also as `{"path": text}`), trees of alternating
 molecule and reaction nodes (PaRoutes, AiZynthFinder), RetroCast's routes, predictions and benchmarks, and lists of all of
@@ -124,7 +124,7 @@ def to_reaction_tree(route: Route, stock: Stock | None = None) -> dict[str, Any]
 
 
 def to_retrocast(route: Route) -> dict[str, Any]:
-    """A molecule of RetroCast's routes: `{"target": to_retrocast(route)}` is its `Route`. Needs RDKit."""
+    """A molecule in the form of RetroCast's benchmark files; a route is `{"target": to_retrocast(route)}`. Needs RDKit."""
     from rdkit import Chem
 
     molecule = Chem.MolFromSmiles(route.smiles)

@@ -57,7 +57,18 @@ def test_every_file_of_the_two_rooms_is_there():
 def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
     files = flat_files()
     allowed = {"torch", "transformers", "huggingface_hub", "safetensors"}
-    standard = {"collections", "copy", "dataclasses", "difflib", "functools", "inspect", "json", "math", "os"}
+    standard = {
+        "collections",
+        "copy",
+        "dataclasses",
+        "difflib",
+        "functools",
+        "inspect",
+        "itertools",
+        "json",
+        "math",
+        "os",
+    }
     standard |= {"contextlib", "pathlib", "types", "typing", "warnings", "weakref"}
     for name, text in files.items():
         compile(text, name, "exec")
