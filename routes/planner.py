@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
-from rdkit import Chem, rdBase
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..tokenization import encode_source
+from .candidates import Candidate, Plan, ranked
 from .grammar import RouteGrammar
+from .molecules import one_molecule
 from .stock import Stock
 from .tree import Route
 
@@ -25,70 +25,6 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability.
-
-    With the ranking "sqrt_length", that divided by the root of the length. `missing` holds the starting materials that the
-    stock lacks, None where no stock was given or there is no route.
-    """
-
-    text: str
-    score: float
-    n_steps: int | None
-    route: Route | None = None
-    problem: str | None = None
-    missing: tuple[str, ...] | None = None
-
-    @property
-    def solved(self) -> bool | None:
-        """Whether all starting materials can be bought; None without a stock."""
-        return None if self.missing is None else not self.missing
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`."""
-
-    target: str
-    candidates: list[Candidate] = field(default_factory=list)
-    problem: str | None = None
-
-    @property
-    def routes(self) -> list[Route]:
-        """The distinct routes among the candidates, best first."""
-        found: dict[Route, Route] = {}
-        for candidate in self.candidates:
-            if candidate.route is not None:
-                found.setdefault(candidate.route.canonical(), candidate.route)
-        return list(found.values())
-
-
-def canonical_smiles(smiles: str) -> str:
-    """RDKit's canonical SMILES.
-
-    Raises:
-        ValueError: RDKit cannot read it, or it is empty; the message quotes it.
-    """
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles.strip())
-    if molecule is None or molecule.GetNumAtoms() == 0:
-        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read: give one SMILES string for each target.")
-    return Chem.MolToSmiles(molecule)
-
-
-def _one_molecule(smiles: str) -> str:
-    """Canonical SMILES of what is to be made, or to begin from.
-
-    Raises:
-        ValueError: as [`canonical_smiles`], or there are several molecules.
-    """
-    canonical = canonical_smiles(smiles)
-    if "." in canonical:
-        raise ValueError(f"{smiles!r} is {canonical.count('.') + 1} molecules, a salt or a mixture: give one of them.")
-    return canonical
 
 
 class RoutePlanner:
@@ -148,7 +84,7 @@ class RoutePlanner:
             raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
         if ranking not in RANKINGS:
             raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
-        material = None if starting_material is None else _one_molecule(starting_material)
+        material = None if starting_material is None else one_molecule(starting_material)
         smiles, problems = self._readable(targets, material, on_error)
         jobs = [job for job in self._jobs(smiles, n_steps) if problems[job[0]] is None]
         found: list[list[Candidate]] = [[] for _ in smiles]
@@ -170,8 +106,7 @@ class RoutePlanner:
                 bar.update(len(batch))
         plans = []
         for target, candidates, problem in zip(smiles, found, problems, strict=True):
-            ranked = sorted(candidates, key=lambda candidate: -candidate.score)
-            plans.append(Plan(target, [_checked(candidate, stock) for candidate in ranked], problem))
+            plans.append(Plan(target, ranked(candidates, stock), problem))
         return plans
 
     def _readable(
@@ -181,7 +116,7 @@ class RoutePlanner:
         smiles, problems = list(targets), cast(list[str | None], [None] * len(targets))
         for index, target in enumerate(targets):
             try:
-                canonical = _one_molecule(target)
+                canonical = one_molecule(target)
                 encode_source(self.tokenizer, canonical, material)
                 smiles[index] = canonical
             except ValueError as error:
@@ -279,12 +214,6 @@ class RoutePlanner:
             return Candidate(text, score, n_steps, route=Route.from_string(text))
         except ValueError as error:
             return Candidate(text, score, n_steps, problem=str(error))
-
-
-def _checked(candidate: Candidate, stock: Stock | None) -> Candidate:
-    if stock is None or candidate.route is None:
-        return candidate
-    return replace(candidate, missing=tuple(stock.missing(candidate.route)))
 
 
 def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:

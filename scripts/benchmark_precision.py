@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 from weft.modeling.eligibility import can_step
+from weft.routes.candidates import Plan
 from weft.routes.metrics import Proportion
-from weft.routes.planner import Plan, RoutePlanner
+from weft.routes.planner import RoutePlanner
 from weft.scripts.benchmark import machine
 from weft.scripts.cli import run_script
 from weft.scripts.train_routes import RouteArguments, load_routes, measure_accuracy

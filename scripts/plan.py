@@ -4,11 +4,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from weft.routes.planner import RANKINGS, Plan, RoutePlanner
+from weft.routes.candidates import Plan
+from weft.routes.planner import RANKINGS, RoutePlanner
 from weft.routes.stock import Stock
 
 
@@ -30,24 +29,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
-    candidates = [
-        asdict(candidate) | {"route": candidate.route and candidate.route.to_dict(), "solved": candidate.solved}
-        for candidate in plan.candidates
-    ]
-    return {"target": plan.target, "problem": plan.problem, "candidates": candidates}
-
-
 def show(plan: Plan, count: int) -> None:
     if plan.problem is not None:
         print(f"\n{plan.target}: not planned. {plan.problem}")
         return
-    failed = sum(candidate.route is None for candidate in plan.candidates)
-    total = len(plan.candidates)
+    failed, total = len(plan.failed), len(plan.candidates)
     print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are not well-formed")
-    missing = {candidate.route: candidate.missing for candidate in plan.candidates if candidate.route is not None}
-    for rank, route in enumerate(plan.routes[:count], start=1):
-        print(f"\nrank {rank}{_solved(missing[route])}\n{route.format_tree()}")
+    for candidate in plan.distinct[:count]:
+        assert candidate.route is not None
+        print(f"\nrank {candidate.rank}{_solved(candidate.missing)}\n{candidate.route.format_tree()}")
 
 
 def _solved(missing: tuple[str, ...] | None) -> str:
@@ -77,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         show(plan, arguments.show)
     if arguments.json is not None:
         temporary = arguments.json.with_name(f".{arguments.json.name}.part")
-        temporary.write_text(json.dumps([to_json(plan) for plan in plans], indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps([plan.to_dict() for plan in plans], indent=2) + "\n", encoding="utf-8")
         temporary.replace(arguments.json)
         print(f"\nAll candidates are in {arguments.json}.")
     failed = sum(plan.problem is not None for plan in plans)

@@ -18,7 +18,8 @@ from transformers import DataCollatorForSeq2Seq, IntervalStrategy, Trainer, set_
 
 from weft import WeftConfig, WeftForConditionalGeneration
 from weft.routes import Route, drop_shared_targets, read_routes, top_k_exact, training_pairs
-from weft.routes.planner import Plan, RoutePlanner
+from weft.routes.candidates import Plan
+from weft.routes.planner import RoutePlanner
 from weft.routes.synthetic import generate_routes, train_test_split
 from weft.scripts.cli import run_script
 from weft.tokenization import build_route_tokenizer, encode_route, encode_source

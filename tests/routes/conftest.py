@@ -23,7 +23,7 @@ KNOWN = [
 @pytest.fixture(scope="session")
 def known() -> list[Route]:
     # targets as the planner writes them
-    from weft.routes.planner import canonical_smiles
+    from weft.routes.molecules import canonical_smiles
 
     return [Route(canonical_smiles(route.smiles), route.children) for route in KNOWN]
 

@@ -6,7 +6,9 @@ import torch
 
 from weft import WeftConfig, WeftForConditionalGeneration
 from weft.routes import Route, Stock
-from weft.routes.planner import DEFAULT_STEPS, Candidate, Plan, RoutePlanner, canonical_smiles
+from weft.routes.candidates import Candidate, Plan
+from weft.routes.molecules import canonical_smiles
+from weft.routes.planner import DEFAULT_STEPS, RoutePlanner
 from weft.tokenization import encode_route, encode_source
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("rdkit")
 
 from weft import WeftConfig, WeftForConditionalGeneration
 from weft.routes import Route
-from weft.routes.planner import Candidate, Plan
+from weft.routes.candidates import Candidate, Plan
 from weft.scripts import benchmark_precision as benchmark
 from weft.scripts.cli import run_script
 from weft.tokenization import build_route_tokenizer

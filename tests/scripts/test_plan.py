@@ -6,7 +6,8 @@ pytest.importorskip("rdkit")
 
 from weft import WeftConfig, WeftForConditionalGeneration
 from weft.routes import Route
-from weft.routes.planner import Candidate, Plan, RoutePlanner
+from weft.routes.candidates import Candidate, Plan
+from weft.routes.planner import RoutePlanner
 from weft.scripts import cli
 from weft.tokenization import build_route_tokenizer
 
@@ -38,7 +39,7 @@ def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
     route = Route("CCO", (Route("CC"), Route("O")))
 
     def plan(self, targets, *, stock, **settings):
-        candidate = Candidate(route.to_string(), -1.0, 1, route, missing=tuple(stock.missing(route)))
+        candidate = Candidate(route.to_string(), -1.0, 1, route, missing=tuple(stock.missing(route)), rank=1)
         return [Plan("CCO", [candidate])]
 
     monkeypatch.setattr(RoutePlanner, "plan", plan)

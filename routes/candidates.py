@@ -1,0 +1,116 @@
+"""What a search finds for a target: ranked candidates, those that are no routes among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .tree import Route
+
+if TYPE_CHECKING:
+    from .stock import Stock
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability.
+
+    With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among all candidates of the
+    target. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no route.
+    """
+
+    text: str
+    score: float
+    n_steps: int | None
+    route: Route | None = None
+    problem: str | None = None
+    missing: tuple[str, ...] | None = None
+    rank: int = 0
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether all starting materials can be bought; None without a stock."""
+        return None if self.missing is None else not self.missing
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the route as `Route.to_dict` gives it."""
+        return {
+            "rank": self.rank,
+            "score": self.score,
+            "n_steps": self.n_steps,
+            "solved": self.solved,
+            "missing": None if self.missing is None else list(self.missing),
+            "route": self.route and self.route.to_dict(),
+            "problem": self.problem,
+            "text": self.text,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Candidate:
+        """Read what `to_dict` gives."""
+        missing = data.get("missing")
+        return cls(
+            text=data["text"],
+            score=data["score"],
+            n_steps=data.get("n_steps"),
+            route=None if data.get("route") is None else Route.from_dict(data["route"]),
+            problem=data.get("problem"),
+            missing=None if missing is None else tuple(missing),
+            rank=data.get("rank", 0),
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`."""
+
+    target: str
+    candidates: list[Candidate] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def distinct(self) -> list[Candidate]:
+        """The candidates that are routes, best first, without those that repeat a better one in another order."""
+        found: dict[Route, Candidate] = {}
+        for candidate in self.candidates:
+            if candidate.route is not None:
+                found.setdefault(candidate.route.canonical(), candidate)
+        return list(found.values())
+
+    @property
+    def routes(self) -> list[Route]:
+        """The distinct routes among the candidates, best first."""
+        return [candidate.route for candidate in self.distinct if candidate.route is not None]
+
+    @property
+    def failed(self) -> list[Candidate]:
+        """The candidates that are no routes, each with its `problem`."""
+        return [candidate for candidate in self.candidates if candidate.route is None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "target": self.target,
+            "problem": self.problem,
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Plan:
+        """Read what `to_dict` gives."""
+        return cls(data["target"], [Candidate.from_dict(item) for item in data["candidates"]], data.get("problem"))
+
+
+def ranked(candidates: Iterable[Candidate], stock: Stock | None = None) -> list[Candidate]:
+    """Best first, numbered, and held against a stock."""
+    best = sorted(candidates, key=lambda candidate: -candidate.score)
+    return [
+        replace(candidate, rank=rank, missing=_missing(candidate, stock)) for rank, candidate in enumerate(best, 1)
+    ]
+
+
+def _missing(candidate: Candidate, stock: Stock | None) -> tuple[str, ...] | None:
+    if stock is None or candidate.route is None:
+        return None
+    return tuple(stock.missing(candidate.route))

@@ -1,0 +1,41 @@
+"""Molecules as RDKit reads them."""
+
+from __future__ import annotations
+
+from rdkit import Chem, rdBase
+
+from .tree import Route
+
+
+def canonical_smiles(smiles: str) -> str:
+    """RDKit's canonical SMILES.
+
+    Raises:
+        ValueError: RDKit cannot read it, or it is empty; the message quotes it.
+    """
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles.strip())
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
+    return Chem.MolToSmiles(molecule)
+
+
+def one_molecule(smiles: str) -> str:
+    """Canonical SMILES of what is to be made, or to begin from.
+
+    Raises:
+        ValueError: as [`canonical_smiles`], or there are several molecules.
+    """
+    canonical = canonical_smiles(smiles)
+    if "." in canonical:
+        raise ValueError(f"{smiles!r} is {canonical.count('.') + 1} molecules, a salt or a mixture: give one of them.")
+    return canonical
+
+
+def canonical_route(route: Route) -> Route:
+    """The route with every molecule as RDKit's canonical SMILES; the order of the children is kept.
+
+    Raises:
+        ValueError: RDKit cannot read a molecule; the message quotes it.
+    """
+    return Route(canonical_smiles(route.smiles), tuple(canonical_route(child) for child in route.children))
