@@ -1,9 +1,10 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes.
+Importing it registers the family with transformers' Auto classes, and the planner with its pipelines.
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration import WeftConfig
 from .hub import export_code
@@ -15,12 +16,14 @@ from .modeling import (
     WeftPreTrainedModel,
     fast_decoding,
 )
+from .routes.pipeline import RoutesPipeline
 
 __version__ = "0.1.0"
 
 AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
+PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
 WeftConfig.code_exporter = staticmethod(export_code)
 
 __all__ = [

@@ -1,30 +1,25 @@
-"""From target molecules to ranked routes: encode, search with a forced beginning, read what comes out as data."""
+"""From target molecules to ranked routes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import torch
-from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ..tokenization import encode_source
+from ..tokenization import PRODUCT_LENGTH, encode_source
 from .candidates import Candidate, Plan, ranked
-from .grammar import RouteGrammar
 from .molecules import one_molecule
+from .search import Job, RouteSearch
 from .stock import Stock
-from .tree import Route
 
 # Tried in turn, and pooled, when a model that is told the number of steps is not.
-DEFAULT_STEPS = (1, 2, 3, 4, 5)
-# How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
-# division by the length would prefer longer routes.
-RANKINGS: dict[str, dict[str, Any]] = {
-    "log_probability": {"length_penalty": 0.0},
-    "sqrt_length": {"custom_generate": "sqrt_length"},
-}
+DEFAULT_STEPS = range(1, 6)
+# Beams of one batch, when its size is left to the planner: more of them take more memory and save little time.
+ROWS = 80
+
+Steps = int | range | None
 
 
 class RoutePlanner:
@@ -49,14 +44,14 @@ class RoutePlanner:
         self,
         targets: Sequence[str],
         *,
-        n_steps: int | Sequence[int] | None = None,
-        starting_material: str | None = None,
-        beams: int = 5,
-        ranking: str = "log_probability",
+        n_steps: Steps | Sequence[Steps] = None,
+        starting_material: str | Sequence[str | None] | None = None,
         stock: Stock | None = None,
+        beams: int = 10,
+        ranking: str = "log_probability",
         grammar: bool = True,
         max_new_tokens: int | None = None,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
     ) -> list[Plan]:
@@ -64,157 +59,147 @@ class RoutePlanner:
 
         Args:
             targets: SMILES; canonicalised first.
-            n_steps: longest path of the wanted routes, in reactions: one number, a number for each target (a list as
-                long as `targets`), or None to try 1 to 5 and pool. Must be None for a model that is not told it.
-            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one.
+            n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
+                and what they find pooled and ranked together; a list of these, one for each target; or None for
+                `range(1, 6)`. Must be None for a model that is not told it.
+            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
+                one (or None) for each target.
+            stock: what can be bought; candidates then say which of their starting materials it lacks.
             beams: width of the search, and candidates for each target (and number of steps).
             ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
                 the length with the forced beginning.
-            stock: what can be bought; candidates then say which of their starting materials it lacks.
             grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
-            batch_size: targets searched at once. progress: show a bar.
+            batch_size: searches run at once (default: as many as have 80 beams together).
+            progress: show a bar.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
 
+        Returns:
+            A plan for each target, in their order.
+
         Raises:
-            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know
-                (with `on_error="raise"`); the starting material is, or `n_steps`, `ranking` or `on_error` does not fit.
+            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know, or
+                its starting material is or does (with `on_error="raise"`); or a setting does not fit.
+        """
+        plans: dict[int, Plan] = dict(
+            self.stream(
+                targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
+                ranking=ranking, grammar=grammar, max_new_tokens=max_new_tokens, batch_size=batch_size,
+                progress=progress, on_error=on_error,
+            )
+        )  # fmt: skip
+        return [plans[index] for index in range(len(plans))]
+
+    def stream(
+        self,
+        targets: Sequence[str],
+        *,
+        n_steps: Steps | Sequence[Steps] = None,
+        starting_material: str | Sequence[str | None] | None = None,
+        stock: Stock | None = None,
+        beams: int = 10,
+        batch_size: int | None = None,
+        progress: bool = True,
+        on_error: str = "raise",
+        **search: Any,
+    ) -> Iterator[tuple[int, Plan]]:
+        """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
+
+        Args:
+            targets, and the others: as in [`plan`]; they are checked at once, before the first search.
+
+        Returns:
+            An iterator over the index of a target and its plan.
+
+        Raises:
+            ValueError: as in [`plan`].
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
-        if ranking not in RANKINGS:
-            raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
-        material = None if starting_material is None else one_molecule(starting_material)
-        smiles, problems = self._readable(targets, material, on_error)
-        jobs = [job for job in self._jobs(smiles, n_steps) if problems[job[0]] is None]
-        found: list[list[Candidate]] = [[] for _ in smiles]
-        # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
-        jobs.sort(key=lambda job: -len(smiles[job[0]]))
-        with tqdm(total=len(jobs), desc="planning", unit="search", disable=not progress) as bar:
-            for start in range(0, len(jobs), batch_size):
-                batch = jobs[start : start + batch_size]
-                results = self._search(
-                    [(smiles[index], steps) for index, steps in batch],
-                    material,
-                    beams,
-                    ranking,
-                    grammar,
-                    max_new_tokens,
-                )
-                for (index, _), candidates in zip(batch, results, strict=True):
-                    found[index] += candidates
-                bar.update(len(batch))
-        plans = []
-        for target, candidates, problem in zip(smiles, found, problems, strict=True):
-            plans.append(Plan(target, ranked(candidates, stock), problem))
-        return plans
+        if isinstance(targets, str):
+            raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
+        run = RouteSearch(self.model, self.tokenizer, beams=beams, **search)
+        jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
+        batch_size = batch_size or max(1, ROWS // beams)
+        return self._run(list(targets), jobs, problems, run, batch_size, stock, progress)
 
-    def _readable(
-        self, targets: Sequence[str], material: str | None, on_error: str
-    ) -> tuple[list[str], list[str | None]]:
-        """Canonical SMILES of each target (as it was given, where that fails), and what is wrong with it."""
-        smiles, problems = list(targets), cast(list[str | None], [None] * len(targets))
-        for index, target in enumerate(targets):
+    def _run(
+        self,
+        targets: list[str],
+        jobs: dict[int, list[Job]],
+        problems: dict[int, str],
+        run: RouteSearch,
+        batch_size: int,
+        stock: Stock | None,
+        progress: bool,
+    ) -> Iterator[tuple[int, Plan]]:
+        for index, problem in problems.items():
+            yield index, Plan(targets[index], [], problem)
+        # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
+        order = sorted(jobs, key=lambda index: -len(jobs[index][0].smiles))
+        waiting = [(index, job) for index in order for job in jobs[index]]
+        left = {index: len(jobs[index]) for index in order}
+        found: dict[int, list[Candidate]] = {index: [] for index in order}
+        with tqdm(total=len(waiting), desc="planning", unit="search", disable=not progress) as bar:
+            for start in range(0, len(waiting), batch_size):
+                batch = waiting[start : start + batch_size]
+                for (index, job), candidates in zip(batch, run([job for _, job in batch]), strict=True):
+                    found[index] += candidates
+                    left[index] -= 1
+                    if not left[index]:
+                        yield index, Plan(job.smiles, ranked(found.pop(index), stock))
+                bar.update(len(batch))
+
+    def _jobs(
+        self,
+        targets: Sequence[str],
+        steps: list[Sequence[int | None]],
+        starting_material: str | Sequence[str | None] | None,
+        on_error: str,
+    ) -> tuple[dict[int, list[Job]], dict[int, str]]:
+        """The searches of each target that can be planned, and what is wrong with each that cannot."""
+        if starting_material is None or isinstance(starting_material, str):
+            # one for all: what is wrong with it is wrong for every target
+            material = None if starting_material is None else one_molecule(starting_material)
+            materials: list[str | None] = [material] * len(targets)
+        else:
+            materials = list(starting_material)
+        if len(materials) != len(targets):
+            raise ValueError(f"{len(materials)} starting materials for {len(targets)} targets: give one for each.")
+        if any(materials) and self.model.config.max_source_positions <= PRODUCT_LENGTH:
+            raise ValueError(
+                f"This model reads no starting material: its source of {self.model.config.max_source_positions} "
+                "tokens has room for the target alone. Leave `starting_material` out."
+            )
+        jobs: dict[int, list[Job]] = {}
+        problems: dict[int, str] = {}
+        for index, (target, material) in enumerate(zip(targets, materials, strict=True)):
             try:
-                canonical = one_molecule(target)
-                encode_source(self.tokenizer, canonical, material)
-                smiles[index] = canonical
+                smiles = one_molecule(target)
+                begin = None if material is None else one_molecule(material)
+                encode_source(self.tokenizer, smiles, begin)
             except ValueError as error:
                 if on_error == "raise":
                     raise
                 problems[index] = str(error)
-        return smiles, problems
+            else:
+                jobs[index] = [Job(smiles, count, begin) for count in steps[index]]
+        return jobs, problems
 
-    def _jobs(self, smiles: list[str], n_steps: int | Sequence[int] | None) -> list[tuple[int, int | None]]:
-        """One search for each target and number of steps to try."""
+    def _steps(self, n_steps: Steps | Sequence[Steps], count: int) -> list[Sequence[int | None]]:
+        """For each target the numbers of steps to try."""
         if self.model.config.num_condition_features == 0:
             if n_steps is not None:
                 raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
-            return [(index, None) for index in range(len(smiles))]
-        if n_steps is None:
-            return [(index, steps) for index in range(len(smiles)) for steps in DEFAULT_STEPS]
-        steps_of = [n_steps] * len(smiles) if isinstance(n_steps, int) else list(n_steps)
-        if len(steps_of) != len(smiles) or any(steps < 1 for steps in steps_of):
+            return [[None]] * count
+        several = n_steps is not None and not isinstance(n_steps, int | range)
+        wanted: list[Any] = list(n_steps) if several else [n_steps] * count  # type: ignore[arg-type]
+        tried = [DEFAULT_STEPS if steps is None else [steps] if isinstance(steps, int) else steps for steps in wanted]
+        if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
             raise ValueError(
-                f"n_steps={n_steps!r} is not allowed: give a number of at least 1, or one for each target."
+                f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
+                "or a list with one of these for each target."
             )
-        return list(enumerate(steps_of))
-
-    def _search(
-        self,
-        jobs: list[tuple[str, int | None]],
-        material: str | None,
-        beams: int,
-        ranking: str,
-        grammar: bool,
-        max_new_tokens: int | None,
-    ) -> list[list[Candidate]]:
-        tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
-        sources = [encode_source(tokenizer, smiles, material) for smiles, _ in jobs]
-        starts = [self._beginning(smiles) for smiles, _ in jobs]
-        source_ids = _pad(sources, tokenizer.pad_token_id, side="right").to(device)
-        start_ids = _pad(starts, tokenizer.pad_token_id, side="left").to(device)
-        start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
-        length = start_ids.shape[1]
-        room = config.max_target_positions + 1 - length
-        inputs: dict[str, torch.Tensor] = {}
-        if jobs[0][1] is not None:
-            inputs["condition_values"] = torch.tensor([[float(steps or 0)] for _, steps in jobs], device=device)
-        output = self.model.generate(
-            input_ids=source_ids,
-            decoder_input_ids=start_ids,
-            decoder_attention_mask=start_mask,
-            num_beams=beams,
-            num_return_sequences=beams,
-            do_sample=False,
-            **({} if beams == 1 and ranking == "log_probability" else RANKINGS[ranking]),
-            max_new_tokens=room if max_new_tokens is None else min(max_new_tokens, room),
-            max_length=None,
-            return_dict_in_generate=True,
-            output_scores=True,
-            output_logits=True,
-            logits_processor=[RouteGrammar(tokenizer, [steps for _, steps in jobs])] if grammar else [],
-            **inputs,
-        )
-        texts = [self._read(row) for row in output.sequences.tolist()]
-        candidates = [
-            self._candidate(text, score, jobs[index // beams][1])
-            for index, (text, score) in enumerate(zip(texts, self._scores(output, length).tolist(), strict=True))
-        ]
-        return [candidates[start : start + beams] for start in range(0, len(candidates), beams)]
-
-    def _scores(self, output: Any, length: int) -> torch.Tensor:
-        """Log-probability of each sequence after its forced beginning."""
-        if getattr(output, "sequences_scores", None) is not None:
-            return output.sequences_scores
-        # the model's own logits: what the grammar rules out is not to make the rest likelier
-        steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
-        # what stands behind the end is padding
-        ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
-        after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
-        return steps.masked_fill(after, 0.0).sum(dim=1)
-
-    def _beginning(self, smiles: str) -> list[int]:
-        """What every route of this target begins with: forced, so that the search spends itself on the reactants."""
-        whole = Route(smiles, (Route("C"),)).to_string()
-        text = whole[: whole.rindex("C'")]
-        return [self.tokenizer.bos_token_id, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]
-
-    def _read(self, ids: list[int]) -> str:
-        """Ids to text: without pads and start in front, up to the end."""
-        while ids and ids[0] in (self.tokenizer.pad_token_id, self.tokenizer.bos_token_id):
-            ids = ids[1:]
-        if self.tokenizer.eos_token_id in ids:
-            ids = ids[: ids.index(self.tokenizer.eos_token_id)]
-        return "".join(self.tokenizer.convert_ids_to_tokens(ids))
-
-    @staticmethod
-    def _candidate(text: str, score: float, n_steps: int | None) -> Candidate:
-        try:
-            return Candidate(text, score, n_steps, route=Route.from_string(text))
-        except ValueError as error:
-            return Candidate(text, score, n_steps, problem=str(error))
-
-
-def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side)
+        return tried

@@ -7,19 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.routes.candidates import Plan
-from weft.routes.planner import RANKINGS, RoutePlanner
+from weft.routes.planner import RoutePlanner
+from weft.routes.search import RANKINGS
 from weft.routes.stock import Stock
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft plan", description=__doc__)
-    parser.add_argument("targets", nargs="+", metavar="TARGET", help="SMILES of a target molecule")
+    parser = argparse.ArgumentParser(prog="weft plan", description=__doc__, fromfile_prefix_chars="@")
+    parser.add_argument("targets", nargs="+", metavar="TARGET",
+                        help="SMILES of a target molecule, or @FILE with one a line")  # fmt: skip
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
-    parser.add_argument("--steps", type=int, help="longest path of the routes, in reactions (default: try 1 to 5)")
+    parser.add_argument("--steps", type=steps, metavar="N[-M]",
+                        help="longest path of the routes, in reactions; a range such as 2-5 tries each and ranks what "
+                        "they find together (default: 1-5)")  # fmt: skip
     parser.add_argument("--starting-material", help="SMILES of a molecule to begin from, for a model trained with one")
     parser.add_argument("--stock", type=Path, metavar="FILE",
                         help="what can be bought: SMILES or InChIKeys, one a line or in a table with a header, .gz too")  # fmt: skip
-    parser.add_argument("--beams", type=int, default=5, help="width of the search (default: %(default)s)")
+    parser.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
     parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
     parser.add_argument("--no-grammar", action="store_true",
@@ -29,12 +33,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def steps(text: str) -> int | range:
+    """`3` or `2-5`, the last included."""
+    first, dash, last = text.partition("-")
+    try:
+        return range(int(first), int(last) + 1) if dash else int(first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
+
+
 def show(plan: Plan, count: int) -> None:
     if plan.problem is not None:
         print(f"\n{plan.target}: not planned. {plan.problem}")
         return
     failed, total = len(plan.failed), len(plan.candidates)
-    print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are not well-formed")
+    print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are no routes")
     for candidate in plan.distinct[:count]:
         assert candidate.route is not None
         print(f"\nrank {candidate.rank}{_solved(candidate.missing)}\n{candidate.route.format_tree()}")

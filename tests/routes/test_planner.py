@@ -101,11 +101,16 @@ def test_with_the_grammar_even_an_untrained_model_writes_routes(planner, ranking
         untrained.model.lm_head.bias[ids] = torch.tensor([4.0, 4.0, 4.0, -4.0])
     settings = {"n_steps": [1, 3], "beams": beams, "ranking": ranking, "progress": False}
     plans = untrained.plan(["CCO", "CCCCN"], **settings)
-    whole = [candidate for plan in plans for candidate in plan.candidates if candidate.route is not None]
-    assert whole and all(candidate.route.depth <= candidate.n_steps for candidate in whole)
-    for plan in plans:
-        for candidate in plan.candidates:  # what is no route is one that was not finished
-            assert candidate.route is not None or "found the end of the text" in candidate.problem
+    whole = 0
+    for candidate in [candidate for plan in plans for candidate in plan.candidates]:
+        try:
+            route = Route.from_string(candidate.text)
+        except ValueError as error:  # what is no route is one that was not finished
+            assert "found the end of the text" in str(error) and str(error) == candidate.problem
+            continue
+        whole += 1
+        assert route.depth <= candidate.n_steps
+    assert whole
     free = untrained.plan(["CCO", "CCCCN"], **settings, grammar=False)
     assert all(candidate.route is None for plan in free for candidate in plan.candidates)
 
@@ -157,6 +162,93 @@ def test_the_others_are_planned_where_one_cannot_be(planner, known):
         planner.plan(["CCO"], n_steps=1, starting_material="CCN.Cl", progress=False, on_error="skip")
     with pytest.raises(ValueError, match="on_error='ignore' is not allowed"):
         planner.plan(["CCO"], n_steps=1, on_error="ignore", progress=False)
+
+
+def test_a_range_of_steps_is_pooled_and_ranked_together(planner, known):
+    settings = {"beams": 2, "max_new_tokens": 40, "progress": False}
+    (plan,) = planner.plan([known[0].smiles], n_steps=range(1, 4), **settings)
+    alone = [planner.plan([known[0].smiles], n_steps=steps, **settings)[0].candidates for steps in (1, 2, 3)]
+    apart = sorted((c for candidates in alone for c in candidates), key=lambda candidate: -candidate.score)
+    assert [c.text for c in plan.candidates] == [c.text for c in apart]
+    assert {c.n_steps for c in plan.candidates} == {1, 2, 3}
+    assert [c.rank for c in plan.candidates] == [1, 2, 3, 4, 5, 6]
+    plans = planner.plan(["CCO", "CCN"], n_steps=[range(2, 4), 5], **settings)  # each target its own
+    assert [sorted({c.n_steps for c in plan.candidates}) for plan in plans] == [[2, 3], [5]]
+
+
+def test_plans_come_as_their_targets_are_done(planner, known, monkeypatch):
+    targets, steps = targets_and_steps(known)
+    searches = []
+    generate = type(planner.model).generate
+    monkeypatch.setattr(
+        type(planner.model), "generate", lambda self, **inputs: searches.append(1) or generate(self, **inputs)
+    )
+    settings = {"n_steps": [*steps, 1], "beams": 2, "batch_size": 1, "progress": False}
+    stream = planner.stream([*targets, "C1CC"], **settings, on_error="skip")
+    index, broken = next(stream)
+    assert index == 4 and "is not a molecule" in broken.problem and not searches
+    longest = max(range(4), key=lambda index: len(targets[index]))
+    index, plan = next(stream)
+    assert index == longest and plan.target == targets[longest] and len(searches) == 1
+    rest = dict(stream)
+    assert set(rest) == set(range(4)) - {longest} and len(searches) == 4
+    with pytest.raises(ValueError, match="is not a molecule"):  # at once, not at the first `next`
+        planner.stream(["C1CC"], n_steps=1)
+
+
+def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem(planner, known, monkeypatch):
+    tokenizer, texts = planner.tokenizer, ["OCC", "C1CC", "NCc1ccccc1"]
+
+    def generate(**inputs):
+        rows = [f"{{'smiles':'CCO','children':[{{'smiles':'{text}'}}]}}" for text in texts]
+        ids = [torch.tensor([tokenizer.bos_token_id, *encode_route(tokenizer, row)]) for row in rows]
+        pad = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+        return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
+
+    monkeypatch.setattr(planner.model, "generate", generate, raising=False)
+    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False)
+    assert [c.rank for c in plan.distinct] == [1, 3] and plan.routes[0] == Route("CCO", (Route("CCO"),))
+    (failed,) = plan.failed
+    assert failed.rank == 2 and failed.problem == "'C1CC' is not a molecule that RDKit can read."
+    assert [Plan.from_dict(plan.to_dict())] == [plan]
+
+
+def test_each_target_may_begin_from_a_molecule_of_its_own(planner, monkeypatch):
+    seen = []
+    search = type("Search", (), {"__call__": lambda self, jobs: seen.extend(jobs) or [[] for _ in jobs]})
+    monkeypatch.setattr("weft.routes.planner.RouteSearch", lambda *a, **k: search())
+    targets, settings = ["CCO", "CCN", "CCCl"], {"n_steps": 1, "progress": False}
+    planner.plan(targets, starting_material=["OC", None, "NC"], **settings)
+    assert {job.smiles: job.starting_material for job in seen} == {"CCO": "CO", "CCN": None, "CCCl": "CN"}
+    seen.clear()
+    planner.plan(targets, starting_material="OC", **settings)
+    assert [job.starting_material for job in seen] == ["CO"] * 3
+    plans = planner.plan(targets, starting_material=["OC", "C1CC", None], on_error="skip", **settings)
+    assert [plan.problem is None for plan in plans] == [True, False, True]
+    with pytest.raises(ValueError, match="2 starting materials for 3 targets"):
+        planner.plan(targets, starting_material=["CO", "CN"], **settings)
+
+
+def test_a_starting_material_is_refused_by_a_model_without_room_for_it(planner):
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 145}))
+    narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with pytest.raises(ValueError, match="reads no starting material: its source of 145"):
+        narrow.plan(["CCO"], n_steps=1, starting_material="CO", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("targets", "settings", "said"),
+    [
+        ("CCO", {}, "is one text: give a list"),
+        (["CCO"], {"beams": 0}, "beams=0 is not allowed"),
+        (["CCO"], {"batch_size": 0}, "batch_size=0 is not allowed"),
+        (["CCO"], {"max_new_tokens": 0}, "max_new_tokens=0 is not allowed"),
+        (["CCO"], {"n_steps": range(0)}, "n_steps=range"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(planner, targets, settings, said):
+    with pytest.raises(ValueError, match=said):
+        planner.plan(targets, progress=False, **settings)
 
 
 def test_a_target_longer_than_the_layout_is_refused(planner):

@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+import transformers
+
+import weft  # noqa: F401  registers the pipeline
+from weft.routes import Stock
+
+
+@pytest.fixture(scope="module")
+def folder(planner, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("routes")
+    planner.model.save_pretrained(folder)
+    planner.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_plans_as_the_planner_does(planner, known, folder):
+    pipeline = transformers.pipeline("weft-routes", model=folder, beams=2)
+    target, steps = known[3].smiles, known[3].depth
+    (plan,) = planner.plan([target], n_steps=steps, beams=2, progress=False)
+    found = pipeline(target, n_steps=steps)
+    assert found["target"] == target and json.loads(json.dumps(found)) == found
+    assert [c["text"] for c in found["candidates"]] == [c.text for c in plan.candidates]
+    assert found["candidates"][0]["route"] == known[3].to_dict()
+
+
+def test_several_targets_are_planned_together(known, folder, monkeypatch):
+    pipeline = transformers.pipeline("weft-routes", model=folder, batch_size=3)
+    searches = []
+    generate = type(pipeline.model).generate
+    monkeypatch.setattr(
+        type(pipeline.model), "generate", lambda self, **inputs: searches.append(1) or generate(self, **inputs)
+    )
+    targets = [route.smiles for route in known]
+    stock = Stock(known[0].leaves())
+    plans = pipeline(iter(targets), n_steps=[route.depth for route in known], beams=2, stock=stock)
+    assert [plan["target"] for plan in plans] == targets and len(searches) == 2  # of three and one
+    assert plans[0]["candidates"][0]["solved"] is True and plans[1]["candidates"][0]["solved"] is False
+
+
+def test_a_mistyped_setting_is_refused(folder):
+    with pytest.raises(TypeError, match="beems"):
+        transformers.pipeline("weft-routes", model=folder)("CCO", beems=3)
