@@ -14,13 +14,12 @@ class RoutesPipeline(Pipeline):
     Its settings are those of [`RoutePlanner.plan`], given when it is made or when it is called.
     """
 
-    # mypy sees transformers' classes as Any
     _load_processor = False
     _load_image_processor = False
     _load_feature_extractor = False
     _load_tokenizer = True
 
-    def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
         """Plan a target, or several at once.
 
         Args:

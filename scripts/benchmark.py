@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from weft.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
 from weft.scripts.benchmark_report import as_table, plot, write_into
+from weft.scripts.benchmark_routes import RoutesCase
 from weft.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 
 CASES: dict[str, Any] = {
@@ -33,6 +34,7 @@ CASES: dict[str, Any] = {
     "length100": Case("beam 5, 100 new tokens", beams=5, new_tokens=100),
     "length1000": Case("beam 5, 1000 new tokens", beams=5, new_tokens=1000),
     "published": PublishedCase("DirectMultiStep's search, beam 5, 500 new tokens", beams=5),
+    "routes": RoutesCase("planning, beam 10"),
     "sparse": SparseCase("sparse and dense, greedy, 200 new tokens", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
@@ -43,13 +45,15 @@ CASES: dict[str, Any] = {
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weft benchmark", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all, routes only if its files are named)")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
     parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
     parser.add_argument("--new-tokens", type=int, help="tokens to write when decoding (default: the case's)")
     parser.add_argument("--peer-runs", type=int, default=1,
                         help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--model", help="of the case routes: folder of a trained dms-flash-10m")
+    parser.add_argument("--routes", help="of the case routes: file of routes whose targets are planned")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave compiled contenders out")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first"
@@ -94,7 +98,7 @@ def agreement(first: Any, other: Any) -> str:
     if isinstance(first, torch.Tensor):
         return f"within {float((first - other).abs().max() / first.abs().max()):.0e}"
     if first == other:
-        return "same tokens"
+        return "same texts" if isinstance(first[0], str) else "same tokens"
     parted = []
     for one, two in zip(first, other, strict=True):
         if one != two:
@@ -114,12 +118,11 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
         if contender.is_apart:
             apart.append(contender)
             continue
-        is_slow = isinstance(case, PublishedCase) and not rows
-        rows.append(_warm_up(case, contender, 1 if is_slow else arguments.warm_ups))
+        rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
         in_turn.append((contender, rows[-1]))
     for turn in tqdm(range(arguments.runs), desc=case.name, unit="run"):
         for contender, row in in_turn:
-            if isinstance(case, PublishedCase) and row is rows[0] and turn >= arguments.peer_runs:
+            if contender.is_slow and turn >= arguments.peer_runs:
                 continue
             _time(contender, row)
     for contender in apart:
@@ -145,7 +148,7 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     first = time.perf_counter() - started
     for _ in range(runs - 1):
         output, memory = peak_memory(contender.run)
-    shape = {key: value for key, value in vars(case).items() if key != "name"}
+    shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
     return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
             "output": output if contender.check is None else checked} | shape  # fmt: skip
 
@@ -207,13 +210,21 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     return {name: found[name] for name in CASES if name in found}
 
 
+def _all_cases(arguments: argparse.Namespace) -> list[str]:
+    """Those that need nothing of the user's, and planning where its files are named."""
+    has_files = arguments.model is not None and arguments.routes is not None
+    return [name for name, case in CASES.items() if has_files or not isinstance(case, RoutesCase)]
+
+
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     report: dict[str, Any] = {"machine": machine(), "cases": {}}
     print(json.dumps(report["machine"]))
-    for name in arguments.cases or CASES:
+    for name in arguments.cases or _all_cases(arguments):
         case = CASES[name]
         if arguments.new_tokens and isinstance(case, Case):
             case = replace(case, new_tokens=arguments.new_tokens)
+        if isinstance(case, RoutesCase):
+            case = replace(case, model=arguments.model, routes=arguments.routes)
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows
         print(as_table(rows), flush=True)

@@ -30,12 +30,14 @@ class Contender:
         run: what is timed; returns what outputs are checked by.
         check: does so instead, once, before it runs.
         is_apart: timed after all others have been, not in turn with them.
+        is_slow: takes minutes: one warm-up and `--peer-runs` runs.
     """
 
     name: str
     run: Callable[[], Any]
     check: Callable[[], Any] | None = None
     is_apart: bool = False
+    is_slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[],
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The original prints and logs what it does."""
     logging.getLogger("directmultistep").setLevel(logging.WARNING)
     with redirect_stdout(io.StringIO()):
@@ -206,7 +208,7 @@ def directmultistep(preset: str) -> Any:
     from directmultistep.model import ModelFactory
 
     torch.manual_seed(0)
-    with _quiet():
+    with quiet():
         return ModelFactory.from_preset(preset, device="cpu", compile_model=False).create_model().eval()
 
 
@@ -231,7 +233,7 @@ def published_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
         )
         return [[order[word] for word in found[0][0] if word != " "][case.prefix - 1 :]]
 
-    yield Contender("directmultistep 1.1.3", run)
+    yield Contender("directmultistep 1.1.3", run, is_slow=True)
     settings = {"custom_generate": "sqrt_length", "condition_values": steps.float(), "length_penalty": None}
 
     def without_starts(run: Callable[[], Tokens]) -> Callable[[], Tokens]:

@@ -1,0 +1,79 @@
+"""Planners that know four routes by heart, trained in seconds. Without RDKit the tests that ask for one are skipped."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.routes import Route
+from weft.tokenization import build_route_tokenizer, encode_route, encode_source
+
+KNOWN = [
+    Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
+    Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO"))),
+    Route("CS(=O)(=O)NCC", (Route("CS(=O)(=O)Cl"), Route("CCN"))),
+    Route("O=C(O)CNC(C)=O", (Route("COC(=O)CNC(C)=O", (Route("CC(=O)O"), Route("COC(=O)CN"))),)),
+]
+
+
+def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
+    """A planner whose model writes these routes, each told its length."""
+    from weft.routes.planner import RoutePlanner
+
+    tokenizer = build_route_tokenizer()
+    rows = [
+        SimpleNamespace(
+            input_ids=torch.tensor(encode_source(tokenizer, route.smiles)),
+            labels=torch.tensor(encode_route(tokenizer, route.to_string())),
+        )
+        for route in routes
+    ]
+    pad = torch.nn.utils.rnn.pad_sequence
+    batch = {
+        "input_ids": pad([row.input_ids for row in rows], batch_first=True, padding_value=tokenizer.pad_token_id),
+        "labels": pad([row.labels for row in rows], batch_first=True, padding_value=-100),
+        "condition_values": torch.tensor([[float(route.depth)] for route in routes]),
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    for _ in range(steps):
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.set_num_threads(threads)
+    assert loss.item() < 0.05
+    return RoutePlanner(model, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def known() -> list[Route]:
+    pytest.importorskip("rdkit")
+    # targets as the planner writes them
+    from weft.routes.molecules import canonical_smiles
+
+    return [Route(canonical_smiles(route.smiles), route.children) for route in KNOWN]
+
+
+@pytest.fixture(scope="session")
+def planner(known) -> Any:
+    config = WeftConfig.from_preset(
+        "dms-tiny", d_model=64, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=128, decoder_ffn_dim=128,
+        max_target_positions=160,
+    )  # fmt: skip
+    return learn_by_heart(config, known, 120)
+
+
+@pytest.fixture(scope="session")
+def published_planner(known) -> Any:
+    """The same, with DirectMultiStep's layers."""
+    config = WeftConfig.from_preset(
+        "dms-flash-10m", d_model=64, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=192, decoder_ffn_dim=192,
+        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
+    )  # fmt: skip
+    return learn_by_heart(config, known, 150)
