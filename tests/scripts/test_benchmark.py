@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from weft.scripts import benchmark
-from weft.scripts.benchmark_peers import Case, Contender, PublishedCase
+from weft.scripts.benchmark_peers import Case, Contender
 from weft.scripts.benchmark_report import plot, write_into
 from weft.scripts.benchmark_training import TrainingCase, VocabularyCase
 from weft.scripts.cli import main
@@ -27,11 +27,11 @@ def test_contenders_run_in_turn_and_are_timed(capsys):
     calls = []
 
     def contender(name, tokens):
-        return Contender(name, lambda: calls.append(name) or tokens)
+        return Contender(name, lambda: calls.append(name) or tokens, is_slow=name == "published")
 
     arguments = argparse.Namespace(runs=3, warm_ups=2, peer_runs=1, only=None)
     rows = benchmark.compare(
-        PublishedCase("a case", new_tokens=2),
+        Case("a case", new_tokens=2),
         [contender("published", [[1, 2]]), contender("one", [[1, 2]]), contender("two", [[1, 3]])],
         arguments,
     )
