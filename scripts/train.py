@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import DataCollatorForSeq2Seq, IntervalStrategy, Seq2SeqTrainer, set_seed
+from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
 from weft.scripts.cli import run_script
 from weft.training import (
     METRICS,
     DataArguments,
     ModelArguments,
-    RouterBiasCallback,
+    WeftTrainer,
     WeftTrainingArguments,
     build_compute_metrics,
     build_config,
@@ -53,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     train(model_args, data_args, training_args)
 
 
-def train(
-    model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments
-) -> Seq2SeqTrainer:
+def train(model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments) -> WeftTrainer:
     """Everything `weft train` does, after its arguments are read; returns the trainer with the trained model."""
     if training_args.is_main_process:  # the others would meet what this one has already written
         check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
@@ -112,7 +110,7 @@ def train(
 def _build_trainer(
     model, tokenizer, splits: datasets.DatasetDict, model_args: ModelArguments, data_args: DataArguments,
     training_args: WeftTrainingArguments,
-) -> Seq2SeqTrainer:  # fmt: skip
+) -> WeftTrainer:  # fmt: skip
     if "validation" not in splits:
         if training_args.load_best_model_at_end:
             raise ValueError("--load_best_model_at_end needs validation pairs: give --validation_file.")
@@ -124,7 +122,7 @@ def _build_trainer(
         compute_metrics = build_compute_metrics(tokenizer, names)
     else:
         training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
-    return Seq2SeqTrainer(
+    return WeftTrainer(
         model=model,
         args=training_args,
         train_dataset=splits["train"],
@@ -133,11 +131,10 @@ def _build_trainer(
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         compute_metrics=compute_metrics,
-        callbacks=[RouterBiasCallback()],
     )
 
 
-def _predict(trainer: Seq2SeqTrainer, dataset: datasets.Dataset) -> None:
+def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> None:
     """Translate the test pairs, score them, and write what was generated, one text a line."""
     output = trainer.predict(dataset, metric_key_prefix="test")
     _report(trainer, "test", output.metrics | {"test_samples": len(dataset)})
@@ -151,7 +148,7 @@ def _predict(trainer: Seq2SeqTrainer, dataset: datasets.Dataset) -> None:
     file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
 
 
-def _report(trainer: Seq2SeqTrainer, split: str, metrics: dict[str, float]) -> None:
+def _report(trainer: WeftTrainer, split: str, metrics: dict[str, float]) -> None:
     trainer.log_metrics(split, metrics)
     trainer.save_metrics(split, metrics)
 

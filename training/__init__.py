@@ -1,6 +1,7 @@
 """Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them."""
 
 from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .batching import TokenBudgetSampler
 from .building import build_config, build_model, build_tokenizer, set_generation_defaults, source_and_target_limits
 from .callbacks import RouterBiasCallback
 from .checkpoints import (
@@ -14,6 +15,7 @@ from .data import Columns, load_file, load_pairs, split_validation
 from .encoding import encode_pairs, longest
 from .metrics import METRICS, build_compute_metrics
 from .parsing import ArgumentParser, parse_arguments, parse_overrides
+from .trainer import WeftTrainer
 
 __all__ = [
     "METRICS",
@@ -22,6 +24,8 @@ __all__ = [
     "DataArguments",
     "ModelArguments",
     "RouterBiasCallback",
+    "TokenBudgetSampler",
+    "WeftTrainer",
     "WeftTrainingArguments",
     "build_compute_metrics",
     "build_config",

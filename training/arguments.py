@@ -142,7 +142,7 @@ class DataArguments:
 
 @dataclass
 class WeftTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and three arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and four arguments more.
 
     Raises:
         ValueError: as in transformers, or `output_dir` is missing.
@@ -159,6 +159,11 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         "true: continue from the last complete checkpoint in output_dir; or the folder of a checkpoint.",
         nargs="?",
         const="true",
+    )
+    max_tokens_per_batch: int | None = _argument(
+        None,
+        "Form batches by tokens instead of rows: rows alike in length, so many that rows times the longest source or "
+        "target is at most this, on each device. Leaves out per_device_train_batch_size.",
     )
     generation_metrics: str | None = _argument(
         None,
@@ -201,6 +206,8 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("Give --output_dir, the folder for the model and its checkpoints.")
         if not self.do_train:
             raise ValueError("--no_do_train: this command trains; a trained model is scored by `weft evaluate`.")
+        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
+            raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False

@@ -12,6 +12,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from ..configuration import WeftConfig
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
+from .manifest import damage
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
             problems.append(f"there is no folder {folder}")
         elif missing:
             problems.append(f"{folder} lacks {', '.join(missing)}")
+        elif found := damage(folder):
+            problems.append(f"in {folder} {', '.join(found)}")
         else:
             if not is_sharded:
                 check_weights_files(folder)

@@ -210,7 +210,7 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
                 lambda module, args, kwargs: seen.append(kwargs["condition_values"]), with_kwargs=True
             )
 
-    monkeypatch.setattr(script, "RouterBiasCallback", Look)
+    monkeypatch.setattr("weft.training.trainer.RouterBiasCallback", Look)
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\nab,ab,3,0.5\nab,ab,3,0.5\n")
     trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, eval_strategy="no", test_file=file)

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from weft.training.batching import TokenBudgetSampler
+
+
+@pytest.fixture(scope="module")
+def lengths() -> np.ndarray:
+    """Of the kind that routes have: long targets, short sources that know little of them."""
+    rng = np.random.default_rng(0)
+    return np.stack([rng.integers(10, 90, 1500), np.minimum(rng.gamma(4.0, 60.0, 1500).astype(int) + 40, 700)])
+
+
+def padded(batch: list[int], lengths: np.ndarray) -> tuple[int, int]:
+    return tuple(len(batch) * int(side[batch].max()) for side in lengths)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 7])
+def test_every_row_is_in_one_batch_that_fits(lengths, processes):
+    sampler = TokenBudgetSampler(*lengths, 2048, num_processes=processes)
+    batches = list(sampler)
+    assert sorted(row for batch in batches for row in batch) == list(range(1500))
+    assert all(max(padded(batch, lengths)) <= 2048 for batch in batches)
+    assert len(batches) == len(sampler) and len(sampler) % processes == 0
+
+
+def test_little_is_padding(lengths):
+    sampler = TokenBudgetSampler(*lengths, 2048)
+    whole = sum(sum(padded(batch, lengths)) for batch in sampler)
+    assert sampler.padding() == pytest.approx(1 - lengths.sum() / whole) and sampler.padding() < 0.05
+    rng = np.random.default_rng(0)
+    mixed = sum(sum(padded(batch.tolist(), lengths)) for batch in np.array_split(rng.permutation(1500), 100))
+    assert 1 - lengths.sum() / mixed > 0.3  # what fixed batches at random waste
+
+
+def test_the_order_is_that_of_seed_and_epoch(lengths):
+    def epoch(number, seed=3):
+        sampler = TokenBudgetSampler(*lengths, 2048, seed=seed)
+        sampler.set_epoch(number)
+        return list(sampler)
+
+    assert epoch(2) == epoch(2) and epoch(2) != epoch(1) and epoch(2) != epoch(2, seed=4)
+    # as many batches in every epoch, of the same shapes; the rows in them are not always the same
+    shapes = [sorted((len(b), *padded(b, lengths)) for b in epoch(number)) for number in (1, 2)]
+    assert shapes[0] == shapes[1]
+    short = np.array([[5] * 40, [7] * 40])
+    sampler = TokenBudgetSampler(*short, 70)
+    first = {frozenset(batch) for batch in sampler}
+    sampler.set_epoch(1)
+    assert first != {frozenset(batch) for batch in sampler}
+    assert all(len(batch) == 10 for batch in first)
+
+
+def test_batches_of_one_row_are_not_split():
+    sampler = TokenBudgetSampler([80, 80, 80], [80, 80, 80], 80, num_processes=2)
+    assert sorted(sampler) == [[0], [1], [2]]
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(ValueError, match="Row 1 has 90 tokens, more than the 80"):
+        TokenBudgetSampler([10, 90], [20, 20], 80)
+    with pytest.raises(ValueError, match="2 rows are too few for 3 processes"):
+        TokenBudgetSampler([10, 20], [20, 20], 80, num_processes=3)

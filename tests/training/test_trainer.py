@@ -1,0 +1,154 @@
+"""WeftTrainer: batches by tokens, and checkpoints that are whole or not there."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.tokenization import build_route_tokenizer
+from weft.training import WeftTrainer, WeftTrainingArguments, find_checkpoint
+from weft.training.checkpoints import checkpoints
+from weft.training.manifest import MANIFEST, damage
+
+SIZES = {
+    "vocab_size": 53, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 52,
+    "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0,
+}  # fmt: skip
+
+
+def trainer(folder, rows: int = 24, **settings) -> WeftTrainer:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 30, (rows, 2), generator=generator).tolist()
+    data = Dataset.from_list([{"input_ids": [1] * source, "labels": [2] * target} for source, target in lengths])
+    arguments = {
+        "max_steps": 4, "save_strategy": "steps", "save_steps": 2, "eval_strategy": "no", "report_to": "none",
+        "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 4,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    return WeftTrainer(
+        WeftForConditionalGeneration(WeftConfig(**SIZES, dropout=0.1)),
+        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
+        DataCollatorForSeq2Seq(build_route_tokenizer()),
+        data,
+        eval_dataset=data,
+    )
+
+
+def test_checkpoints_are_listed_and_nothing_else_is_left(tmp_path):
+    trainer(tmp_path).train()
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    for path in checkpoints(tmp_path):
+        listed = json.loads((path / MANIFEST).read_text())
+        assert set(listed) == {file.name for file in path.iterdir()} - {MANIFEST} and "optimizer.pt" in listed
+        assert damage(path) == []
+
+
+def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):
+    run = trainer(
+        tmp_path, max_steps=8, save_total_limit=2, eval_strategy="steps", eval_steps=2, load_best_model_at_end=True,
+        metric_for_best_model="loss", greater_is_better=True,  # the first, as the loss falls
+    )  # fmt: skip
+    run.train()
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-8", "checkpoint-2"]
+    assert run.state.best_model_checkpoint == str(tmp_path / "checkpoint-2")
+    state = json.loads((tmp_path / "checkpoint-2" / "trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(tmp_path / "checkpoint-2")
+
+
+def test_a_step_may_be_saved_twice(tmp_path):
+    run = trainer(tmp_path, max_steps=2)
+    run.train()
+    (tmp_path / "checkpoint-2" / "mark").touch()
+    run._save_checkpoint(run.model, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+    assert not (tmp_path / "checkpoint-2" / "mark").exists() and damage(tmp_path / "checkpoint-2") == []
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), RuntimeError("disk"), KeyboardInterrupt()])
+def test_a_save_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch, error):
+    run, save = trainer(tmp_path), WeftTrainer._save_rng_state
+
+    def fail_once(self, folder):
+        save(self, folder)
+        if self.state.global_step == 4:
+            raise error
+
+    monkeypatch.setattr(WeftTrainer, "_save_rng_state", fail_once)
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+    else:
+        with pytest.raises(OSError, match=r"step 4 was not saved \(disk\); the last whole one is .*checkpoint-2"):
+            run.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+
+
+FULL_DISK = """
+    import resource, signal, sys
+    sys.path.insert(0, {here!r})
+    from test_trainer import trainer
+    run = trainer({folder!r})
+    save = type(run)._save_optimizer_and_scheduler
+    def full(self, folder):
+        if self.state.global_step == 4:  # no file may grow over 1 kB from here on
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        save(self, folder)
+    type(run)._save_optimizer_and_scheduler = full
+    try:
+        run.train()
+    except OSError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path):
+    program = textwrap.dedent(FULL_DISK).format(here=str(Path(__file__).parent), folder=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert "The checkpoint of step 4 was not saved" in done.stdout, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"] and damage(tmp_path / "checkpoint-2") == []
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "rng_state.pth", "trainer_state.json"])
+def test_damage_is_named_and_passed_over(tmp_path, name):
+    trainer(tmp_path).train()
+    arguments = {"output_dir": str(tmp_path), "use_cpu": True}
+    file = tmp_path / "checkpoint-4" / name
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    found = find_checkpoint(WeftTrainingArguments(resume_from_checkpoint="true", **arguments))
+    assert found == str(tmp_path / "checkpoint-2")
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        find_checkpoint(WeftTrainingArguments(resume_from_checkpoint=str(file.parent), **arguments))
+    file.write_bytes(content[:-5])
+    with pytest.raises(ValueError, match=f"{name} has {len(content) - 5} bytes where {len(content)} were written"):
+        find_checkpoint(WeftTrainingArguments(resume_from_checkpoint=str(file.parent), **arguments))
+
+
+def test_batches_by_tokens(tmp_path):
+    run = trainer(tmp_path, max_tokens_per_batch=60, num_train_epochs=2, max_steps=-1, save_strategy="no")
+    seen: list[list[int]] = [[]]
+    step = run.training_step
+
+    def counted(model, inputs, *rest):
+        assert max(inputs["input_ids"].numel(), inputs["labels"].numel()) <= 60
+        seen[-1].append(len(inputs["labels"]))
+        return step(model, inputs, *rest)
+
+    run.training_step = counted
+    run.train()
+    batches = len(run.get_train_dataloader())
+    epochs = [seen[0][:batches], seen[0][batches:]]
+    assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
