@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .candidates import Candidate, Plan
+from .comparison import edit_distance, is_convergent, is_prefix, truncated
 from .dataset import drop_shared_targets, training_pairs
 from .files import read_routes, write_routes
-from .metrics import Proportion, top_k_exact, wilson_interval
+from .metrics import Estimate, Proportion, bootstrap_interval, top_k_exact, wilson_interval
 from .tree import Route
 
 if TYPE_CHECKING:
     from .building_blocks import load_building_blocks
+    from .evaluation import Evaluation, evaluate
+    from .planner import RoutePlanner
     from .retro import Retrosynthesis
     from .stock import Stock
     from .synthetic import generate_routes, train_test_split
@@ -20,8 +24,11 @@ if TYPE_CHECKING:
 # Names that need RDKit and the module that has each; loaded when first asked for.
 _NEEDS_RDKIT = {
     "TEMPLATES": "templates",
+    "Evaluation": "evaluation",
+    "RoutePlanner": "planner",
     "Retrosynthesis": "retro",
     "Stock": "stock",
+    "evaluate": "evaluation",
     "generate_routes": "synthetic",
     "load_building_blocks": "building_blocks",
     "train_test_split": "synthetic",
@@ -29,17 +36,28 @@ _NEEDS_RDKIT = {
 
 __all__ = [
     "TEMPLATES",
+    "Candidate",
+    "Estimate",
+    "Evaluation",
+    "Plan",
     "Proportion",
     "Retrosynthesis",
     "Route",
+    "RoutePlanner",
     "Stock",
+    "bootstrap_interval",
     "drop_shared_targets",
+    "edit_distance",
+    "evaluate",
     "generate_routes",
+    "is_convergent",
+    "is_prefix",
     "load_building_blocks",
     "read_routes",
     "top_k_exact",
     "train_test_split",
     "training_pairs",
+    "truncated",
     "wilson_interval",
     "write_routes",
 ]

@@ -90,6 +90,26 @@ class Route:
                     seen.add(children)
                     yield Route(self.smiles, children)
 
+    def is_prefix_of(self, other: Route) -> bool:
+        """Whether `other` has every reaction of this route at the same place; see `comparison.is_prefix`."""
+        from .comparison import is_prefix
+
+        return is_prefix(self, other)
+
+    def edit_distance(self, other: Route) -> int:
+        """Fewest molecules to insert, delete or replace to get the other route; see `comparison.edit_distance`."""
+        from .comparison import edit_distance
+
+        return edit_distance(self, other)
+
+    def _repr_svg_(self) -> str | None:
+        """The picture that notebooks show, where RDKit is installed."""
+        try:
+            from .drawing import route_svg
+        except ImportError:
+            return None
+        return route_svg(self)
+
     def to_dict(self) -> dict[str, Any]:
         """`{"smiles": ..., "children": [...]}`; a leaf has no `children`."""
         if not self.children:

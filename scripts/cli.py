@@ -15,6 +15,7 @@ COMMANDS = {
     "train": ("weft.scripts.train", "train a model on pairs of texts"),
     "train-routes": ("weft.scripts.train_routes", "train a model that writes synthesis routes"),
     "plan": ("weft.scripts.plan", "plan synthesis routes for a molecule"),
+    "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
     "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
     "upcycle": ("weft.scripts.upcycle", "turn a dense Weft model into a mixture of experts that starts equal to it"),

@@ -1,0 +1,298 @@
+"""`weft evaluate`: plan targets whose routes are recorded, and say how often and how well the routes are found.
+
+The predictions come from a model, or from files that `weft plan --json` or `--save-predictions` wrote.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tqdm.auto import tqdm
+
+from weft.routes.candidates import Plan
+from weft.routes.evaluation import KS, Evaluation, evaluate
+from weft.routes.files import read_routes
+from weft.routes.molecules import canonical_route, canonical_smiles
+from weft.routes.planner import RoutePlanner
+from weft.routes.search import RANKINGS
+from weft.routes.stock import Stock
+from weft.routes.tree import Route
+from weft.scripts.evaluate_report import as_markdown, as_text, check_plot, plot, write_json
+
+# What the model is told besides the target: as it is typed, and as a column is called.
+CONDITIONS = {
+    "steps": "told steps",
+    "nothing": "told nothing",
+    "steps+material": "told steps and starting material",
+    "material": "told starting material",
+}
+# Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
+CHUNK = 16
+
+# A plan and the starting material that the model was told.
+Told = tuple[Plan, str | None]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft evaluate", description=__doc__)
+    parser.add_argument("routes", type=Path, metavar="ROUTES", help="file of recorded routes, JSON lines (.gz works)")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", help="folder or Hub id of a trained route model")
+    source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
+                        help="score what is in these files instead; several are compared")  # fmt: skip
+    parser.add_argument("--skip-missing", action="store_true",
+                        help="with --predictions: score only the targets that the files hold")  # fmt: skip
+    parser.add_argument("--limit", type=int, metavar="N", help="only N targets, drawn at random")
+    parser.add_argument("--seed", type=int, default=0,
+                        help="of that draw, of the starting materials and of the intervals (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets solved")
+    parser.add_argument("--ks", type=int, nargs="+", default=list(KS), metavar="K",
+                        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
+    planning = parser.add_argument_group("planning, with --model")
+    planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
+                          help="what the model is told besides the target, a column each: steps (the depth of the recorded "
+                          "route), material (one of its leaves: only for a model that was trained with one, which its files "
+                          "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
+    planning.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
+    planning.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
+                          help="how candidates are scored (default: %(default)s)")  # fmt: skip
+    planning.add_argument("--no-grammar", action="store_true", help="let the model write what is no route too")
+    planning.add_argument("--batch-size", type=int, help="searches run at once (default: what has 80 beams)")
+    planning.add_argument("--max-new-tokens", type=int, metavar="N",
+                          help="longest text of a route; a model that has learned little writes on and on otherwise")  # fmt: skip
+    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    planning.add_argument("--save-predictions", type=Path, metavar="FILE",
+                          help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks"
+    )
+    output.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg, .png or .pdf; needs matplotlib")
+    output.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
+    return parser
+
+
+def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
+    """Recorded routes, canonical, each with the one of its leaves that the model may be told.
+
+    Raises:
+        ValueError: no route is left, or fewer than `limit`.
+    """
+    rng = random.Random(seed)
+    references, reasons = [], []
+    for number, route in enumerate(read_routes(file), 1):
+        try:
+            if not route.children:
+                raise ValueError(f"{route.smiles} is not made from anything.")
+            route = canonical_route(route)
+        except ValueError as error:
+            reasons.append(f"route {number}: {error}")
+            continue
+        # a salt stands in routes as one molecule, and is none that can be begun from
+        leaves = [leaf for leaf in route.leaves() if "." not in leaf] or route.leaves()
+        references.append((route, rng.choice(leaves)))
+    if reasons:
+        _note(f"{len(reasons)} routes of {file} are left out, the first: {reasons[0]}")
+    if not references:
+        raise ValueError(f"{file} holds no route that can be evaluated.")
+    if limit is None:
+        return references
+    if limit > len(references):
+        raise ValueError(f"--limit {limit}: {file} holds {len(references)} routes.")
+    return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
+
+
+def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
+    """What the model is told, a column each.
+
+    Raises:
+        ValueError: a condition was asked for that the model does not know.
+    """
+    takes_steps = config.num_condition_features > 0
+    if asked is None:
+        return ["steps", "nothing"] if takes_steps else ["nothing"]
+    for condition in asked:
+        if "steps" in condition and not takes_steps:
+            raise ValueError(f"--with {condition}: this model was trained without the number of steps.")
+    return list(dict.fromkeys(asked))
+
+
+def predict(
+    planner: RoutePlanner, references: list[tuple[Route, str]], condition: str, settings: dict[str, Any], sink: IO[str]
+) -> list[Told]:
+    """Plan the targets; what is found goes to `sink` as it comes."""
+    plans = []
+    with tqdm(total=len(references), desc=CONDITIONS[condition], unit="target") as bar:
+        for start in range(0, len(references), CHUNK):
+            chunk = references[start : start + CHUNK]
+            materials = [material if "material" in condition else None for _, material in chunk]
+            found = planner.plan(
+                [route.smiles for route, _ in chunk],
+                n_steps=[route.depth for route, _ in chunk] if "steps" in condition else None,
+                starting_material=materials if "material" in condition else None,
+                on_error="skip",  # counts as not found, and is told at the end
+                progress=False,
+                **settings,
+            )
+            for plan, material in zip(found, materials, strict=True):
+                plans.append((plan, material))
+                row = {"condition": CONDITIONS[condition], "starting_material": material} | plan.to_dict()
+                sink.write(json.dumps(row, separators=(",", ":")) + "\n")
+            sink.flush()
+            bar.update(len(chunk))
+    return plans
+
+
+def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
+    """Plans by column and canonical target; JSON lines, or a list as `weft plan --json` writes it.
+
+    Raises:
+        ValueError: a file holds something else; the message names the place.
+    """
+    columns: dict[str, dict[str, list[Told]]] = {}
+    for file in files:
+        for place, row in _rows(file):
+            try:
+                plan, material = Plan.from_dict(row), row.get("starting_material")
+            except (TypeError, KeyError, ValueError, AttributeError) as error:
+                raise ValueError(f"{file}, {place}: no plan of `weft plan --json`: {error!r}") from error
+            names = [file.stem] if len(files) > 1 else []
+            names += [row["condition"]] if "condition" in row else []
+            try:
+                target = canonical_smiles(plan.target)
+            except ValueError:
+                continue  # what was asked for was no molecule: it is no target of the references
+            columns.setdefault(", ".join(names) or "predictions", {}).setdefault(target, []).append((plan, material))
+    if not columns:
+        raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
+    return columns
+
+
+def _rows(file: Path) -> Iterator[tuple[str, Any]]:
+    text = file.read_text(encoding="utf-8")
+    try:
+        if text.lstrip().startswith("["):
+            yield from ((f"plan {number}", row) for number, row in enumerate(json.loads(text), 1))
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield f"line {number}", json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is neither a list of plans in JSON nor one plan a line: {error}") from error
+
+
+def matched(
+    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, skip_missing: bool
+) -> list[tuple[Route, Told]]:
+    """Each reference with its plan; the second route to a target takes the second plan for it, where there are two.
+
+    Raises:
+        ValueError: a plan is missing and `skip_missing` is off, or all are.
+    """
+    pairs, used = [], dict[str, int]()
+    for route, _ in references:
+        plans = column.get(route.smiles)
+        if plans:
+            index = used.get(route.smiles, 0)
+            used[route.smiles] = index + 1
+            pairs.append((route, plans[min(index, len(plans) - 1)]))
+    missing = len(references) - len(pairs)
+    if missing and (not pairs or not skip_missing):
+        hint = "" if not pairs else " --skip-missing scores the others."
+        raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
+    if missing:
+        _note(f"{name}: {missing} of {len(references)} targets have no prediction and are left out.")
+    return pairs
+
+
+@contextmanager
+def _growing(file: Path | None) -> Iterator[IO[str]]:
+    """A file that has its name once it is whole; what hours of planning found is not thrown away when they are cut short."""
+    part = Path(os.devnull) if file is None else file.with_name(file.name + ".part")
+    with part.open("w", encoding="utf-8") as sink:
+        yield sink
+    if file is not None:
+        os.replace(part, file)
+
+
+def _note(text: str) -> None:
+    print(f"weft evaluate: {text}", file=sys.stderr)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Mistakes that would show after the planning only."""
+    for name, value in {**vars(arguments), "ks": min(arguments.ks)}.items():
+        if name in ("limit", "beams", "batch_size", "max_new_tokens", "ks") and value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
+    if arguments.predictions and (arguments.conditions or arguments.save_predictions):
+        raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
+    for name in ("json", "plot", "save_predictions"):
+        file = getattr(arguments, name)
+        if file is not None and not file.parent.is_dir():
+            raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
+
+
+def _planned(arguments: argparse.Namespace, references: list[tuple[Route, str]]) -> dict[str, list[Any]]:
+    import torch
+
+    planner = RoutePlanner.from_pretrained(arguments.model)
+    conditions = conditions_of(planner.model.config, arguments.conditions)
+    try:
+        planner.model.to(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
+        raise ValueError(f"--device {arguments.device}: {error}") from error
+    settings = {name: getattr(arguments, name) for name in ("beams", "ranking", "batch_size", "max_new_tokens")}
+    settings["grammar"] = not arguments.no_grammar
+    with _growing(arguments.save_predictions) as sink:
+        found = {name: predict(planner, references, name, settings, sink) for name in conditions}
+    return {
+        CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
+        for name, plans in found.items()
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    _check(arguments)
+    references = load_references(arguments.routes, arguments.limit, arguments.seed)
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)
+    if arguments.model is not None:
+        columns = _planned(arguments, references)
+    else:
+        columns = {
+            name: matched(column, references, name, arguments.skip_missing)
+            for name, column in read_predictions(arguments.predictions).items()
+        }
+    results: dict[str, Evaluation] = {}
+    for name, pairs in columns.items():
+        results[name] = evaluate(
+            [plan for _, (plan, _) in pairs],
+            [route for route, _ in pairs],
+            starting_materials=[material for _, (_, material) in pairs],
+            stock=stock,
+            ks=arguments.ks,
+            seed=arguments.seed,
+        )
+        if failed := results[name].not_planned:
+            target, problem = next(iter(failed.items()))
+            _note(
+                f"{name}: {len(failed)} of {len(pairs)} targets not planned, counted as not found: {target}: {problem}"
+            )
+    print((as_markdown if arguments.markdown else as_text)(results))
+    if arguments.json is not None:
+        write_json(results, vars(arguments), arguments.json)
+    if arguments.plot is not None:
+        plot(results, arguments.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

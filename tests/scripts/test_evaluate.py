@@ -1,0 +1,283 @@
+import json
+import re
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.routes import Route, write_routes
+from weft.routes.candidates import Candidate, Plan
+from weft.routes.planner import RoutePlanner
+from weft.scripts import evaluate, evaluate_report
+from weft.scripts.cli import run_script
+from weft.tokenization import build_route_tokenizer
+
+
+def route(smiles: str, *children: Route | str) -> Route:
+    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
+
+
+RECORDED = [
+    route("CCO", "CC", "O"),
+    route("CCNC(C)=O", route("CCN", "CC", "N"), route("CC(=O)O", "CC=O")),
+    route("CCOC", route("CCO", "CC"), "CO"),
+    route("CCCl", "CC"),
+]
+TOLD_WELL = {"CCO", "CCNC(C)=O"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    config = WeftConfig.from_preset(
+        "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        max_target_positions=60,
+    )  # fmt: skip
+    WeftForConditionalGeneration(config).save_pretrained(folder)
+    build_route_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def routes(tmp_path):
+    file = tmp_path / "recorded.jsonl"
+    write_routes(file, RECORDED)
+    return str(file)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A planner that finds two routes at once, the third in second place when told steps, the last never."""
+    calls = []
+
+    def plan(self, targets, *, n_steps, starting_material, **settings):
+        calls.append({"targets": targets, "n_steps": n_steps, "starting_material": starting_material} | settings)
+        plans = []
+        for target in targets:
+            recorded = next(r for r in RECORDED if r.smiles == target)
+            wrong = route(target, "CBr", "CI")
+            found = [recorded, wrong] if target in TOLD_WELL else [wrong, recorded if n_steps else wrong]
+            if target == "CCCl":
+                plans.append(Plan(target, [], "too long for this model"))
+                continue
+            plans.append(
+                Plan(target, [Candidate(r.to_string(), -i, None, r, rank=i + 1) for i, r in enumerate(found)])
+            )
+        return plans
+
+    monkeypatch.setattr(RoutePlanner, "plan", plan)
+    return calls
+
+
+def run(*words) -> int:
+    return run_script("evaluate", evaluate.main, [str(word) for word in words])
+
+
+def shares(file, column, metric="exact"):
+    found = json.loads(file.read_text())["columns"][column]["overall"][metric]
+    return {what: estimate["value"] for what, estimate in found.items()}
+
+
+def test_a_model_from_end_to_end(folder, tmp_path, capsys):
+    routes, saved, numbers = tmp_path / "r.jsonl.gz", tmp_path / "plans.jsonl", tmp_path / "numbers.json"
+    write_routes(routes, [RECORDED[0]])
+    words = [routes, "--model", folder, "--beams", "2", "--save-predictions", saved, "--json", numbers]
+    assert run(*words) == 0
+    output = capsys.readouterr().out
+    assert "told steps" in output and "told nothing" in output
+    assert max(map(len, output.splitlines())) <= 100
+    assert [json.loads(line)["condition"] for line in saved.read_text().splitlines()] == ["told steps", "told nothing"]
+    assert not list(tmp_path.glob("*.part"))
+    assert json.loads(numbers.read_text())["columns"]["told steps"]["num_targets"] == 1
+
+
+def test_numbers(folder, routes, asked, tmp_path, capsys):
+    numbers = tmp_path / "numbers.json"
+    assert run(routes, "--model", folder, "--json", numbers) == 0
+    assert shares(numbers, "told steps") == {"top-1": 0.5, "mrr": 0.625}
+    assert shares(numbers, "told nothing") == {"top-1": 0.5, "mrr": 0.5}
+    output = capsys.readouterr()
+    assert "1 of 4 targets not planned, counted as not found: CCCl: too long for this model" in output.err
+    assert re.search(r"top-1 +50\.0 \[0\.0, 100\.0\] +50\.0 \[0\.0, 100\.0\]", output.out)
+    columns = json.loads(numbers.read_text())["columns"]
+    by_depth = columns["told steps"]["by_depth"]
+    assert [by_depth[depth]["exact"]["top-1"]["n"] for depth in ("1", "2")] == [2, 2]
+    assert columns["told steps"]["by_shape"]["convergent"]["exact"]["top-1"]["value"] == 1.0
+    assert [call["n_steps"] for call in asked] == [[1, 2, 2, 1], None]
+    assert all(call["on_error"] == "skip" and call["beams"] == 10 and call["grammar"] for call in asked)
+
+
+def test_what_the_model_is_told(folder, routes, asked):
+    words = ["--with", "steps+material", "material", "--no-grammar", "--seed", "3", "--max-new-tokens", "9"]
+    assert run(routes, "--model", folder, *words) == 0
+    both, only = asked
+    assert both["n_steps"] == [1, 2, 2, 1] and only["n_steps"] is None
+    assert both["starting_material"] == only["starting_material"]
+    assert all(leaf in r.leaves() for leaf, r in zip(both["starting_material"], RECORDED, strict=True))
+    assert not both["grammar"] and both["max_new_tokens"] == 9
+
+
+def test_starting_materials_are_single_molecules_where_there_are_any(tmp_path):
+    file = tmp_path / "salts.jsonl"
+    write_routes(file, [route("CCO", "[Na+].[OH-]", "CCBr")] * 20 + [route("CCO", "[Na+].[OH-]")])
+    drawn = [material for _, material in evaluate.load_references(file, None, 0)]
+    assert set(drawn[:-1]) == {"CCBr"} and drawn[-1] == "[Na+].[OH-]"
+
+
+def test_saved_predictions_give_the_same_numbers(folder, routes, asked, tmp_path, capsys):
+    saved, first, second = (tmp_path / name for name in ("plans.jsonl", "first.json", "second.json"))
+    stock = tmp_path / "stock.smi"
+    stock.write_text("CC\nO\nN\nCC=O\n")
+    words = [routes, "--stock", stock, "--limit", "3", "--ks", "2", "1"]
+    assert run(*words, "--model", folder, "--save-predictions", saved, "--json", first) == 0
+    printed = capsys.readouterr().out
+    assert run(*words, "--predictions", saved, "--json", second) == 0
+    assert capsys.readouterr().out == printed
+    assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
+    assert "Solved" in printed
+
+
+def test_predictions_of_weft_plan(routes, tmp_path):
+    file, numbers = tmp_path / "plans.json", tmp_path / "numbers.json"
+    text = RECORDED[0].to_string()
+    plan = Plan("OCC", [Candidate("{", 0.0, 1, problem="cut off"), Candidate(text, -1.0, 1, RECORDED[0])])
+    file.write_text(json.dumps([plan.to_dict(), Plan("C(", [], "not a molecule").to_dict()], indent=2))
+    assert run(routes, "--predictions", file, "--skip-missing", "--ks", "1", "2", "--json", numbers) == 0
+    assert shares(numbers, "predictions") == {"top-1": 0.0, "top-2": 1.0, "mrr": 0.5}
+    # the failed text is removed before the count
+    assert shares(numbers, "predictions", "exact_directmultistep")["top-1"] == 1.0
+
+
+def test_two_routes_to_one_target_take_their_own_plans(tmp_path):
+    routes, file, numbers = tmp_path / "r.jsonl", tmp_path / "plans.jsonl", tmp_path / "numbers.json"
+    known = [route("CCO", "CC", "O"), route("CCO", "CCCl")]
+    write_routes(routes, known)
+    plans = [Plan("CCO", [Candidate(r.to_string(), 0.0, 1, r)]) for r in known]
+    file.write_text("".join(json.dumps(plan.to_dict()) + "\n" for plan in plans))
+    assert run(routes, "--predictions", file, "--json", numbers) == 0
+    assert shares(numbers, "predictions")["top-1"] == 1.0
+
+
+def test_several_files_are_columns(routes, tmp_path, capsys):
+    files = []
+    for name, count in (("good", 4), ("bad", 0)):
+        files.append(tmp_path / f"{name}.jsonl")
+        plans = [
+            Plan(r.smiles, [Candidate(r.to_string(), 0.0, 1, r)] if i < count else []) for i, r in enumerate(RECORDED)
+        ]
+        files[-1].write_text("".join(json.dumps(plan.to_dict()) + "\n" for plan in plans))
+    assert run(routes, "--predictions", *files, "--markdown") == 0
+    output = capsys.readouterr().out
+    assert "| | good | bad |" in output
+    assert "| top-1 | 100.0 [100.0, 100.0] | 0.0 [0.0, 0.0] |" in output and "no doubt" in output
+
+
+def test_what_was_planned_is_kept_when_it_is_cut_short(folder, tmp_path, asked, monkeypatch):
+    routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
+    write_routes(routes, RECORDED)
+    monkeypatch.setattr(evaluate, "CHUNK", 2)
+    plan = RoutePlanner.plan
+
+    def stop(self, targets, **settings):
+        if targets[0] == RECORDED[2].smiles:
+            raise KeyboardInterrupt
+        return plan(self, targets, **settings)
+
+    monkeypatch.setattr(RoutePlanner, "plan", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(routes, "--model", folder, "--save-predictions", saved)
+    assert not saved.exists()
+    assert run(routes, "--predictions", f"{saved}.part", "--skip-missing") == 0
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_plot(ending, folder, routes, asked, tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / f"figure.{ending}"
+    assert run(routes, "--model", folder, "--ks", "1", "2", "--plot", picture) == 0
+    assert picture.stat().st_size > 5000
+    assert run(routes, "--model", folder, "--ks", "1", "--with", "nothing", "--plot", picture) == 0
+
+
+def test_columns_that_do_not_fit_come_below(folder, routes, asked, capsys):
+    words = ["--with", "steps", "nothing", "material", "steps+material", "--ks", "1", "2"]
+    assert run(routes, "--model", folder, *words) == 0
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 100
+    assert output.count("\ntargets ") == 2
+
+
+def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
+    file = tmp_path / "many.jsonl"
+    write_routes(file, [route("C" * n + "O", "C" * n) for n in range(1, 30)])
+    draws = [[r.smiles for r, _ in evaluate.load_references(file, 5, seed)] for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2] and len(set(draws[0])) == 5
+    assert draws[0] == sorted(draws[0], key=len)
+    # the starting materials are those of the whole file
+    everything = dict(evaluate.load_references(file, None, 1))
+    assert all(everything[r] == material for r, material in evaluate.load_references(file, 5, 1))
+
+
+def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
+    file = tmp_path / "routes.jsonl"
+    write_routes(file, [Route("CCO"), route("C(", "C"), RECORDED[0]])
+    assert len(evaluate.load_references(file, None, 0)) == 1
+    assert "2 routes of" in capsys.readouterr().err
+    write_routes(file, [Route("CCO")])
+    with pytest.raises(ValueError, match="holds no route that can be evaluated"):
+        evaluate.load_references(file, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "MODEL", "--beams", "0"], "--beams must be at least 1"),
+        (["--model", "MODEL", "--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--model", "MODEL", "--ks", "5", "0"], "--ks must be at least 1"),
+        (["--model", "MODEL", "--limit", "5"], "holds 4 routes"),
+        (["--model", "MODEL", "--plot", "picture.doc"], "must end in .svg, .png or .pdf"),
+        (["--model", "MODEL", "--json", "nowhere/numbers.json"], "there is no folder nowhere"),
+        (["--model", "MODEL", "--device", "abacus"], "--device abacus"),
+        (["--predictions", "nowhere.json"], "nowhere.json"),
+        (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
+        (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
+        (["--predictions", "WRONG"], "line 2: no plan of `weft plan --json`"),
+        (["--predictions", "NO_JSON"], "neither a list of plans"),
+        (["--predictions", "EMPTY"], "there is no plan"),
+    ],
+)
+def test_errors_are_one_line(words, message, folder, routes, tmp_path, capsys):
+    plan = json.dumps(Plan("CCCC").to_dict())
+    files = {"PLANS": plan, "WRONG": plan + '\n{"a": 1}', "NO_JSON": "plans", "EMPTY": "[]"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    words = [folder if word == "MODEL" else str(tmp_path / word) if word in files else word for word in words]
+    pytest.importorskip("matplotlib")
+    assert run(routes, *words) == 1
+    error = capsys.readouterr().err
+    assert message in error.splitlines()[-1] and error.splitlines()[-1].startswith("weft evaluate: error: ")
+
+
+def test_a_model_that_is_not_told_steps():
+    config = WeftConfig.from_preset("dms-tiny", num_condition_features=0)
+    assert evaluate.conditions_of(config, None) == ["nothing"]
+    assert evaluate.conditions_of(config, ["material", "nothing", "material"]) == ["material", "nothing"]
+    with pytest.raises(ValueError, match="trained without the number of steps"):
+        evaluate.conditions_of(config, ["steps+material"])
+
+
+def test_plot_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate_report.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install weft\[benchmark\]"):
+        evaluate_report.check_plot(tmp_path / "a.svg")
+
+
+def test_every_metric_has_a_title():
+    from weft.routes import Stock
+    from weft.routes.evaluation import evaluate as score
+
+    plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
+    result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)
+    titles = [title for title, _ in evaluate_report.sections({"all": result})]
+    assert len(titles) == len(result.overall) + 1
