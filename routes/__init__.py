@@ -14,14 +14,16 @@ from .tree import Route
 
 if TYPE_CHECKING:
     from .building_blocks import load_building_blocks
+    from .drawing import route_png, route_svg, save_picture
     from .evaluation import Evaluation, evaluate
+    from .page import routes_page, save_page
     from .planner import RoutePlanner
     from .retro import Retrosynthesis
     from .stock import Stock
     from .synthetic import generate_routes, train_test_split
     from .templates import TEMPLATES
 
-# Names that need RDKit and the module that has each; loaded when first asked for.
+# Names that need RDKit (and pictures Pillow) and the module that has each; loaded when first asked for.
 _NEEDS_RDKIT = {
     "TEMPLATES": "templates",
     "Evaluation": "evaluation",
@@ -31,6 +33,11 @@ _NEEDS_RDKIT = {
     "evaluate": "evaluation",
     "generate_routes": "synthetic",
     "load_building_blocks": "building_blocks",
+    "route_png": "drawing",
+    "route_svg": "drawing",
+    "routes_page": "page",
+    "save_page": "page",
+    "save_picture": "drawing",
     "train_test_split": "synthetic",
 }
 
@@ -54,6 +61,11 @@ __all__ = [
     "is_prefix",
     "load_building_blocks",
     "read_routes",
+    "route_png",
+    "route_svg",
+    "routes_page",
+    "save_page",
+    "save_picture",
     "top_k_exact",
     "train_test_split",
     "training_pairs",
@@ -69,6 +81,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f".{_NEEDS_RDKIT[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "rdkit":
+        missing = {"rdkit": "RDKit", "PIL": "Pillow"}.get((error.name or "").split(".")[0])
+        if missing is None:
             raise
-        raise ImportError(f"weft.routes.{name} needs RDKit: pip install weft[chem]") from error
+        raise ImportError(f"weft.routes.{name} needs {missing}: pip install weft[chem]") from error

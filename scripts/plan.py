@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.routes.candidates import Plan
+from weft.routes.drawing import check_picture, save_picture
+from weft.routes.page import save_page
 from weft.routes.planner import RoutePlanner
 from weft.routes.search import RANKINGS
 from weft.routes.stock import Stock
@@ -29,7 +31,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes")  # fmt: skip
     parser.add_argument("--show", type=int, default=3, help="routes to print for each target (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="also write all candidates, failed ones included, to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all candidates, failed ones included")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="also draw all routes on one page to read in a browser"
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE",
+                        help="also draw the best route, to a file that ends in .svg or .png (with several targets: FILE-1, ...)")  # fmt: skip
     return parser
 
 
@@ -53,6 +60,15 @@ def show(plan: Plan, count: int) -> None:
         print(f"\nrank {candidate.rank}{_solved(candidate.missing)}\n{candidate.route.format_tree()}")
 
 
+def draw(plans: Sequence[Plan], file: Path) -> None:
+    for number, plan in enumerate(plans, start=1):
+        for candidate in plan.distinct[:1]:
+            assert candidate.route is not None
+            path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
+            save_picture(candidate.route, path, missing=candidate.missing)
+            print(f"The best route for {plan.target} is drawn in {path}.")
+
+
 def _solved(missing: tuple[str, ...] | None) -> str:
     if missing is None:
         return ""
@@ -64,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("beams", "show"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+    if arguments.picture is not None:
+        check_picture(arguments.picture)
     stock = None if arguments.stock is None else Stock.from_file(arguments.stock)  # its mistakes show first
     planner = RoutePlanner.from_pretrained(arguments.model)
     plans = planner.plan(
@@ -83,6 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         temporary.write_text(json.dumps([plan.to_dict() for plan in plans], indent=2) + "\n", encoding="utf-8")
         temporary.replace(arguments.json)
         print(f"\nAll candidates are in {arguments.json}.")
+    if arguments.html is not None:
+        save_page(plans, arguments.html)
+        print(f"All routes are drawn in {arguments.html}.")
+    if arguments.picture is not None:
+        draw(plans, arguments.picture)
     failed = sum(plan.problem is not None for plan in plans)
     if failed:
         print(f"weft plan: {failed} of {len(plans)} targets could not be planned", file=sys.stderr)

@@ -53,6 +53,21 @@ def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
     assert "rank 1, all in stock" in capsys.readouterr().out
 
 
+def test_routes_are_drawn(folder, tmp_path, capsys, monkeypatch):
+    route = Route("CCO", (Route("CC"), Route("O")))
+    found = Plan("CCO", [Candidate(route.to_string(), -1.0, 1, route, missing=("O",), rank=1)])
+    failed = Plan("CCN", [Candidate("", -1.0, 1, problem="empty", rank=1)])
+    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: [failed, found][-len(targets) :])
+    words = ["plan", "--model", folder, "--html", str(tmp_path / "a.html"), "--picture", str(tmp_path / "a.svg")]
+    assert cli.main([*words, "CCO"]) == 0
+    assert "not in stock" in (tmp_path / "a.svg").read_text() and "CCO" in (tmp_path / "a.html").read_text()
+    assert cli.main([*words, "CCN", "CCO"]) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a-2.svg", "a.html", "a.svg"]
+    assert f"drawn in {tmp_path / 'a-2.svg'}" in capsys.readouterr().out
+    assert cli.main([*words[:-1], "a.gif", "CCO"]) == 1
+    assert "a picture is written as .svg or .png" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
