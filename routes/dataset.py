@@ -8,6 +8,9 @@ from typing import Any
 
 from .tree import Route
 
+# Which starting material a row tells of: none, one of the route's drawn at random, or each in a row of its own.
+STARTING_MATERIALS = ("none", "random", "all")
+
 
 def training_pairs(
     routes: Iterable[Route],
@@ -16,12 +19,13 @@ def training_pairs(
     permutations: int = 1,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Rows for `datasets.Dataset.from_list`.
+    """Rows for `datasets.Dataset.from_list`; for files of routes see `routes.preparation`.
 
     Args:
         routes: routes of at least one reaction.
-        starting_material: `"none"`, or `"random"` for the column `starting_material`, a leaf of the route drawn for each row.
-        permutations: most rows a route: the route as given and distinct random orders of its children. A route with
+        starting_material: `"none"`; `"random"` for the column `starting_material`, a leaf of the route drawn for each row;
+            `"all"` for a row with each of its leaves.
+        permutations: most orders a route: the route as given and distinct random orders of its children. A route with
             fewer distinct orders gives fewer rows.
         seed: seed of the draws.
 
@@ -32,21 +36,52 @@ def training_pairs(
     Raises:
         ValueError: `permutations` is not positive, `starting_material` is unknown, or a route has no reaction.
     """
-    if permutations < 1:
-        raise ValueError(f"permutations must be at least 1, got {permutations}")
-    if starting_material not in ("none", "random"):
-        raise ValueError(f"starting_material must be 'none' or 'random', got {starting_material!r}")
+    check_choices(permutations, starting_material)
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for index, route in enumerate(routes):
         if not route.children:
             raise ValueError(f"route {index} is the single molecule {route.smiles}: nothing to learn from")
-        for order in _orders(route, permutations, rng):
-            row: dict[str, Any] = {"source": route.smiles, "target": order.to_string(), "n_steps": route.depth}
-            if starting_material == "random":
-                row["starting_material"] = rng.choice(route.leaves())
-            rows.append(row)
+        rows += route_rows(route, rng, permutations=permutations, starting_material=starting_material)
     return rows
+
+
+def route_rows(
+    route: Route,
+    rng: random.Random,
+    *,
+    permutations: int = 1,
+    starting_material: str = "none",
+    leaves: Sequence[str] | None = None,
+) -> list[dict[str, Any]]:
+    """The rows of one route, as [`training_pairs`] gives them.
+
+    Args:
+        route: a route of at least one reaction.
+        rng: source of the orders and of the leaves.
+        permutations, starting_material: as in [`training_pairs`].
+        leaves: the starting materials to tell of (default: all of the route's).
+    """
+    leaves = route.leaves() if leaves is None else leaves
+    rows: list[dict[str, Any]] = []
+    for order in _orders(route, permutations, rng):
+        row: dict[str, Any] = {"source": route.smiles, "target": order.to_string(), "n_steps": route.depth}
+        if starting_material == "none":
+            rows.append(row)
+        else:
+            told = [rng.choice(leaves)] if starting_material == "random" else dict.fromkeys(leaves)
+            rows += [{**row, "starting_material": leaf} for leaf in told]
+    return rows
+
+
+def check_choices(permutations: int, starting_material: str) -> None:
+    """Raises ValueError for values that [`training_pairs`] does not take."""
+    if permutations < 1:
+        raise ValueError(f"permutations must be at least 1, got {permutations}")
+    if starting_material not in STARTING_MATERIALS:
+        raise ValueError(
+            f"starting_material must be one of {', '.join(STARTING_MATERIALS)}, got {starting_material!r}"
+        )
 
 
 def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[Route]:

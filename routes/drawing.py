@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from .picture import (
 )
 from .raster import MAX_SIDE, paint
 from .tree import Route
+from .whole_files import whole_file
 
 # Every system has some font of these names; a file with a font inside would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
@@ -119,7 +119,8 @@ def save_picture(
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
         data = route_png(route, missing=missing, stock=stock, scale=scale)
-    write_atomically(path, data)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def check_picture(path: Path) -> None:
@@ -130,18 +131,6 @@ def check_picture(path: Path) -> None:
     """
     if path.suffix.lower() not in (".svg", ".png"):
         raise ValueError(f"{path} ends in {path.suffix!r}: a picture is written as .svg or .png")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file in one step; an older one stays as it was if that fails."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # in the same folder, and so on the same file system
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
 
 
 def _fitting(drawn: Picture, scale: float) -> Picture:

@@ -1,6 +1,8 @@
-"""Molecules as RDKit reads them."""
+"""Molecules as RDKit reads them, and what large numbers of them are known by."""
 
 from __future__ import annotations
+
+import hashlib
 
 from rdkit import Chem, rdBase
 
@@ -39,3 +41,8 @@ def canonical_route(route: Route) -> Route:
         ValueError: RDKit cannot read a molecule; the message quotes it.
     """
     return Route(canonical_smiles(route.smiles), tuple(canonical_route(child) for child in route.children))
+
+
+def hash64(text: str) -> int:
+    """Eight bytes of BLAKE2, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

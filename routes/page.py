@@ -11,9 +11,10 @@ from pathlib import Path
 
 from .candidates import Candidate, Plan
 from .depict import depict
-from .drawing import route_svg, write_atomically
+from .drawing import route_svg
 from .molecules import canonical_smiles
 from .picture import LOOKS
+from .whole_files import whole_file
 
 _HELP = (
     '<span class="keys"><kbd>+</kbd> <kbd>\N{MINUS SIGN}</kbd> or <kbd>Ctrl</kbd> and wheel: zoom. <kbd>0</kbd>: fit. '
@@ -86,7 +87,9 @@ def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str
     Raises:
         OSError: the file cannot be written.
     """
-    write_atomically(Path(path), routes_page(plans, title=title).encode())
+    page = routes_page(plans, title=title)
+    with whole_file(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")  # its policy knows the bytes of its scripts
 
 
 def _hash(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import itertools
 import json
 import logging
@@ -18,7 +17,9 @@ import numpy as np
 from rdkit import Chem, rdBase
 from tqdm.auto import tqdm
 
+from .molecules import hash64
 from .tree import Route
+from .whole_files import whole_file
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Stock:
     """
 
     def __init__(self, names: Iterable[str], kind: str = "smiles"):
-        hashes = np.fromiter((_hash(name) for name in names), dtype=np.uint64)
+        hashes = np.fromiter((hash64(name) for name in names), dtype=np.uint64)
         self._fill(np.unique(hashes), kind)
         self.num_bad, self.bad_lines = 0, cast(list[str], [])
 
@@ -124,14 +125,12 @@ class Stock:
             return None  # none yet, or damaged: read the file itself
 
     def _to_cache(self, known: Path, stamp: str) -> None:
-        temporary = known.with_name(f".{known.name}.part")
         try:
-            with temporary.open("wb") as file:
+            with whole_file(known) as temporary, temporary.open("wb") as file:
                 np.savez(
                     file, stamp=np.array(stamp), kind=np.array(self.kind), hashes=self._hashes,
                     num_bad=np.array(self.num_bad), bad_lines=np.array(self.bad_lines, dtype=np.str_),
                 )  # fmt: skip
-            temporary.replace(known)
         except OSError as error:
             _logger.warning(
                 "What was read cannot be kept in %s (%s): the next run reads the stock again.", known, error
@@ -145,17 +144,13 @@ class Stock:
         name = _canonical_name(smiles, self.kind)
         if name is None:
             return False
-        wanted = np.uint64(_hash(name))
+        wanted = np.uint64(hash64(name))
         bucket = int(wanted >> self._shift)
         return bool((self._hashes[self._starts[bucket] : self._starts[bucket + 1]] == wanted).any())
 
     def missing(self, route: Route) -> list[str]:
         """The starting materials of a route that are not there, each once, from left to right."""
         return [smiles for smiles in dict.fromkeys(route.leaves()) if smiles not in self]
-
-
-def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
 def _canonical_name(smiles: str, kind: str) -> str | None:
@@ -198,7 +193,7 @@ def _entries(path: Path) -> Iterator[str]:
 def _hashed(task: tuple[list[str], str]) -> tuple[np.ndarray, list[str]]:
     entries, kind = task
     named = [(entry, _name(entry, kind)) for entry in entries]
-    found = np.array([_hash(name) for _, name in named if name is not None], dtype=np.uint64)
+    found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
     return found, [entry[:200] for entry, name in named if name is None]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from weft.routes.whole_files import write_json
 from weft.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
 from weft.scripts.benchmark_report import as_table, plot, write_into
 from weft.scripts.benchmark_routes import RoutesCase
@@ -229,9 +230,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         report["cases"][name] = rows
         print(as_table(rows), flush=True)
         if arguments.json is not None:  # after each case: the next may take long
-            temporary = arguments.json.with_name(f".{arguments.json.name}.part")
-            temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(arguments.json)
+            write_json(arguments.json, report)
     return report["cases"]
 
 

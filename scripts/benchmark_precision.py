@@ -6,7 +6,6 @@ whole numbers of 8 bits and a scale for each output; activations stay in float32
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -22,9 +21,11 @@ from weft.modeling.eligibility import can_step
 from weft.routes.candidates import Plan
 from weft.routes.metrics import Proportion
 from weft.routes.planner import RoutePlanner
+from weft.routes.whole_files import write_json
 from weft.scripts.benchmark import machine
 from weft.scripts.cli import run_script
-from weft.scripts.train_routes import RouteArguments, load_routes, measure_accuracy
+from weft.scripts.route_data import RouteArguments, load_routes
+from weft.scripts.train_routes import measure_accuracy
 from weft.tokenization import encode_route
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -87,7 +88,7 @@ def precision_rows(
 
     Returns:
         For each: `precision`, `exact_route` (top-1 and, with that many beams, top-5, each with its 95 % interval),
-        `well_formed`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes the short way.
+        `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes the short way.
 
     Raises:
         ValueError: torchao is missing, or more targets are asked for than are held out.
@@ -109,7 +110,7 @@ def precision_rows(
         seconds = (time.perf_counter() - started) / len(routes)
         size = sum(map(stored_bytes, planner.model.parameters()))
         reference = reference or plans
-        row = {key: results[key] for key in ("exact_route", "well_formed")}
+        row = {key: results[key] for key in ("exact_route", "valid")}
         row |= {"precision": precision, "seconds_per_target": seconds, "weight_bytes": size}
         rows.append(row | {"same_best_route": share_of_same(reference, plans), "short_way": can_step(planner.model)})
     return rows
@@ -141,9 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         del where["dtype"]  # each row has its own
         where["versions"]["torchao"] = version("torchao") if find_spec("torchao") else None
         report = {"machine": where, "targets": arguments.targets, "beams": arguments.beams, "rows": rows}
-        temporary = arguments.json.with_name(f".{arguments.json.name}.part")
-        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(arguments.json)
+        write_json(arguments.json, report)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from weft.routes.whole_files import whole_file
+
 Rows = list[dict[str, Any]]
 
 
@@ -57,9 +59,8 @@ def write_into(file: Path, cases: dict[str, Rows]) -> None:
         name = found[1]
         return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
 
-    temporary = file.with_name(f".{file.name}.part")
-    temporary.write_text(place.sub(filled, text), encoding="utf-8")
-    temporary.replace(file)
+    with whole_file(file) as temporary:
+        temporary.write_text(place.sub(filled, text), encoding="utf-8")
 
 
 # What a panel of the plot varies, and the cases it reads.

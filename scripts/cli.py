@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 COMMANDS = {
     "train": ("weft.scripts.train", "train a model on pairs of texts"),
     "train-routes": ("weft.scripts.train_routes", "train a model that writes synthesis routes"),
+    "prepare-routes": ("weft.scripts.prepare_routes", "make a data set to train on out of route files"),
     "plan": ("weft.scripts.plan", "plan synthesis routes for a molecule"),
     "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
@@ -22,6 +23,7 @@ COMMANDS = {
 }
 
 USAGE_ERROR = 2
+INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +57,7 @@ def run_script(
     """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
 
     Returns:
-        The exit code: the script's own (None is 0), or 1 after an error.
+        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C.
     """
     try:
         return script(argv) or 0
@@ -64,6 +66,9 @@ def run_script(
             raise
         print(f"weft {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"weft {name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _help() -> str:

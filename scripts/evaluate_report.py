@@ -1,12 +1,12 @@
 """What `weft evaluate` found, as a table for a terminal, in Markdown, as JSON, and as a picture."""
 
 import importlib.util
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.routes import whole_files
 from weft.routes.evaluation import SHAPES, Evaluation, Metrics
 from weft.routes.metrics import Estimate
 
@@ -154,9 +154,7 @@ def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: P
     """Everything, by column; readers see the old file or the whole new one."""
     settings = {name: value for name, value in settings.items() if name not in ("json", "plot", "markdown")}
     document = {"settings": settings, "columns": {name: result.to_dict() for name, result in results.items()}}
-    temporary = file.with_name(f".{file.name}.part")
-    temporary.write_text(json.dumps(document, indent=2, default=str) + "\n", encoding="utf-8")
-    temporary.replace(file)
+    whole_files.write_json(file, document, default=str)
 
 
 def check_plot(file: Path) -> None:
@@ -204,9 +202,8 @@ def plot(results: dict[str, Evaluation], file: Path) -> None:
         axis.set_xlim(-0.5, len(places) - 0.5)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
-    temporary = file.with_name(f".{file.stem}.part{file.suffix}")
-    figure.savefig(temporary, dpi=160)
-    temporary.replace(file)
+    with whole_files.whole_file(file) as temporary:
+        figure.savefig(temporary, dpi=160)
 
 
 def _number(what: str) -> int:

@@ -1,7 +1,6 @@
 """`weft plan`: routes for target molecules, best first, with a model that `weft train-routes` made."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from weft.routes.page import save_page
 from weft.routes.planner import RoutePlanner
 from weft.routes.search import RANKINGS
 from weft.routes.stock import Stock
+from weft.routes.whole_files import write_json
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -97,9 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for plan in plans:
         show(plan, arguments.show)
     if arguments.json is not None:
-        temporary = arguments.json.with_name(f".{arguments.json.name}.part")
-        temporary.write_text(json.dumps([plan.to_dict() for plan in plans], indent=2) + "\n", encoding="utf-8")
-        temporary.replace(arguments.json)
+        write_json(arguments.json, [plan.to_dict() for plan in plans])
         print(f"\nAll candidates are in {arguments.json}.")
     if arguments.html is not None:
         save_page(plans, arguments.html)

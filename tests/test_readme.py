@@ -28,16 +28,28 @@ def pushed(monkeypatch, tmp_path):
 
 
 def test_quick_start_runs(pushed, capsys):
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     exec(compile(code.replace("max_steps=400", "max_steps=2"), "README.md", "exec"), {})
     assert pushed == ["your-name/your-model"]
 
 
 @pytest.mark.slow
 def test_quick_start_learns(pushed, capsys):
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     exec(compile(code, "README.md", "exec"), {})
     assert "['four one three']" in capsys.readouterr().out
+
+
+def test_routes_run(planner, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    planner.model.save_pretrained("runs/routes")
+    planner.tokenizer.save_pretrained("runs/routes")
+    Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
+    _, code = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert "True ()" in out and "False ('CCO',)" in out
+    assert "{'smiles': 'CC(=O)NCc1ccccc1', 'children': [{'smiles': 'CC(=O)O'}, {'smiles': 'NCc1ccccc1'}]}" in out
 
 
 def test_commands_exist():

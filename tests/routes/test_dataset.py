@@ -36,6 +36,13 @@ def test_starting_material_is_a_leaf_and_varies():
     assert all("starting_material" not in row for row in training_pairs([TWO]))
 
 
+def test_each_starting_material_in_a_row_of_its_own():
+    twice = Route("CCN", (Route("CC", (Route("F"), Route("S"))), Route("S")))
+    rows = training_pairs([twice], starting_material="all", permutations=2)
+    assert [row["starting_material"] for row in rows] == ["F", "S", "F", "S"]
+    assert len({row["target"] for row in rows}) == 2 and rows[0]["target"] == rows[1]["target"] == twice.to_string()
+
+
 def test_the_seed_decides():
     arguments = {"starting_material": "random", "permutations": 2}
     assert training_pairs([ONE, TWO] * 9, seed=3, **arguments) == training_pairs([ONE, TWO] * 9, seed=3, **arguments)
@@ -47,7 +54,7 @@ def test_the_seed_decides():
     [
         ([ONE, Route("C")], {}, "route 1 is the single molecule C"),
         ([ONE], {"permutations": 0}, "permutations must be at least 1, got 0"),
-        ([ONE], {"starting_material": "all"}, "must be 'none' or 'random', got 'all'"),
+        ([ONE], {"starting_material": "every"}, "must be one of none, random, all, got 'every'"),
     ],
 )
 def test_wrong_arguments(routes, arguments, message):

@@ -24,6 +24,10 @@ RETROCAST = {
         {"smiles": "CC(=O)O", "synthesis_step": {"reactants": [
             {"smiles": "CC=O", "synthesis_step": None, "is_leaf": True}, {"smiles": "O", "synthesis_step": None}]}},
         {"smiles": "CO", "synthesis_step": None}]}}  # fmt: skip
+RETROCAST_2 = {
+    "smiles": "CC(=O)OC", "inchikey": "x", "annotations": {}, "product_of": {"annotations": {}, "reactants": [
+        {"smiles": "CC(=O)O", "product_of": {"reactants": [{"smiles": "CC=O", "annotations": {}}, {"smiles": "O"}]}},
+        {"smiles": "CO"}]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,10 @@ RETROCAST = {
         ROUTE.to_dict(), ROUTE.to_string(), {"name": "ester", "path": ROUTE.to_string()}, {"route": ROUTE.to_dict()}, TREE,
         RETROCAST, {"target": RETROCAST, "rank": 1}, {"id": "t", "smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}},
         {"name": "set", "targets": {"t": {"smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}}}}, [[TREE]],
-        {"routes": [ROUTE.to_dict()]}, to_reaction_tree(ROUTE),
+        {"routes": [ROUTE.to_dict()]}, to_reaction_tree(ROUTE), {"schema": {}, "data": [{"target": "C", "trees": [TREE]}]},
+        {"target": RETROCAST_2, "schema_version": "2"}, [{"rank": 1, "route": {"target": RETROCAST_2}}, {"rank": 2, "failure": {}}],
+        {"a": [{"rank": 1, "route": {"target": RETROCAST_2}}], "b": []}, {"a": TREE}, {"trees": [TREE], "target": "CO"},
+        {"id": "t", "smiles": "CC(=O)OC", "ground_truth": None, "acceptable_routes": [{"target": RETROCAST_2}]},
     ],
 )  # fmt: skip
 def test_every_form_of_a_route_is_read(data):
@@ -46,8 +53,12 @@ def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
         None,
         {"id": "t", "smiles": "CCO", "ground_truth": None},
         {"smiles": "CCO"},
+        {"target": "CCO", "trees": None},
+        {"rank": 1, "failure": {"code": "x"}},
+        {"id": "t", "smiles": "CCO", "acceptable_routes": []},
+        {"target": {"smiles": "CCO", "annotations": {}}},  # a route without a reaction
     ]
-    assert list(routes_in(data)) == [ROUTE, other, other]
+    assert list(routes_in(data)) == [ROUTE, other, other, other]
 
 
 def changed(path, value):
@@ -72,6 +83,8 @@ def changed(path, value):
         (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
         (changed(("children",), {"a": 1}), r"children: expected a list, got dict"),
         ({"path": "{'smiles':'C'"}, r"path: position 13"),
+        ({"target": {"smiles": "C", "product_of": {"reactants": {}}}}, r"^target.product_of.reactants: expected a list, got dict"),
+        ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
     ],
 )  # fmt: skip
@@ -86,6 +99,12 @@ def test_nesting_is_bounded():
         data = {"smiles": "C", "children": [data]}
     with pytest.raises(ValueError, match="nested deeper"):
         list(routes_in(data))
+
+
+def test_lists_in_lists_are_bounded():
+    data = "[" * 300 + "]" * 300
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(routes_in(json.loads(data)))
 
 
 def test_reactions_come_in_the_order_in_which_they_are_run():
@@ -123,4 +142,4 @@ def test_the_form_of_retrocast_reads_back():
 
     written = to_retrocast(ROUTE)
     assert list(routes_in({"target": written})) == [ROUTE]
-    assert written["synthesis_step"]["reactants"][1]["inchikey"] == "OKKJLVBELUTLKV-UHFFFAOYSA-N"
+    assert written["product_of"]["reactants"][1]["inchikey"] == "OKKJLVBELUTLKV-UHFFFAOYSA-N"

@@ -108,7 +108,7 @@ def test_several_processes_find_the_same(tmp_path):
 def test_many_are_told_apart():
     stock = Stock(f"name {i}" for i in range(50_000))
     assert len(stock) == 50_000
-    hashes = [stock_module._hash(f"name {i}") for i in range(50_000)]
+    hashes = [stock_module.hash64(f"name {i}") for i in range(50_000)]
     starts, shift = stock._starts, int(stock._shift)
     for value in hashes[::97]:  # every entry is in its bucket, and buckets are short
         bucket = stock._hashes[starts[value >> shift] : starts[(value >> shift) + 1]]

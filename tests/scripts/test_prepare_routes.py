@@ -1,0 +1,103 @@
+"""`weft prepare-routes` as it is typed."""
+
+import json
+
+import datasets
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weft.routes import Route, write_routes
+from weft.scripts.cli import run_script
+from weft.scripts.prepare_routes import main
+
+AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
+ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
+
+
+def weft(*words) -> int:
+    return run_script("prepare-routes", main, [str(word) for word in words])
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_routes(tmp_path / "a.jsonl.gz", [AMIDE, ESTER])
+    write_routes(tmp_path / "b.json", [AMIDE, Route("CCO", (Route("C=C"), Route("O")))], "aizynthfinder")
+    write_routes(tmp_path / "test.txt", [ESTER], "dms")
+    return [tmp_path / "a.jsonl.gz", tmp_path / "b.json"]
+
+
+def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
+    out = tmp_path / "deep" / "out"
+    arguments = ["--exclude", tmp_path / "test.txt", "--permutations", 2, "--starting-material", "all", "--seed", 3]
+    assert weft(*files, "--out", out, *arguments) == 0
+    shown = capsys.readouterr()
+    assert "4  read" in shown.out and "2  kept" in shown.out and "1  dropped: duplicate" in shown.out
+    assert "1  dropped: excluded" in shown.out and f"8 rows for train, in {out}" in shown.out
+    assert "100%" in shown.err
+    data = datasets.load_from_disk(str(out))
+    assert data.column_names == ["source", "target", "n_steps", "starting_material"] and len(data) == 8
+    report = json.loads((out / "report.json").read_text())
+    assert report["settings"]["seed"] == 3 and report["files"] == [str(file) for file in files]
+    assert report["dropped"]["duplicate"]["examples"] == [
+        {"file": str(files[1]), "index": "[0][0]", "why": AMIDE.smiles}
+    ]
+
+
+def test_every_argument_arrives(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    given = {"exclude-by": "route", "max-source-length": 200, "max-target-length": 300, "min-depth": 2, "max-depth": 3,
+             "starting-material": "random", "permutations": 4, "seed": 7, "workers": 1}  # fmt: skip
+    arguments = [word for name, value in given.items() for word in (f"--{name}", value)]
+    flags = ["--keep-duplicates", "--no-progress"]
+    assert weft(*files, "--out", out, "--exclude", tmp_path / "test.txt", *arguments, *flags) == 1
+    message = capsys.readouterr().err
+    assert "no route is left of 4: 3 fewer reactions in a row than asked for, 1 excluded" in message
+    assert not out.exists() and "%|" not in message
+    assert weft(files[0], "--out", out, *arguments, *flags) == 0
+    assert json.loads((out / "report.json").read_text())["settings"] == {
+        "permutations": 4, "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "min_depth": 2,
+        "max_depth": 3, "deduplicate": False, "exclude_by": "route", "validation": 0.0, "seed": 7}  # fmt: skip
+    assert weft(files[0], "--out", out) == 1 and "overwrite" in capsys.readouterr().err
+    assert weft(files[0], "--out", out, "--overwrite") == 0
+
+
+def test_a_share_for_validation(tmp_path):
+    routes = [Route("C" * n + "O", (Route("C" * n + "Cl"),)) for n in range(1, 60)]
+    write_routes(tmp_path / "a", routes)
+    assert weft(tmp_path / "a", "--out", tmp_path / "out", "--validation", 0.3, "--no-progress") == 0
+    data = datasets.load_from_disk(str(tmp_path / "out"))
+    assert sorted(data) == ["train", "validation"] and len(data["train"]) > len(data["validation"]) > 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.json"], "nothing.json is not there: give files of routes."),
+        (["a.jsonl.gz", "--permutations", "0"], "permutations must be at least 1, got 0"),
+        (["a.jsonl.gz", "--validation", "1.5"], "validation is a share of the targets"),
+        (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["a.jsonl.gz", "--max-depth", "0"], "max_depth is 0, less than min_depth, 1"),
+        (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),
+    ],
+)
+def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("Dear diary\n")
+    assert weft(*words, "--out", tmp_path / "out", "--no-progress") == 1
+    shown = capsys.readouterr().err
+    assert message in shown and shown.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_names_the_forms(capsys):
+    with pytest.raises(SystemExit) as stop:
+        weft("--help")
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(
+        name in shown for name in ("DirectMultiStep", "PaRoutes", "AiZynthFinder", "RetroCast", "reaction SMILES")
+    )
+    with pytest.raises(SystemExit) as stop:
+        weft("a.json")
+    assert stop.value.code == 2
