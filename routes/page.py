@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -101,7 +102,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _score(score: float) -> str:
-    return f"{score:.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"score {score:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _name(plan: Plan) -> str:
@@ -210,6 +211,9 @@ def _route(candidate: Candidate, number: int, is_open: bool, shared: dict[str, s
     if candidate.n_steps is not None and candidate.n_steps != route.depth:
         facts.append(f"asked for depth {candidate.n_steps}")
     name = f"target {number}, route of rank {candidate.rank}"
+    score = f'<span class="score" title="Log-probability under the model">{_score(candidate.score)}</span>'
+    if math.isnan(candidate.score):  # recorded, not planned
+        score = ""
     svg = route_svg(route, missing=candidate.missing, interactive=True, shared=shared)
     tools = "".join(
         f'<button type="button" data-do="{action}" aria-label="{label}: {name}">{text}</button>{after}'
@@ -224,7 +228,7 @@ def _route(candidate: Candidate, number: int, is_open: bool, shared: dict[str, s
         f'<li class="route{" solved" if candidate.solved else ""}" id="t{number}-r{candidate.rank}">'
         f"<details{' open' if is_open else ''}><summary>"
         f'<span class="rank">Rank {candidate.rank}</span>{_badge(candidate)}'
-        f'<span class="score" title="Log-probability under the model">score {_score(candidate.score)}</span>'
+        f"{score}"
         f'<span class="facts">{" · ".join(facts)}</span></summary>\n'
         f'<div class="body"><div class="row tools">{tools}</div>\n'
         f'<div class="view" tabindex="0" role="group" aria-label="Picture of {name}" '
@@ -249,7 +253,7 @@ def _failed(plan: Plan) -> str:
     if not plan.failed:
         return ""
     items = "".join(
-        f"<li><strong>Rank {candidate.rank}</strong>, score {_score(candidate.score)}: "
+        f"<li><strong>Rank {candidate.rank}</strong>, {_score(candidate.score)}: "
         f"{escape(candidate.problem or 'no route')} <code>{escape(candidate.text)}</code></li>\n"
         for candidate in plan.failed
     )

@@ -120,10 +120,12 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
             apart.append(contender)
             continue
         rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
+        if contender.is_slow:  # minutes need no warm-up
+            rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
     for turn in tqdm(range(arguments.runs), desc=case.name, unit="run"):
         for contender, row in in_turn:
-            if contender.is_slow and turn >= arguments.peer_runs:
+            if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
                 continue
             _time(contender, row)
     for contender in apart:

@@ -30,7 +30,7 @@ class Contender:
         run: what is timed; returns what outputs are checked by.
         check: does so instead, once, before it runs.
         is_apart: timed after all others have been, not in turn with them.
-        is_slow: takes minutes: one warm-up and `--peer-runs` runs.
+        is_slow: takes minutes: no warm-up and `--peer-runs` runs.
     """
 
     name: str

@@ -16,6 +16,7 @@ COMMANDS = {
     "train-routes": ("weft.scripts.train_routes", "train a model that writes synthesis routes"),
     "prepare-routes": ("weft.scripts.prepare_routes", "make a data set to train on out of route files"),
     "plan": ("weft.scripts.plan", "plan synthesis routes for a molecule"),
+    "draw": ("weft.scripts.draw", "draw the routes of a file"),
     "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
     "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),

@@ -1,0 +1,73 @@
+"""`weft draw`: routes of a file as a page or as pictures."""
+
+import argparse
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft.routes.candidates import Candidate, Plan
+from weft.routes.drawing import check_picture, save_picture
+from weft.routes.files import read_routes
+from weft.routes.page import save_page
+from weft.routes.stock import Stock
+from weft.routes.tree import Route
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft draw", description=__doc__)
+    parser.add_argument(
+        "routes", type=Path, metavar="ROUTES", help="file of routes, of any form `weft prepare-routes` knows"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
+    parser.add_argument("--picture", type=Path, metavar="FILE",
+                        help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+    parser.add_argument("--stock", type=Path, metavar="FILE", help="what can be bought: marks the starting materials")
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="only the first N routes (default: %(default)s)"
+    )
+    return parser
+
+
+def as_plans(routes: Sequence[Route], stock: Stock | None) -> list[Plan]:
+    """The routes of each target in the order of the file, as if they had been planned, but for a score."""
+    plans: dict[str, Plan] = {}
+    for route in routes:
+        found = plans.setdefault(route.smiles, Plan(route.smiles)).candidates
+        missing = None if stock is None else tuple(stock.missing(route))
+        found.append(Candidate(route.to_string(), math.nan, None, route, missing=missing, rank=len(found) + 1))
+    return list(plans.values())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Read the routes, draw them.
+
+    Raises:
+        ValueError, OSError: an argument does not fit, the file holds no route, or a file cannot be read or written.
+    """
+    arguments = build_parser().parse_args(argv)
+    if arguments.html is None and arguments.picture is None:
+        raise ValueError("Say what to draw to: --html FILE, --picture FILE or both.")
+    if arguments.limit < 1:
+        raise ValueError(f"--limit must be at least 1: got {arguments.limit}.")
+    if arguments.picture is not None:
+        check_picture(arguments.picture)
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)
+    routes = list(itertools.islice(read_routes(arguments.routes), arguments.limit))
+    if not routes:
+        raise ValueError(f"{arguments.routes} holds no route.")
+    plans = as_plans(routes, stock)
+    if arguments.html is not None:
+        save_page(plans, arguments.html, title=arguments.routes.name)
+        print(f"{len(routes)} routes are drawn in {arguments.html}.")
+    if arguments.picture is not None:
+        for number, route in enumerate(routes, start=1):
+            path = arguments.picture
+            path = path if len(routes) == 1 else path.with_stem(f"{path.stem}-{number}")
+            save_picture(route, path, missing=None if stock is None else stock.missing(route))
+        print(f"{len(routes)} routes are drawn in {arguments.picture.parent}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
