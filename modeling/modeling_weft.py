@@ -1,5 +1,6 @@
 """The Weft models: encoder and decoder together, without and with the head that generates."""
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -8,15 +9,11 @@ from transformers.cache_utils import Cache
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_weft import WeftConfig
-from .checks import (
-    check_kwargs,
-    check_labels,
-    inferred_mask,
-)
+from .checks import check_kwargs, check_labels, inferred_mask
 from .decoding_cache import DecodingCache
 from .fused_loss import fused_cross_entropy, skips_logits
 from .generation import WeftGenerationMixin
-from .losses import balance_loss, counted_items, cross_entropy, router_z_loss
+from .losses import balance_loss, counted_items, cross_entropy, router_counts, router_z_loss
 from .masks import key_mask_of
 from .outputs import WeftEncoderOutput, WeftModelOutput, WeftSeq2SeqLMOutput
 from .pretrained import WeftPreTrainedModel
@@ -166,6 +163,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
         skip_logits: bool | None = None,
+        sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
         **kwargs,
     ) -> WeftSeq2SeqLMOutput:
         r"""
@@ -176,6 +174,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             batches and processes, from the Trainer; losses are divided by it.
         skip_logits: with labels, compute the loss in pieces and return no logits; default: in training with a vocabulary
             of 16,384 words or more, where the logits would take most of the memory.
+        sum_router_counts: from [`WeftTrainer`]: this batch's [`router_counts`] (layers, E + 1) -> those of all accumulated
+            batches and processes, of whose router losses this batch's are then summands.
         """
         if isinstance(past_key_values, DecodingCache) and past_key_values.serves(decoder_input_ids, labels, kwargs):
             next_logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
@@ -224,14 +224,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             if labels is not None:
                 loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
         if has_router_losses and loss is not None and labels is not None:
-            source_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
-            source_mask = key_mask_of(source_mask, labels.shape[0])
-            aux_loss, z_loss = self._router_losses(outputs, source_mask, decoder_attention_mask, labels)
+            real = self.real_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
+            aux_loss, z_loss = self._router_losses(outputs, *real, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                # means, not sums: each batch counts by its share of the labels
-                share = labels.ne(-100).sum() / counted_items(labels, num_items_in_batch)
-                loss = loss + extra * share
+                if sum_router_counts is None:  # means, not summands: each batch counts by its share of the labels
+                    extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
+                loss = loss + extra
         return WeftSeq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -257,25 +256,33 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         shifted = torch.cat([labels.new_full((labels.shape[0], 1), start), labels[:, :-1]], dim=-1)
         return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
-    def _router_losses(self, outputs, source_mask, target_mask, labels) -> tuple[torch.Tensor, torch.Tensor]:
+    def real_tokens(
+        self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Which source and which target tokens router losses count, flattened; None: all of the source."""
+        source_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        source_mask = key_mask_of(source_mask, labels.shape[0])
+        has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
+        target_mask = decoder_attention_mask if has_target_mask else labels != -100
+        return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
+
+    def _router_losses(self, outputs, source_real, target_real, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
         """Balance loss and z-loss, mean over sparse layers; in training the routers also count their load here."""
-        if target_mask is None or target_mask.ndim != 2:
-            target_mask = labels != -100
-        source_real = None if source_mask is None else source_mask.flatten().bool()
         ids = (*(outputs.encoder_router_ids or ()), *(outputs.decoder_router_ids or ()))
         if not ids:  # only the encoder is sparse, and its outputs were given
-            return labels.new_zeros((), dtype=torch.float), labels.new_zeros((), dtype=torch.float)
+            return target_real.new_zeros((), dtype=torch.float), target_real.new_zeros((), dtype=torch.float)
         logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
         real = [source_real] * len(outputs.encoder_router_ids or ())
-        real += [target_mask.flatten().bool()] * len(outputs.decoder_router_ids or ())
-        layers = list(zip(logits, ids, real, strict=True))
+        real += [target_real] * len(outputs.decoder_router_ids or ())
         if self.training:
-            routers = self.routers()[-len(layers) :]  # without the encoder's when its outputs were given
-            for router, (_, layer_ids, layer_real) in zip(routers, layers, strict=True):
-                router.count_load(layer_ids, layer_real)
-        aux = torch.stack([balance_loss(*layer) for layer in layers]).mean()
-        z = torch.stack([router_z_loss(layer_logits, layer_real) for layer_logits, _, layer_real in layers]).mean()
-        return aux, z
+            routers = self.routers()[-len(ids) :]  # without the encoder's when its outputs were given
+            for router, *layer in zip(routers, ids, real, strict=True):
+                router.count_load(*layer)
+        num_experts = self.config.num_experts
+        counts = torch.stack([router_counts(one, num_experts, mask) for one, mask in zip(ids, real, strict=True)])
+        counts = counts if sum_counts is None else sum_counts(counts)
+        aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, real, counts, strict=True)]).mean()
+        return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, real, counts, strict=True)]).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the target's table and the head, where the target has a vocabulary of its own."""

@@ -123,7 +123,7 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
         if contender.is_slow:  # minutes need no warm-up
             rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
-    for turn in tqdm(range(arguments.runs), desc=case.name, unit="run"):
+    for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
         for contender, row in in_turn:
             if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
                 continue

@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,4 +69,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

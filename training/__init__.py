@@ -13,15 +13,19 @@ from .checkpoints import (
 )
 from .data import Columns, load_file, load_pairs, split_validation
 from .encoding import encode_pairs, longest
+from .expert_load import EXPERT_LOAD, draw_expert_load, read_expert_load
+from .expert_statistics import ExpertStatisticsCallback
 from .metrics import METRICS, build_compute_metrics
 from .parsing import ArgumentParser, parse_arguments, parse_overrides
 from .trainer import WeftTrainer
 
 __all__ = [
+    "EXPERT_LOAD",
     "METRICS",
     "ArgumentParser",
     "Columns",
     "DataArguments",
+    "ExpertStatisticsCallback",
     "ModelArguments",
     "RouterBiasCallback",
     "TokenBudgetSampler",
@@ -33,6 +37,7 @@ __all__ = [
     "build_tokenizer",
     "check_output_dir",
     "check_same_model",
+    "draw_expert_load",
     "encode_pairs",
     "find_checkpoint",
     "load_file",
@@ -40,6 +45,7 @@ __all__ = [
     "longest",
     "parse_arguments",
     "parse_overrides",
+    "read_expert_load",
     "remove_checkpoints",
     "save_model_folder",
     "set_generation_defaults",

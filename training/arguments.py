@@ -142,7 +142,7 @@ class DataArguments:
 
 @dataclass
 class WeftTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and four arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and six arguments more.
 
     Raises:
         ValueError: as in transformers, or `output_dir` is missing.
@@ -156,7 +156,8 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     )
     resume_from_checkpoint: str | None = _argument(
         None,
-        "true: continue from the last complete checkpoint in output_dir; or the folder of a checkpoint.",
+        "true: continue from the last complete checkpoint in output_dir, and begin where none was saved yet; or the folder "
+        "of a checkpoint.",
         nargs="?",
         const="true",
     )
@@ -169,6 +170,18 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         None,
         "Comma-separated scores of generated texts: exact_match, bleu, chrf. Default: all three (bleu and chrf need "
         "sacrebleu), and exact_match alone for synthesis routes.",
+    )
+
+    exact_balance_loss: bool = _argument(
+        True,
+        "With a balance loss (router_aux_loss_coef) and accumulated batches: balance over all of them, for which each goes "
+        "through the model once more, without gradients. --no_exact_balance_loss saves that pass, about a third of the "
+        "time: each batch then balances by its own load, summed over processes.",
+    )
+    log_expert_statistics: bool = _argument(
+        True,
+        "With sparse layers: log load, entropy, log-Z, drop rate and router losses of each to what report_to names, and "
+        "the load of each expert to expert_load.jsonl in output_dir.",
     )
 
     do_train: bool = _argument(True, "Always on: this command trains.")

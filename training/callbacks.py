@@ -1,7 +1,15 @@
 """What training a Weft model adds to the Trainer's loop."""
 
+from typing import Any
+
 from accelerate.utils import extract_model_from_parallel
 from transformers import TrainerCallback
+
+
+def weft_model(model) -> Any:
+    """The Weft model itself, without what compilation, processes or an adapter wrap around it."""
+    model = extract_model_from_parallel(model, keep_torch_compile=False)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT
 
 
 class RouterBiasCallback(TrainerCallback):
@@ -13,7 +21,4 @@ class RouterBiasCallback(TrainerCallback):
     """
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-        model = extract_model_from_parallel(model, keep_torch_compile=False)
-        if hasattr(model, "get_base_model"):  # PEFT
-            model = model.get_base_model()
-        model.update_router_biases()
+        weft_model(model).update_router_biases()

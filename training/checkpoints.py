@@ -44,11 +44,14 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
 
 
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
-    """The checkpoint to resume from, or None when none was asked for.
+    """The checkpoint to resume from, or None to begin.
+
+    None was asked for, or the last one, and `output_dir` holds neither a checkpoint nor a model: a run that was killed before
+    its first checkpoint begins again by the command it was begun with.
 
     Raises:
         ValueError: there is no complete checkpoint, or the one asked for is incomplete; the message names what is
-            missing.
+            missing. Or there is none, and a trained model that would be overwritten.
     """
     if not args.wants_resume:
         return None
@@ -71,7 +74,12 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
             if problems and args.is_main_process:
                 logger.warning(f"Passed over: {'; '.join(problems)}.")
             return str(folder)
-    reason = "; ".join(problems) or f"there is no checkpoint-<step> in {args.output_dir}"
+    folder = Path(args.output_dir)
+    if not problems and not (folder.is_dir() and any(map(_is_weights, folder.iterdir()))):
+        if args.is_main_process:
+            logger.warning(f"There is no checkpoint in {folder} yet: training begins at the beginning.")
+        return None
+    reason = "; ".join(problems) or f"{folder} holds a model, and no checkpoint-<step> to continue from"
     raise ValueError(f"resume_from_checkpoint={args.resume_from_checkpoint}: {reason}.")
 
 

@@ -1,20 +1,29 @@
-"""Seq2SeqTrainer with batches by tokens and checkpoints that are whole or not there."""
+"""Seq2SeqTrainer whose losses do not depend on how batches are cut, with batches by tokens and whole checkpoints."""
 
+import json
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_utils import rotate_checkpoints, seed_worker
 
 from .batching import TokenBudgetSampler
-from .callbacks import RouterBiasCallback
+from .callbacks import RouterBiasCallback, weft_model
 from .checkpoints import checkpoints
+from .expert_statistics import ExpertStatisticsCallback, flat, summary
 from .manifest import write_manifest
+from .router_counts import SumCounts, build_sum_counts
 
 _STAGING = ".saving-checkpoint"
 
@@ -23,21 +32,41 @@ class WeftTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - Routers' selection biases move after each optimizer step ([`RouterBiasCallback`]).
+    - Balance loss and z-loss are those of the whole optimizer step, however many batches and processes share it; with a
+      balance loss, accumulated batches cost a forward pass more, unless `args.exact_balance_loss` is off
+      ([`build_sum_counts`]).
+    - `eval_loss` is the mean over all labels, not over batches.
+    - Routers' selection biases move after each optimizer step ([`RouterBiasCallback`]), and with
+      `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
-      were there stay as they were.
+      were there stay as they were. A run that resumes logs the losses it would have logged.
     """
+
+    expert_statistics: ExpertStatisticsCallback | None = None
+    # the batches of an optimizer step that is about to begin
+    _to_count: Sequence[dict[str, Any]] = ()
+    _sum_router_counts: SumCounts | None = None
+    # (sum of losses, labels) of each batch of the evaluation that is going on
+    _evaluated: list[torch.Tensor] | None = None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
         self.add_callback(RouterBiasCallback())
+        is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
+        if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
+            self.expert_statistics = ExpertStatisticsCallback()
+            self.add_callback(self.expert_statistics)
 
     def get_train_dataloader(self) -> DataLoader:
         budget = getattr(self.args, "max_tokens_per_batch", None)
         if budget is None:
             return super().get_train_dataloader()
-        dataset = self._remove_unused_columns(self.train_dataset, description="training")
+        dataset, collator = self.train_dataset, self.data_collator
+        if isinstance(dataset, Dataset):
+            dataset = self._remove_unused_columns(dataset, description="training")
+        else:  # a list, or another map from numbers to rows
+            collator = self._get_collator_with_removed_columns(collator, description="training")
         sampler = TokenBudgetSampler(
             _lengths(dataset, "input_ids"),
             _lengths(dataset, "labels"),
@@ -49,7 +78,7 @@ class WeftTrainer(Seq2SeqTrainer):
         loader = DataLoader(
             dataset,
             batch_sampler=sampler,
-            collate_fn=self.data_collator,
+            collate_fn=collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
@@ -59,6 +88,93 @@ class WeftTrainer(Seq2SeqTrainer):
             ),
         )
         return self.accelerator.prepare(loader)
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        self._to_count, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        return self._to_count, num_items
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if self._to_count and model.training:
+            # not in `get_batch_samples`: a run that resumes has not found its random numbers there yet
+            self._sum_router_counts, self._to_count = build_sum_counts(self, self._to_count), []
+        if self._sum_router_counts is not None and model.training:
+            inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _get_num_items_in_batch(self, batch_samples, device):
+        if self._evaluated is not None:  # the mean of this batch alone: `evaluation_loop` weighs it
+            return None
+        return super()._get_num_items_in_batch(batch_samples, device)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
+        if self._evaluated is None or "labels" not in inputs:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"])}
+        count = inputs["labels"].ne(-100).sum()
+        loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        if loss is not None:
+            total = torch.where(count.to(loss.device) > 0, loss.float() * count.to(loss.device), 0.0)
+            self._evaluated.append(torch.stack([total, count.to(total)]))
+        return loss, logits, labels
+
+    def _without_repeated_rows(self, labels: torch.Tensor) -> torch.Tensor:
+        """Processes with fewer rows at the end get some from the beginning: those are not to count twice."""
+        state, rows = self.accelerator.gradient_state, len(labels)
+        if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return labels
+        own = max(0, state.remainder - self.args.process_index * rows)
+        return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
+
+    def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
+        self._evaluated = []
+        try:
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            evaluated = self._evaluated
+        finally:
+            self._evaluated = None
+        if evaluated:
+            # double: the sum over a large set; on the CPU, as not every device knows it
+            total, count = torch.stack(evaluated).cpu().double().sum(dim=0).tolist()
+            if self.args.world_size > 1:
+                total, count = (sum(part) for part in zip(*gather_object([(total, count)]), strict=True))
+            output.metrics[f"{metric_key_prefix}_loss"] = total / max(count, 1)
+        return output
+
+    def log(self, logs, start_time=None):
+        """With what the routers did: in words short enough for a screen, and in full for `report_to` and the history."""
+        if self.expert_statistics is None or "loss" not in logs:
+            return super().log(logs, start_time)
+        layers = self.expert_statistics.take(self.state)
+        super().log({**logs, **summary(layers)}, start_time)
+        reporters = tuple(get_reporting_integration_callbacks(self.args.report_to))
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, reporters):
+                callback.on_log(self.args, self.state, self.control, logs=flat(layers), model=self.model)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        steps = self.state.global_step - self._globalstep_last_logged
+        window = {"steps": steps, "loss": self._tr_loss.item()}
+        if self.expert_statistics is not None:
+            window["experts"] = self.expert_statistics.sums()
+        Path(output_dir, self._window_name).write_text(json.dumps(window), encoding="utf-8")
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if checkpoint is None or not Path(checkpoint, self._window_name).is_file():
+            return
+        window = json.loads(Path(checkpoint, self._window_name).read_text(encoding="utf-8"))
+        self._tr_loss += window["loss"]
+        self._total_loss_scalar -= window["loss"]  # `train_loss` is that of the steps of this call
+        self._globalstep_last_logged -= window["steps"]
+        if self.expert_statistics is not None and "experts" in window:
+            self.expert_statistics.add(window["experts"])
+
+    @property
+    def _window_name(self) -> str:
+        """What each process holds of the losses since the last log, which the Trainer forgets when it resumes."""
+        rank = f"_{self.args.process_index}" if self.args.world_size > 1 else ""
+        return f"since_last_log{rank}.json"
 
     def _get_output_dir(self, trial) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
@@ -127,7 +243,9 @@ class _EpochCallback(TrainerCallback):
 
 
 def _lengths(dataset, column: str) -> list[int]:
-    return [len(row) for row in dataset[column]]
+    if isinstance(dataset, Dataset):
+        return [len(row) for row in dataset[column]]
+    return [len(dataset[index][column]) for index in range(len(dataset))]
 
 
 def _to_disk(folder: Path) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from weft.modeling.losses import balance_loss, cross_entropy, expert_load, router_z_loss
+from weft.modeling.losses import balance_loss, cross_entropy, expert_load, router_counts, router_z_loss
 
 
 def draw(seed=0):
@@ -119,3 +119,26 @@ def test_balance_loss_pulls_probability_from_the_busy_expert():
     ids = torch.tensor([[0], [0], [0], [1]])
     gradient = torch.autograd.grad(balance_loss(logits, ids), logits)[0].sum(0)
     assert gradient[0] > 0 > gradient[1] > gradient[2]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_router_losses_of_parts_add_up_to_those_of_the_whole(masked):
+    """Loss and gradients: each part needs no more than the counts of all."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(12, 4, generator=generator).requires_grad_()
+    ids = logits.topk(2).indices
+    real = torch.rand(12, generator=generator) > 0.4 if masked else None
+    parts = [(logits[rows], ids[rows], None if real is None else real[rows]) for rows in (slice(0, 3), slice(3, 12))]
+    counts = [router_counts(part[1], 4, part[2]) for part in parts]
+    assert counts[0].sum() == 3 * (3 if real is None else real[:3].sum())  # two experts a token, and the token
+    total = sum(counts)
+    assert torch.equal(total, router_counts(ids, 4, real))
+    for whole, summands in (
+        (balance_loss(logits, ids, real), [balance_loss(*part, total) for part in parts]),
+        (router_z_loss(logits, real), [router_z_loss(part[0], part[2], total) for part in parts]),
+    ):
+        torch.testing.assert_close(sum(summands), whole)
+        gradients = [torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (sum(summands), whole)]
+        torch.testing.assert_close(*gradients)
+    own = sum(balance_loss(*part) for part in parts) / 2
+    assert abs(own - balance_loss(logits, ids, real)) > 1e-3

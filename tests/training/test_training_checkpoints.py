@@ -65,9 +65,18 @@ def test_damaged_weights_are_refused_by_name(tmp_path):
         find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true"))
 
 
-def test_nothing_to_resume(tmp_path):
-    with pytest.raises(ValueError, match="there is no checkpoint-<step> in"):
-        find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true"))
+def test_nothing_to_resume(tmp_path, caplog):
+    """A run killed before its first checkpoint begins again; a model that was trained without any is not overwritten."""
+    last = _arguments(tmp_path / "new", resume_from_checkpoint="true")
+    assert find_checkpoint(last) is None
+    (tmp_path / "new" / ".saving-checkpoint").mkdir(parents=True)
+    (tmp_path / "new" / "expert_load.jsonl").touch()
+    with caplog.at_level(logging.WARNING, logger="weft"):
+        assert find_checkpoint(last) is None
+    assert f"no checkpoint in {tmp_path / 'new'} yet" in caplog.text
+    (tmp_path / "new" / "model.safetensors").touch()
+    with pytest.raises(ValueError, match="new holds a model, and no checkpoint-<step>"):
+        find_checkpoint(last)
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere"):
         find_checkpoint(_arguments(tmp_path, resume_from_checkpoint=str(tmp_path / "nowhere")))
 

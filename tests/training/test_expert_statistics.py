@@ -1,0 +1,255 @@
+"""What is said of experts is what they did: on routers whose choices are written down."""
+
+import json
+import math
+import sys
+import types
+
+import pytest
+import torch
+from transformers import Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers.integrations import integration_utils
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.training import (
+    EXPERT_LOAD,
+    ExpertStatisticsCallback,
+    WeftTrainer,
+    WeftTrainingArguments,
+    draw_expert_load,
+    read_expert_load,
+)
+from weft.training.expert_statistics import flat, summary
+
+PAD = 52
+SIZES = {
+    "vocab_size": 53, "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": PAD,
+    "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "dropout": 0.0,
+    "num_experts": 4,
+    "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
+}  # fmt: skip
+# Five real tokens and a pad: expert 3 is chosen by the pad alone.
+SOURCE = torch.tensor([[5, 6, 7], [8, 9, PAD]])
+LABELS = torch.tensor([[5, 22], [6, 22]])
+IDS = torch.tensor([[0, 1], [0, 1], [0, 2], [0, 1], [0, 2], [3, 3]])
+LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0]] * 5 + [[9.0, 9.0, 9.0, 50.0]])
+WEIGHTS = torch.tensor([[0.7, 0.3]] * 4 + [[0.0, 1.0], [0.0, 0.0]])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(WeftConfig(**SIZES, expert_capacity_factor=4.0)).train()
+    encoder_router = model.routers()[0]
+    encoder_router._forward = encoder_router.forward
+    encoder_router.forward = lambda tokens_ND: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
+    return model
+
+
+@pytest.fixture
+def watched(model):
+    callback = ExpertStatisticsCallback()
+    callback.watch(model)
+    return callback
+
+
+def numbers_of(callback, step=1):
+    return callback.take(TrainerState(global_step=step))
+
+
+def test_the_numbers_by_hand(model, watched):
+    for _ in range(3):
+        model(input_ids=SOURCE, labels=LABELS)
+    layers = numbers_of(watched)
+    assert list(layers) == ["encoder_1", "decoder_0"]
+    found = layers["encoder_1"]
+    probs = torch.tensor([2.0, 1.0, 0.0, -1.0]).softmax(0).tolist()
+    log_z = math.log(sum(math.exp(value) for value in (2, 1, 0, -1)))
+    expected = {
+        "max_load": 5 / 2.5, "min_load": 0.0, "dead_experts": 1, "log_z": log_z, "z_loss": log_z**2, "tokens": 15,
+        "entropy": -sum(p * math.log(p) for p in probs), "drop_rate": 1 / 10,
+        "balance_loss": 4 * (0.5 * probs[0] + 0.3 * probs[1] + 0.2 * probs[2]),
+    }  # fmt: skip
+    assert found.pop("load") == pytest.approx([0.5, 0.3, 0.2, 0.0])
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert layers["decoder_0"]["tokens"] == 12 and sum(layers["decoder_0"]["load"]) == pytest.approx(1)
+
+
+def test_the_count_starts_again_after_each_log(model, watched):
+    model(input_ids=SOURCE, labels=LABELS)
+    first = numbers_of(watched)
+    assert numbers_of(watched) is first  # the same step
+    assert numbers_of(watched, step=2) == {}
+    model(input_ids=SOURCE, labels=LABELS)
+    assert numbers_of(watched, step=3)["encoder_1"]["tokens"] == 5
+
+
+def test_only_training_passes_count(model, watched):
+    with torch.no_grad():
+        model(input_ids=SOURCE, labels=LABELS)
+    model.eval()(input_ids=SOURCE, labels=LABELS)
+    model.train()(input_ids=SOURCE, decoder_input_ids=LABELS)
+    assert numbers_of(watched) == {}
+
+
+def test_a_pass_in_backward_is_not_counted_again(model, watched):
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for router in model.routers():
+        if hasattr(router, "_forward"):
+            router.forward = router._forward  # the stub gives no gradient
+    for _ in range(2):
+        model(input_ids=SOURCE, labels=LABELS).loss.backward()
+    layers = numbers_of(watched)
+    assert [layers[name]["tokens"] for name in ("encoder_1", "decoder_0")] == [10, 8]
+
+
+def test_losses_are_the_models(watched, model):
+    output = model(input_ids=SOURCE, labels=LABELS)
+    short = summary(numbers_of(watched))
+    assert short["balance_loss"] == pytest.approx(output.aux_loss.item(), rel=1e-5)
+    assert short["z_loss"] == pytest.approx(output.z_loss.item(), rel=1e-5)
+    assert short["experts_dead"] >= 1 and short["experts_max_load"] >= 2
+
+
+def test_sums_go_on_in_another_run(model, watched):
+    model(input_ids=SOURCE, labels=LABELS)
+    saved = json.loads(json.dumps(watched.sums()))
+    model(input_ids=SOURCE, labels=LABELS)
+    expected = numbers_of(watched)
+    again = ExpertStatisticsCallback()
+    again.watch(model)
+    again.add(saved)
+    model(input_ids=SOURCE, labels=LABELS)
+    assert numbers_of(again) == expected
+
+
+def test_stopping_leaves_nothing_behind(model, watched):
+    watched.stop()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    model(input_ids=SOURCE, labels=LABELS)
+    assert numbers_of(watched) == {}
+
+
+# --- in a training
+
+
+def trainer(folder, trainer_class=WeftTrainer, fields=None, **settings):
+    torch.manual_seed(0)
+    arguments = {
+        "max_steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy": "steps", "eval_steps": 2,
+        "report_to": "none", "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+    }  # fmt: skip
+    rows = [{"input_ids": SOURCE[0], "labels": LABELS[0]}] * 4
+    return trainer_class(
+        WeftForConditionalGeneration(WeftConfig(**SIZES | (fields or {}))),
+        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
+        train_dataset=rows,
+        eval_dataset=rows,
+    )
+
+
+class Reporter(TrainerCallback):
+    def __init__(self):
+        Reporter.logs = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        Reporter.logs.append((state.global_step, dict(logs)))
+
+
+class Screen(TrainerCallback):
+    def __init__(self):
+        Screen.logs = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        Screen.logs.append(dict(logs))
+
+
+def test_the_numbers_reach_report_to_the_history_and_the_file(tmp_path, monkeypatch):
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "reporter", Reporter)
+    run = trainer(tmp_path, report_to=["reporter"])
+    run.add_callback(Screen())
+    run.train()
+    lines = read_expert_load(tmp_path / EXPERT_LOAD)
+    assert [line["step"] for line in lines] == [2, 4]
+    # two steps of two batches of two rows: three source tokens and two labels each
+    assert [line["layers"]["encoder_1"]["tokens"] for line in lines] == [24, 24]
+    assert [line["layers"]["decoder_0"]["tokens"] for line in lines] == [16, 16]
+    assert len(lines[0]["layers"]["encoder_1"]["load"]) == 4
+    history = [entry for entry in run.state.log_history if "loss" in entry]
+    for line, entry in zip(lines, history, strict=True):
+        expected = flat(line["layers"])
+        assert entry["step"] == line["step"] and expected.items() <= entry.items()
+        reported = {key: value for step, logs in Reporter.logs if step == line["step"] for key, value in logs.items()}
+        assert expected.items() <= reported.items() and "loss" in reported
+        assert summary(line["layers"]).items() <= reported.items()
+    assert "experts/encoder_1/max_load" in history[0] and not any(key.endswith("/load") for key in history[0])
+    # short enough to read: five numbers beside the loss, and none beside an evaluation's
+    extra = [{key for key in logs if "expert" in key or "z_loss" in key} for logs in Screen.logs]
+    assert {len(keys) for keys in extra} == {0, 4} and not any(
+        "experts/" in key for logs in Screen.logs for key in logs
+    )
+    assert run.expert_statistics is not None and run.expert_statistics._hooks == []
+
+
+def test_another_trainer_has_them_in_its_history(tmp_path):
+    run = trainer(tmp_path, Seq2SeqTrainer, report_to="none")
+    run.add_callback(ExpertStatisticsCallback())
+    run.train()
+    assert len(read_expert_load(tmp_path / EXPERT_LOAD)) == 2
+    assert run.state.log_history[0]["experts/decoder_0/tokens"] == 16
+
+
+@pytest.mark.parametrize("why", ["dense", "off"])
+def test_nothing_is_watched_where_there_is_nothing_or_it_is_not_wanted(tmp_path, why):
+    dense = {"encoder_mlp_layer_types": "dense", "decoder_mlp_layer_types": "dense"}
+    run = trainer(tmp_path, fields=dense if why == "dense" else {}, log_expert_statistics=why == "dense")
+    assert run.expert_statistics is None
+    run.train()
+    assert not (tmp_path / EXPERT_LOAD).exists() and not any("expert" in key for key in run.state.log_history[0])
+
+
+def test_weights_do_not_depend_on_being_watched(tmp_path):
+    fields = {"dropout": 0.1, "router_type": "noisy_top_k"}
+    weights = []
+    for flag in (True, False):
+        run = trainer(tmp_path / str(flag), fields=fields, log_expert_statistics=flag)
+        run.train()
+        weights.append(run.model.state_dict())
+    first, second = weights
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_lines_after_the_checkpoint_are_forgotten(model, tmp_path):
+    file = tmp_path / EXPERT_LOAD
+    lines = [json.dumps({"step": step, "layers": {}}) + "\n" for step in (2, 4, 6)]
+    file.write_text("".join(lines) + '{"step": 8, "lay')  # killed while it wrote
+    assert [line["step"] for line in read_expert_load(file)] == [2, 4, 6]
+    state = TrainerState(global_step=4)
+    ExpertStatisticsCallback().on_train_begin(
+        types.SimpleNamespace(output_dir=str(tmp_path)), state, None, model=model
+    )
+    assert file.read_text() == "".join(lines[:2])
+    file.write_text("no json\n{}\n")
+    with pytest.raises(ValueError, match=r"expert_load.jsonl is no file of expert loads"):
+        read_expert_load(file)
+
+
+def test_a_picture_of_the_load(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    run = trainer(tmp_path, eval_strategy="no")
+    run.train()
+    draw_expert_load(tmp_path / EXPERT_LOAD, tmp_path / "load.svg")
+    drawn = (tmp_path / "load.svg").read_text()
+    assert drawn.startswith("<?xml") and drawn.count("<image") == 3  # a panel a layer, and the scale
+    files = {"one": tmp_path / EXPERT_LOAD, "other": tmp_path / EXPERT_LOAD}
+    draw_expert_load(files, tmp_path / "two.svg")
+    assert (tmp_path / "two.svg").read_text().count("<image") == 5
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(ValueError, match="holds no loads"):
+        draw_expert_load(tmp_path / "empty.jsonl", tmp_path / "load.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs matplotlib: pip install weft\[benchmark\]"):
+        draw_expert_load(tmp_path / EXPERT_LOAD, tmp_path / "load.svg")

@@ -1,0 +1,169 @@
+"""A run that is killed with SIGKILL and started again by the same command ends as if nothing had happened, bit by bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from weft.training import EXPERT_LOAD, WeftTrainer, read_expert_load
+from weft.training.manifest import damage
+
+STEPS = 12
+
+
+def run(folder: str, data: str) -> None:
+    """The command of every run of this file: `weft train`, which tells when it takes a step, and when it saves."""
+    import datasets
+    from transformers import TrainerCallback
+
+    from weft.scripts import train as script
+    from weft.training import trainer as trainer_module
+
+    torch.set_num_threads(1)
+    datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
+
+    class Tell(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            _tell(f"step {state.global_step}")
+
+    build, write = script._build_trainer, trainer_module.write_manifest
+
+    def built(*args):
+        trainer = build(*args)
+        trainer.add_callback(Tell())
+        return trainer
+
+    def written(new):  # everything but the list lies there, and not yet under its name
+        _tell(f"save {new.name.rpartition('-')[2]}")
+        write(new)
+
+    script._build_trainer, trainer_module.write_manifest = built, written
+    fields = {
+        "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1,
+        "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
+        "num_experts": 4, "router_type": "noisy_top_k", "router_bias_update_rate": 0.01,
+    }  # fmt: skip
+    # the loss is logged between two saves, and the run is saved between two logs and in the middle of its epochs
+    arguments = {
+        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(fields), "tokenizer_vocab_size": 262,
+        "resume_from_checkpoint": "true", "max_steps": STEPS, "save_strategy": "steps", "save_steps": 2,
+        "save_total_limit": 2, "logging_steps": 3, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
+        "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
+    }  # fmt: skip
+    script.main([word for name, value in arguments.items() for word in (f"--{name}", str(value))])
+
+
+def _tell(what: str) -> None:
+    print(f"\n@ {what}", flush=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Some forty pairs, enough for five steps an epoch."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
+    file = tmp_path_factory.mktemp("data") / "pairs.csv"
+    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
+    return file
+
+
+def start(folder: Path, data: Path, kill_at: str | None = None, delay: float = 0.0) -> int:
+    """Run until the end, or until `delay` seconds after it has told `kill_at`; the exit code."""
+    with (folder.parent / f"{folder.name}.log").open("a+") as log, subprocess.Popen(
+        [sys.executable, __file__, str(folder), str(data)], stdout=subprocess.PIPE, stderr=log, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if kill_at is not None and line.startswith("@ ") and line[2:].strip() == kill_at:
+                time.sleep(delay)
+                process.send_signal(signal.SIGKILL)
+                break
+        process.stdout.read()
+        code = process.wait(timeout=300)
+        log.seek(0)
+        assert code in (0, -signal.SIGKILL), log.read()[-3000:]
+    return code
+
+
+def curve(folder: Path) -> list[tuple[int, float, float]]:
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [(entry["step"], entry["loss"], entry["grad_norm"]) for entry in history if "loss" in entry]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data) -> Path:
+    """A run that was left alone: it begins although there is nothing to resume."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert start(folder, data) == 0
+    assert [step for step, *_ in curve(folder)] == [3, 6, 9, 12]
+    return folder
+
+
+def assert_same_end(folder: Path, whole: Path) -> None:
+    assert curve(folder) == curve(whole)
+    expected, found = (load_file(path / "model.safetensors") for path in (whole, folder))
+    assert expected.keys() == found.keys() and any(name.endswith("selection_bias") for name in expected)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+    assert read_expert_load(folder / EXPERT_LOAD) == read_expert_load(whole / EXPERT_LOAD)
+    # what is there in the end is whole, and nothing of what was cut off is left
+    left = {path.name for path in folder.iterdir()}
+    assert left == {path.name for path in whole.iterdir()} and not any(name.startswith(".") for name in left)
+    assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
+
+
+def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
+    folder = tmp_path / "run"
+    assert start(folder, data, kill_at="save 10") == -signal.SIGKILL
+    assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
+    assert (folder / ".saving-checkpoint").is_dir()
+    assert start(folder, data) == 0
+    assert_same_end(folder, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kills",
+    [["step 1"], ["save 2"], ["step 5", "save 10", "step 11"]],
+    ids=["before anything is saved", "in the first save", "three times"],
+)
+def test_killed_at(whole, data, tmp_path, kills):
+    for kill in kills:
+        assert start(tmp_path / "run", data, kill_at=kill) == -signal.SIGKILL
+    assert start(tmp_path / "run", data) == 0
+    assert_same_end(tmp_path / "run", whole)
+
+
+@pytest.mark.slow
+def test_killed_at_random(whole, data, tmp_path):
+    draw = random.Random(time.time_ns())
+    for _ in range(4):
+        moment, delay = f"step {draw.randrange(STEPS)}", draw.random() * 0.1
+        start(tmp_path / "run", data, kill_at=moment, delay=delay)  # a step that was saved is not taken again
+    assert start(tmp_path / "run", data) == 0
+    assert_same_end(tmp_path / "run", whole)
+
+
+def test_the_trainer_still_has_what_resuming_relies_on():
+    """Its private state between two logs: without these names a resumed run would log other losses."""
+    import inspect
+
+    from transformers import Trainer
+
+    source = inspect.getsource(Trainer)
+    for name in ("self._tr_loss", "self._total_loss_scalar", "self._globalstep_last_logged"):
+        assert name in source and name in inspect.getsource(WeftTrainer)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

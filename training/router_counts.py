@@ -1,0 +1,107 @@
+"""Router counts of a whole optimizer step: with them its router losses do not depend on how the step is split.
+
+CE is a sum over labels, divided by the labels of all accumulated batches and processes. The balance loss is a product of
+two means over tokens, and the z-loss a mean over source and target tokens: summands of theirs need the tokens, and the
+load of every expert, of all of them (Qiu et al. 2025, arXiv:2501.11873, between processes; here between accumulated
+batches too).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import Trainer
+
+from .callbacks import weft_model
+
+SumCounts = Callable[[torch.Tensor], torch.Tensor]
+
+
+def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> SumCounts | None:
+    """The `sum_router_counts` of `forward` for the batches of one optimizer step, or None where none is needed.
+
+    Between processes the counts are added up as they come. Accumulated batches come one after the other, and the first needs
+    the load of the last: a pass without gradients finds it out, which draws the same random numbers as the pass that
+    trains. Without a balance loss, or without `args.exact_balance_loss`, there is no such pass: tokens can be counted without
+    it, and a batch is balanced by its own load.
+
+    Args:
+        trainer: in the middle of its training.
+        batches: of this process.
+    """
+    model, args = weft_model(trainer.model), trainer.args
+    config = model.config
+    if not config.has_sparse_layers or not (config.router_aux_loss_coef or config.router_z_loss_coef):
+        return None
+    if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
+        return None  # a loss without the routers'
+    # several processes with one batch, or one with several: nothing here says whose tokens are whose
+    if args.n_gpu > 1 or trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size() > 1:
+        return None
+    is_spread = args.world_size > 1 and args.average_tokens_across_devices
+    total = _sum_over_processes if is_spread else torch.clone
+    if len(batches) <= 1:
+        return total if is_spread else None
+    inputs = [trainer._prepare_inputs(batch) for batch in batches]
+    known = _count_tokens(model, inputs)
+    if known is None or (config.router_aux_loss_coef and getattr(args, "exact_balance_loss", True)):
+        counts = total(_count(trainer, model, inputs))
+        return lambda _: counts
+    tokens = total(known)
+    if not config.router_aux_loss_coef:
+        return lambda _: tokens
+    return lambda counts: torch.cat([total(counts)[:, :-1], tokens[:, -1:]], dim=-1)
+
+
+def _sum_over_processes(counts: torch.Tensor) -> torch.Tensor:
+    counts = counts.clone()
+    torch.distributed.all_reduce(counts)
+    return counts
+
+
+def _count_tokens(model, batches: Sequence[dict[str, Any]]) -> torch.Tensor | None:
+    """Real tokens of each sparse layer, without the load: (layers, E + 1); None where the source is not given as ids."""
+    names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
+    if not all("labels" in batch and "input_ids" in batch for batch in batches):
+        return None
+    masks = [model.real_tokens(**{name: batch.get(name) for name in names}) for batch in batches]
+    if any(source is None for source, _ in masks):
+        return None
+    source, target = (torch.stack([mask[side].sum() for mask in masks]).sum() for side in (0, 1))
+    config = model.config
+    layers = [source] * config.encoder_mlp_layer_types.count("sparse")
+    layers += [target] * config.decoder_mlp_layer_types.count("sparse")
+    counts = torch.zeros(len(layers), config.num_experts + 1, device=source.device)
+    counts[:, -1] = torch.stack(layers)
+    return counts
+
+
+@torch.no_grad()
+def _count(trainer: Trainer, model, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+    found: list[torch.Tensor] = []
+
+    def keep(counts: torch.Tensor) -> torch.Tensor:
+        found.append(counts)
+        return counts
+
+    wrapped = trainer.model_wrapped
+    wrapped.train()
+    with _as_if_nothing_happened(model, trainer.args.device):
+        for batch in batches:
+            with trainer.compute_loss_context_manager():
+                wrapped(**batch, logits_to_keep=1, sum_router_counts=keep)  # no logits are wanted here
+    return torch.stack(found).sum(dim=0)
+
+
+@contextmanager
+def _as_if_nothing_happened(model, device: torch.device) -> Iterator[None]:
+    """Random numbers and the load that bias-balanced routers count are afterwards what they were before."""
+    loads = [router.expert_load for router in model.routers() if router.expert_load is not None]
+    before = [load.clone() for load in loads]
+    on_cpu = device.type == "cpu"
+    devices = [] if on_cpu else [0 if device.index is None else device.index]
+    with torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type):
+        yield
+    for load, old in zip(loads, before, strict=True):
+        load.copy_(old)
