@@ -111,6 +111,9 @@ class WeftConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
         "max_position_embeddings": "max_target_positions",
     }
+    # Its default in transformers is for one stack, and would split tables from the heads that are tied to them; the model
+    # classes have plans of their own.
+    base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
     # Set by `weft/__init__.py`: writes the model's code beside a saved configuration. This room knows no other.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 

@@ -116,7 +116,8 @@ class AttentionBase(nn.Module):
         bias_BHLM = -rows[:, None] if rows.ndim == 3 else rows.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
             bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
-        return bias_BHLM.expand(query.shape[0], self.heads, -1, -1)
+        # as many heads as this process holds
+        return bias_BHLM.expand(query.shape[0], query.shape[1], -1, -1)
 
     def _attend(self, query, key, value, attention_mask, positions, **kwargs):
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)

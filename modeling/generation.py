@@ -16,6 +16,7 @@ from .checks import inferred_mask
 from .compiling import decode_step
 from .decoding_cache import BeamCache, DecodingCache, SourceCache
 from .eligibility import can_step, takes_short_way
+from .parallel import gather_for_generate, is_fully_sharded
 from .short_search import beam_search, sample, serves_beams
 from .stepping import is_short
 
@@ -52,6 +53,12 @@ class WeftGenerationMixin(GenerationMixin):
             ValueError: the request cannot fit the learned positions, an input is not allowed, or the scores of a step
                 are not finite.
         """
+        if is_fully_sharded(self):
+            # who has finished still holds a part of the weights; the Trainer asks for this only of its own FSDP
+            kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
+            if "generate" not in self.__dict__:
+                gather_for_generate(self)
+                return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
         if kwargs.get("custom_generate") in SEARCHES:
             kwargs["custom_generate"] = SEARCHES[kwargs["custom_generate"]]

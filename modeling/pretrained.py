@@ -1,8 +1,11 @@
 """What all Weft models share, and what the two stacks have in common."""
 
+from itertools import chain
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 from transformers.modeling_utils import PreTrainedModel
 
 from ..configuration.configuration_weft import WeftConfig
@@ -13,6 +16,7 @@ from .loading import LoadingMixin
 from .masks import refuse_flash_with_bias
 from .mixture import Router
 from .norms import build_norm
+from .parallel import STACK_EP_PLAN, STACK_FSDP_PLAN, STACK_TP_PLAN, check_sizes, data_parallel_size
 from .positions import TokenPositions, build_position_embedding, embed_positions
 
 
@@ -30,6 +34,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # the stacks, which have no head, have plans of their own
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -43,6 +48,30 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
         return True
+
+    def init_parallel_plans(self) -> None:
+        """As in transformers, without the rules that name nothing in this model: the plans are those of the family."""
+        super().init_parallel_plans()
+        named = chain(self.named_modules(), self.named_parameters())
+        names = {replace_layer_number_by_wildcard(name) for name, _ in named}
+        for kind in ("_tp_plan", "_ep_plan", "_fsdp_plan"):
+            setattr(self, kind, {name: style for name, style in getattr(self, kind).items() if name in names})
+
+    @classmethod
+    def maybe_distribute_model(cls, model, distributed_config, *args, **kwargs):
+        """As in transformers, after a look at whether this model can be split so."""
+        if distributed_config is not None:
+            check_sizes(model.config, distributed_config)
+            if data_parallel_size(distributed_config) > 1:
+                # Else FSDP2 takes table and head for two weights, which they are until they are loaded, and from then on
+                # updates one of them.
+                model.tie_weights()
+        return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
+        # DDP gives every process the buffers of the first, and each must count the load of its own batches
+        return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
     def _grouped_mm_can_dispatch(self) -> bool:
         """As in transformers, which takes "eager" where this raises, unless "grouped_mm" was asked for by name."""
@@ -105,6 +134,9 @@ class WeftStack(WeftPreTrainedModel):
     """Embeddings, layers and last norm: what encoder and decoder have in common."""
 
     layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
+    _tp_plan = STACK_TP_PLAN
+    _ep_plan = STACK_EP_PLAN
+    _fsdp_plan = STACK_FSDP_PLAN
 
     def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
         super().__init__(config)

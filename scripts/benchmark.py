@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from weft.routes.whole_files import write_json
 from weft.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
 from weft.scripts.benchmark_report import as_table, plot, write_into
-from weft.scripts.benchmark_routes import RoutesCase
+from weft.scripts.benchmark_routes import BatchingCase, FileCase, RoutesCase
 from weft.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 
 CASES: dict[str, Any] = {
@@ -40,13 +40,14 @@ CASES: dict[str, Any] = {
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
     "experts": ExpertsCase("training, more experts"),
+    "batching": BatchingCase("training on 1,024 routes"),
     "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weft benchmark", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all, routes only if its files are named)")  # fmt: skip
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all; routes and batching only if their files are named)")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
     parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
@@ -54,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--peer-runs", type=int, default=1,
                         help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
     parser.add_argument("--model", help="of the case routes: folder of a trained dms-flash-10m")
-    parser.add_argument("--routes", help="of the case routes: file of routes whose targets are planned")  # fmt: skip
+    parser.add_argument("--routes", help="of the cases routes and batching: a file of routes")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave compiled contenders out")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first"
@@ -216,7 +217,7 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
 def _all_cases(arguments: argparse.Namespace) -> list[str]:
     """Those that need nothing of the user's, and planning where its files are named."""
     has_files = arguments.model is not None and arguments.routes is not None
-    return [name for name, case in CASES.items() if has_files or not isinstance(case, RoutesCase)]
+    return [name for name, case in CASES.items() if has_files or not isinstance(case, FileCase)]
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -226,7 +227,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         case = CASES[name]
         if arguments.new_tokens and isinstance(case, Case):
             case = replace(case, new_tokens=arguments.new_tokens)
-        if isinstance(case, RoutesCase):
+        if isinstance(case, FileCase):
             case = replace(case, model=arguments.model, routes=arguments.routes)
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows

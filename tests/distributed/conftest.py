@@ -1,0 +1,93 @@
+"""Two processes that talk by gloo, started once for all tests of this folder: most of a small test would be their start."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+WORKER = Path(__file__).with_name("worker.py")
+LIMIT = 180  # seconds, of a start and of a job, on a machine with other things to do
+
+
+class Pair:
+    """Two processes and a folder through which they get jobs and give results."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.number, self.processes = folder, 0, []
+        for rank in range(2):
+            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+            # the processes meet through a file: a port could be taken meanwhile
+            environment = os.environ | ranks | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            with open(folder / f"log-{rank}", "w") as log:
+                command = [sys.executable, str(WORKER), str(folder)]
+                pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+                self.processes.append(subprocess.Popen(command, text=True, env=environment, **pipes))
+
+    def run(self, name: str, **arguments) -> list:
+        """What both processes return for a job, the first process first."""
+        self.number += 1
+        torch.save(arguments, self.folder / f"{self.number}.pt")
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"number": self.number, "name": name}) + "\n")
+            process.stdin.flush()
+        results = [self._result(rank) for rank in range(2)]
+        errors = [result["error"] for result in results if "error" in result]
+        assert not errors, "\n".join(errors)
+        return [result["result"] for result in results]
+
+    def _result(self, rank: int):
+        file, end = self.folder / f"{self.number}-{rank}.pt", time.monotonic() + LIMIT
+        while not file.exists():
+            died = [process for process in self.processes if process.poll() is not None]
+            if died or time.monotonic() > end:
+                self.stop()
+                logs = "\n".join((self.folder / f"log-{rank}").read_text()[-3000:] for rank in range(2))
+                pytest.fail(f"The two processes {'died' if died else f'gave no answer in {LIMIT} s'}:\n{logs}")
+            time.sleep(0.02)
+        return torch.load(file, weights_only=False)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    @property
+    def is_alive(self) -> bool:
+        return all(process.poll() is None for process in self.processes)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory):
+    """All pairs of this session; there is a second one only when a job has cost the first its life."""
+    started: list[Pair] = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield started, tmp_path_factory
+    torch.set_num_threads(threads)
+    for pair in started:
+        pair.stop()
+
+
+@pytest.fixture
+def pair(pairs) -> Pair:
+    started, factory = pairs
+    if not started or not started[-1].is_alive:
+        started.append(Pair(factory.mktemp("pair")))
+    return started[-1]
+
+
+@pytest.fixture(scope="session")
+def alone():
+    """The jobs' functions, for this process alone."""
+    spec = importlib.util.spec_from_file_location("distributed_worker", WORKER)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

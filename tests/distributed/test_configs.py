@@ -1,0 +1,75 @@
+"""The files of `scripts/configs/` say to accelerate what they are meant to say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils import patch_environment, prepare_multi_gpu_env
+
+import weft
+
+FOLDER = Path(weft.__file__).parent / "scripts" / "configs"
+NAMES = ["ddp", "deepspeed_zero3", "expert_parallel", "fsdp2", "tensor_parallel"]
+
+
+def parsed(name):
+    """What `accelerate launch --config_file` makes of a file."""
+    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weft.scripts.train", "--seed", "1"]
+    return _validate_launch_command(launch_command_parser().parse_args(command))[0]
+
+
+def test_there_is_no_other_file():
+    assert sorted(path.name for path in FOLDER.iterdir()) == [f"{name}.yaml" for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_word_is_known(name):
+    """accelerate refuses an unknown word at the top, and passes over one below it in silence."""
+    arguments = parsed(name)
+    assert arguments.num_processes == 2 and arguments.mixed_precision == "no"
+    engines = {"ddp": "multi_gpu", "fsdp2": "use_fsdp", "deepspeed_zero3": "use_deepspeed"}
+    assert getattr(arguments, engines.get(name, "multi_gpu"))
+    fields = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    options = {action.dest for action in launch_command_parser()._actions}
+    for group in ("fsdp_config", "deepspeed_config"):
+        for key, value in fields.get(group, {}).items():
+            assert key in options and getattr(arguments, key) == value, key
+
+
+def test_fsdp2_is_what_the_tests_of_the_engine_run(monkeypatch):
+    arguments = parsed("fsdp2")
+    monkeypatch.setattr(arguments, "main_process_port", 0)
+    with patch_environment(**prepare_multi_gpu_env(arguments)):
+        plugin = FullyShardedDataParallelPlugin()
+    assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
+    assert plugin.auto_wrap_policy is not None and not plugin.cpu_ram_efficient_loading
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT" and not plugin.activation_checkpointing
+
+
+@pytest.mark.slow
+def test_weft_train_runs_under_accelerate_launch(tmp_path):
+    """DDP on two CPU processes; FSDP2 would be taken for it there, and tensor parallelism is not the launcher's."""
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("source,target\n" + "ab,ab\nba,ba\ncab,cab\nbcc,bcc\n" * 4)
+    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    size |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    arguments = {
+        "train_file": pairs, "output_dir": tmp_path / "out", "config_overrides": json.dumps(size), "max_steps": 1,
+        "tokenizer_vocab_size": 262, "use_cpu": True, "validation_split": 0, "logging_steps": 1, "disable_tqdm": True,
+        "per_device_train_batch_size": 4,
+    }  # fmt: skip
+    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", str(FOLDER / "ddp.yaml")]
+    command = [*launch, "--main_process_port", "0", "-m", "weft.scripts.train"]
+    command += [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.count("Saved in") == 1
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    assert state["epoch"] == 1 / 2  # a step of two processes

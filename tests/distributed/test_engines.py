@@ -1,0 +1,239 @@
+"""Weft on each engine, two processes against one: losses, gradients, weights, what is saved and what is generated."""
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftForConditionalGeneration
+
+TINY = {
+    "vocab_size": 31,  # odd: the tables do not divide evenly
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 16,
+    "max_source_positions": 16,
+    "max_target_positions": 16,
+    "dropout": 0.0,
+    "num_experts": 4,
+}
+SPARSE = {"encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse"}
+BIASES = {"mlp_bias": True, "attention_bias": True, "attention_out_bias": True, "lm_head_bias": True}
+PLAIN = {"is_gated_act": False, "activation_function": "relu"}
+KINDS = {
+    "dense": {"num_key_value_heads": 2, "use_qk_norm": True},
+    "published": {  # as in DirectMultiStep
+        **PLAIN, **BIASES, "norm_type": "layernorm", "norm_first": False, "position_embedding_type": "learned",
+        "self_attention_position_type": "none", "tie_word_embeddings": False, "share_encoder_decoder_embeddings": False,
+        "num_condition_features": 1,
+    },
+    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "relative"},
+    "bucketed": {
+        "self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed",
+        "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23,
+    },
+    "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive"},
+    "sparse": {**SPARSE, "router_bias_update_rate": 0.1},
+    "sparse, biases": {**SPARSE, **BIASES, "router_bias": True},
+    "sparse, plain": {**SPARSE, **PLAIN, "moe_intermediate_size": 8},
+    "sparse, plain, biases": {**SPARSE, **PLAIN, **BIASES, "router_bias_update_rate": 0.1},
+}  # fmt: skip
+TENSOR, SHARDED = {"tp_size": 2}, {"fsdp_size": 2}
+# name: how the two processes share the model
+ENGINES = {
+    "ddp": {"ddp": True},
+    "fsdp": {"sizes": SHARDED},
+    "fsdp by accelerate": {"fsdp": True},
+    "tensor": {"sizes": TENSOR},
+    "expert, one batch": {"sizes": {"tp_size": 2, "ep_size": 2}},
+    "expert, two batches": {"sizes": {"fsdp_size": 2, "ep_size": 2}},
+}
+# The others say little more, and cost as much.
+FAST = [
+    ("ddp", "sparse"),
+    ("fsdp", "dense"),  # one tied table
+    ("fsdp", "bucketed"),  # two tables, one of them tied to the head
+    ("fsdp", "sparse"),
+    ("fsdp by accelerate", "sparse"),
+    ("tensor", "dense"),
+    ("tensor", "published"),
+    ("tensor", "bucketed"),
+    ("tensor", "sparse, plain, biases"),
+    ("expert, one batch", "sparse, biases"),
+    ("expert, two batches", "sparse"),
+]
+# accelerate takes the encoder's table for the one that is tied to the head, and torch refuses what it then asks for: with two
+# tables and a tied head, FSDP2 is that of `DistributedConfig`.
+ALL = [
+    *((engine, kind) for engine in ("ddp", "fsdp", "tensor") for kind in KINDS),
+    *(("fsdp by accelerate", kind) for kind in KINDS if kind != "bucketed"),
+    *((engine, kind) for engine in ("expert, one batch", "expert, two batches") for kind in KINDS if "sparse" in kind),
+]
+CASES = [case if case in FAST else pytest.param(*case, marks=pytest.mark.slow) for case in ALL]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of a model with lopsided weights, by its fields."""
+    made = {}
+
+    def folder(**fields):
+        key = repr(fields)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("model")
+            model = WeftForConditionalGeneration(WeftConfig(**(TINY | fields)))
+            generator = torch.Generator().manual_seed(0)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    noise = torch.randn(parameter.shape, generator=generator) * 0.2
+                    parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
+            model.save_pretrained(made[key])
+        return made[key]
+
+    return folder
+
+
+def batch_for(fields):
+    target = fields.get("decoder_vocab_size", TINY["vocab_size"])
+    generator = torch.Generator().manual_seed(1)
+    batch = {
+        "input_ids": torch.randint(3, TINY["vocab_size"], (4, 7), generator=generator),
+        "labels": torch.randint(3, target, (4, 5), generator=generator),
+    }
+    batch["input_ids"][0, 4:] = 0
+    batch["labels"][3, 2:] = -100  # the two halves count differently
+    if fields.get("num_condition_features"):
+        batch["condition_values"] = torch.tensor([[1.0], [2.0], [-1.0], [0.5]])
+    return batch
+
+
+def assert_equal(found, expected, what):
+    assert found.keys() == expected.keys(), what
+    for name in expected:
+        torch.testing.assert_close(
+            found[name], expected[name], rtol=1e-6, atol=1e-6, msg=lambda m, n=name: f"{what} {n}: {m}"
+        )
+
+
+def assert_same_text(results, expected, split):
+    """Ids and scores; each process has its own half where the batch is split, which may end sooner than the whole."""
+    for name in expected:
+        rows = len(expected[name]) // 2
+        for rank, result in enumerate(results):
+            wanted, found = expected[name][rank * rows :][:rows] if split else expected[name], result[name]
+            if name == "scores":
+                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+            else:
+                length = wanted.shape[1] - found.shape[1]
+                assert torch.equal(torch.nn.functional.pad(found, (0, length)), wanted), name
+
+
+def compare(results, expected, folder, split):
+    """Both processes' results with those of one process; what was saved loads on one process and is the same."""
+    for result in results:
+        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=1e-6)
+        assert_equal(result["gradients"], expected["gradients"], "gradient")
+        assert_equal(result["state"], expected["state"], "weights")
+    assert expected["losses"][-1] < expected["losses"][0]
+    for name in ("generated", "generated after"):
+        if results[0].get(name):
+            assert_same_text([result[name] for result in results], expected[name], split)
+    saved = dict(WeftForConditionalGeneration.from_pretrained(folder).state_dict())
+    assert saved.keys() == results[0]["state"].keys()
+    for name, weight in saved.items():
+        assert torch.equal(weight, results[0]["state"][name]), name
+
+
+def run_both(engine, fields, pair, alone, folder, tmp_path, **settings):
+    given = {"folder": folder, "batch": batch_for(fields), **settings}
+    expected = alone.run_engine(**given, out=tmp_path / "one")
+    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
+    split = engine not in ("tensor", "expert, one batch")
+    compare(results, expected, tmp_path / "two", split)
+    return results, expected
+
+
+@pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
+def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
+    results, expected = run_both(engine, KINDS[kind], pair, alone, folders(**KINDS[kind]), tmp_path)
+    biases = [name for name in expected["state"] if name.endswith("selection_bias")]
+    assert len(biases) == (3 if KINDS[kind].get("router_bias_update_rate") else 0)
+    assert all(expected["state"][name].abs().sum() > 0 for name in biases)
+    # what an engine is for: no process holds all of the weights
+    assert (results[0]["held"] < 0.8 * expected["held"]) == (engine != "ddp")
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_loads_of_accumulated_batches_are_counted(engine, pair, alone, folders, tmp_path):
+    """Without `no_sync`: DDP would give each process the count of the first."""
+    fields = KINDS["sparse"]
+    run_both(engine, fields, pair, alone, folders(**fields), tmp_path, accumulate=2, generate=False)
+
+
+@pytest.mark.parametrize("experts", ["eager", "grouped_mm"])
+@pytest.mark.parametrize("engine", ["ddp", "fsdp", "expert, two batches"])
+def test_checkpointing_and_an_expert_without_tokens(engine, experts, pair, alone, folders, tmp_path):
+    fields = {**SPARSE, "router_bias": True}
+    folder = tmp_path / "idle"
+    model = WeftForConditionalGeneration.from_pretrained(folders(**fields))
+    for router in model.routers():
+        router.classifier.bias.data[0] = -1e4
+    model.save_pretrained(folder)
+    settings = {"checkpointing": True, "experts": experts, "generate": False}
+    results, _ = run_both(engine, fields, pair, alone, folder, tmp_path, **settings)
+    gradients = {name: value for name, value in results[0]["gradients"].items() if ".experts." in name}
+    assert len(gradients) == 6
+    for name, gradient in gradients.items():
+        assert gradient[0].abs().sum() == 0 and gradient[1:].abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("engine", ["tensor", "fsdp"])
+def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
+    """Dropout of what every process holds whole is the same on all; tensor parallelism then equals one process."""
+    fields = {"dropout": 0.3}
+    given = {"folder": folders(**fields), "batch": batch_for(fields), "generate": False}
+    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
+    assert_equal(results[1]["state"], results[0]["state"], "weights")
+    if engine == "tensor":
+        expected = alone.run_engine(**given, out=tmp_path / "one")
+        compare(results, expected, tmp_path / "two", split=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "bucketed", "sparse"])
+def test_deepspeed(kind, pair, alone, folders, tmp_path):
+    pytest.importorskip("deepspeed")
+    given = {"folder": folders(**KINDS[kind]), "batch": batch_for(KINDS[kind])}
+    expected = alone.run_engine(**given, out=tmp_path / "one")
+    results = pair.run("run_zero3", **given)
+    for result in results:
+        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=1e-6)
+    assert_equal(results[0]["state"], expected["state"], "weights")
+
+
+REFUSED = {
+    "heads": (
+        {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "head_dim": 4}, TENSOR,
+        "tp_size=2 does not divide encoder_attention_heads=3",
+    ),
+    "key-value heads": ({"num_key_value_heads": 1}, TENSOR, "tp_size=2 does not divide num_key_value_heads=1"),
+    "no experts": ({}, {"fsdp_size": 2, "ep_size": 2}, "this model has none"),
+    "odd experts": ({**SPARSE, "num_experts": 3}, {"fsdp_size": 2, "ep_size": 2}, "ep_size=2 does not divide num_experts=3"),
+    "dropout in experts": (
+        {**SPARSE, "activation_dropout": 0.1}, {"tp_size": 2, "ep_size": 2}, "pass `activation_dropout=0.0`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_split_is_refused(case, pair, folders):
+    fields, sizes, message = REFUSED[case]
+    for answer in pair.run("refuse", folder=folders(**fields), sizes=sizes):
+        assert answer is not None and message in answer
+
+
+def test_dropout_in_experts_may_be_switched_off(pair, folders):
+    fields, sizes, _ = REFUSED["dropout in experts"]
+    assert pair.run("refuse", folder=folders(**fields), sizes=sizes, activation_dropout=0.0) == [None, None]

@@ -1,0 +1,181 @@
+"""One of two processes that wait for jobs: `python worker.py FOLDER`, with RANK, LOCAL_RANK and WORLD_SIZE set.
+
+A job is a line of JSON on the standard input: its number, the name of a function here, and that function's arguments. What
+the function returns goes to `FOLDER/NUMBER-RANK.pt`, or the traceback if it raises.
+"""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers.distributed import DistributedConfig
+
+from weft import WeftForConditionalGeneration
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def load(folder, sizes=None, experts=None, **fields):
+    """The model of a folder, split over the two processes as `sizes` says."""
+    options = {} if sizes is None else {"distributed_config": DistributedConfig(**sizes)}
+    if experts is not None:
+        options["experts_implementation"] = experts
+    return WeftForConditionalGeneration.from_pretrained(folder, **options, **fields)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def held(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def micro_batches(batch, split):
+    """The batch in two halves, of which each process takes one when `split`; else both."""
+    halves = [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 2), slice(2, 4))]
+    return halves[RANK : RANK + 1] if split else halves
+
+
+def train(model, batch, steps=3, split=False, call=None, accumulate=1):
+    """Losses of some steps of gradient descent, the gradients of the first, and the weights and buffers after the last."""
+    call = call or model
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    total, losses, gradients = (batch["labels"] != -100).sum() * accumulate, [], {}
+    for step in range(steps):
+        loss = torch.zeros(())
+        for part in micro_batches(batch, split) * accumulate:
+            # every engine that splits the batch takes the mean of the gradients, where the sum is meant
+            output = call(**part, num_items_in_batch=total).loss * (2 if split else 1)
+            output.backward()
+            loss += output.detach() / (2 if split else 1)
+        if split:
+            dist.all_reduce(loss)
+        losses.append(loss.item())
+        if step == 0:
+            gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+        optimizer.step()
+        optimizer.zero_grad()
+        model.update_router_biases()
+    return {"losses": losses, "gradients": gradients, "state": {n: whole(t) for n, t in model.state_dict().items()}}
+
+
+def fsdp_by_accelerate(model):
+    """As accelerate's FSDP2 wraps a model; `Accelerator` itself does it on GPUs only, and takes DDP on CPUs silently."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        reshard_after_forward=True,
+        cpu_ram_efficient_loading=False,
+        state_dict_type="FULL_STATE_DICT",
+    )
+    accelerator = SimpleNamespace(
+        state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=RANK == 0
+    )
+    return fsdp2_prepare_model(accelerator, model)
+
+
+def generated(model, batch, split):
+    """Beams with their scores, the beams of DirectMultiStep's search, and greedy text."""
+    part = micro_batches(batch, split)[0] if split else batch
+    inputs = {name: value for name, value in part.items() if name != "labels"}
+    wanted = {"max_new_tokens": 6, "num_beams": 3, "num_return_sequences": 2}
+    found = model.generate(**inputs, **wanted, return_dict_in_generate=True, output_scores=True)
+    by_length = model.generate(**inputs, **wanted, custom_generate="sqrt_length")
+    greedy = model.generate(**inputs, max_new_tokens=6)
+    return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
+
+
+def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpointing=False, generate=True, **settings):
+    """Train, save and generate on one of the engines; the same for one process, as the reference."""
+    torch.manual_seed(0)
+    model = load(folder, sizes, settings.pop("experts", None))
+    split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
+    result = {}
+    if generate:  # before a forward pass of the whole has readied anything
+        model.eval()
+        result["generated"] = generated(model, batch, split) if not fsdp else None
+    if fsdp:
+        model = fsdp_by_accelerate(model)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    call = DistributedDataParallel(model) if ddp else None
+    result |= train(model, batch, split=split, call=call, **settings)
+    result["held"] = sum(held(parameter).numel() for parameter in model.parameters())
+    if fsdp:  # accelerate gathers them, and so does this
+        model.save_pretrained(out, is_main_process=RANK == 0, state_dict=result["state"])
+    else:
+        model.save_pretrained(out, is_main_process=RANK == 0)
+    if generate:
+        model.eval()
+        result["generated after"] = generated(model, batch, split)
+    return result
+
+
+def run_zero3(folder, batch, steps=3):
+    """Losses and weights of some steps by DeepSpeed ZeRO-3; it also generates."""
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    model = load(folder).train()
+    settings = {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_clipping": 0.0,  # 1.0 when nothing is said
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)[0]
+    total, part, losses = (batch["labels"] != -100).sum(), micro_batches(batch, split=True)[0], []
+    for _ in range(steps):
+        loss = engine(**part, num_items_in_batch=total).loss * 2
+        engine.backward(loss)
+        engine.step()
+        model.update_router_biases()
+        loss = loss.detach() / 2
+        dist.all_reduce(loss)
+        losses.append(loss.item())
+    weights = engine._zero3_consolidated_16bit_state_dict()  # of the first process alone
+    model.eval()
+    model.generate(part["input_ids"], max_new_tokens=6, num_beams=3, synced_gpus=True)
+    return {"losses": losses, "state": dict(weights or {})}
+
+
+def refuse(folder, sizes, **fields):
+    """The message with which a split is refused."""
+    try:
+        load(folder, sizes, **fields)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def serve(folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=RANK, world_size=2)
+    for line in sys.stdin:
+        job = json.loads(line)
+        arguments = torch.load(folder / f"{job['number']}.pt", weights_only=False)
+        try:
+            result = {"result": globals()[job["name"]](**arguments)}
+        except Exception:
+            result = {"error": traceback.format_exc()}
+        part = folder / f"{job['number']}-{RANK}.part"
+        torch.save(result, part)
+        part.rename(part.with_suffix(".pt"))
+    os._exit(0)  # the group's threads may wait for a process that is gone
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

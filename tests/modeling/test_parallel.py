@@ -1,0 +1,128 @@
+"""Plans of tensor, expert and fully sharded parallelism: what each says of each weight. What they do: `tests/distributed/`."""
+
+import re
+
+import pytest
+import torch
+from transformers.distributed import DistributedConfig
+from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
+
+from weft import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weft.modeling.parallel import STACK_EP_PLAN, STACK_FSDP_PLAN, STACK_TP_PLAN, check_sizes
+
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
+BIASES = {"mlp_bias": True, "attention_bias": True, "attention_out_bias": True, "lm_head_bias": True}
+KINDS = {
+    "default": {},
+    "biases": BIASES,
+    "sparse": {**SPARSE, "router_type": "noisy_top_k", "router_bias": True},
+    "sparse, biases": {**SPARSE, **BIASES},
+    "sparse, plain, biases": {**SPARSE, **BIASES, "is_gated_act": False},
+    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
+    "additive": {"self_attention_position_type": "additive", "use_qk_norm": True, "num_condition_features": 2},
+    "learned": {"position_embedding_type": "learned", "norm_type": "layernorm", "normalize_embedding": True},
+    "two tables": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "decoder_vocab_size": 23},
+}
+# Weights that every process holds whole, which is right for what stands before a split or after a sum.
+WHOLE = r"norm|router|position_table|embed_positions|condition_proj|(out_proj|down_proj)[._]bias"
+
+
+def kept(model, plan):
+    """The plan of a model, by the name of each weight, layers as `*`."""
+    rules = {}
+    for name, _ in model.named_parameters():
+        generic = re.sub(r"\.\d+\.", ".*.", name)
+        rules[generic] = plan.get(generic) or plan.get(generic.rsplit(".", 1)[0])
+    return rules
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_is_split_or_known_to_stay_whole(kind, small):
+    model = WeftForConditionalGeneration(small(**KINDS[kind]))
+    for name, style in kept(model, model.tp_plan).items():
+        if style is None or style in ("weft_shared", "weft_experts"):
+            assert re.search(WHOLE, name), name
+        elif re.search(r"(out_proj|down_proj)\.bias", name):
+            assert style == "rowwise"  # which leaves a bias whole and adds it after the sum
+        else:
+            assert not re.search(WHOLE, name), name
+    for name, style in kept(model, model.ep_plan).items():
+        assert (style == "grouped_gemm") == (".experts." in name), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_keeps_the_rules_that_name_something(kind, small):
+    model = WeftForConditionalGeneration(small(**KINDS[kind]))
+    names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in [*model.named_modules(), *model.named_parameters()]}
+    for plan in (model.tp_plan, model.ep_plan, model.fsdp_plan):
+        assert set(plan) <= names and set(plan.values()) <= {*ALL_PARALLEL_STYLES, "free_full_weight"}
+    assert model.fsdp_plan == dict.fromkeys(("model.encoder.layers.*", "model.decoder.layers.*"), "free_full_weight")
+    assert model.tp_plan["lm_head"] == "colwise_gather_output"
+    assert bool(model.ep_plan) == model.config.has_sparse_layers
+
+
+def test_every_rule_is_of_use(small):
+    """To some model of the family; a rule that names nothing anywhere is a mistyped one."""
+    models = [WeftForConditionalGeneration(small(**fields)) for fields in KINDS.values()]
+    for kind, rules in {"tp_plan": STACK_TP_PLAN, "ep_plan": STACK_EP_PLAN, "fsdp_plan": STACK_FSDP_PLAN}.items():
+        found = {name.split("coder.", 1)[-1] for model in models for name in getattr(model, kind)}
+        assert set(rules) <= found
+
+
+def test_parts_of_a_model_have_plans_of_their_own(small):
+    assert "lm_head" not in WeftModel(small()).tp_plan
+    encoder = WeftEncoder(small())
+    assert encoder.tp_plan["embed_tokens"] == "embedding_rowwise" and not encoder.ep_plan
+    assert not any("encoder_attn" in name for name in encoder.tp_plan)
+
+
+SIZES = {"vocab_size": 31, "d_model": 16, "encoder_attention_heads": 4, "decoder_attention_heads": 2, "head_dim": 4}
+REFUSED = [
+    ({}, {"tp_size": 4}, "tp_size=4 does not divide decoder_attention_heads=2"),
+    ({"num_key_value_heads": 1}, {"tp_size": 2}, "num_key_value_heads=1"),
+    ({"decoder_ffn_dim": 33}, {"tp_size": 2}, "decoder_ffn_dim=33"),
+    ({**SPARSE, "moe_intermediate_size": 9}, {"tp_size": 2}, "moe_intermediate_size=9"),
+    ({}, {"fsdp_size": 2, "ep_size": 2}, "no sparse layer"),
+    ({**SPARSE, "num_experts": 3}, {"fsdp_size": 2, "ep_size": 2}, "num_experts=3"),
+    ({}, {"fsdp_size": 2, "tp_size": 2}, "tie_word_embeddings=True"),
+]
+ALLOWED = [
+    ({}, {"tp_size": 2}),
+    ({**SPARSE, "moe_intermediate_size": 9, "encoder_ffn_dim": 33}, {"tp_size": 2, "ep_size": 2}),
+    ({"num_key_value_heads": 1, "decoder_ffn_dim": 33}, {"fsdp_size": 2}),
+    ({"tie_word_embeddings": False}, {"fsdp_size": 2, "tp_size": 2}),
+    ({**SPARSE, "activation_dropout": 0.1}, {"fsdp_size": 2, "ep_size": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes", "message"), REFUSED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_cannot_be_split_is_refused(fields, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        check_sizes(WeftConfig(**(SIZES | fields)), DistributedConfig(**sizes))
+
+
+@pytest.mark.parametrize(("fields", "sizes"), ALLOWED)
+def test_what_can_be_split_is_not(fields, sizes):
+    check_sizes(WeftConfig(**(SIZES | fields)), DistributedConfig(**sizes))
+
+
+def test_ddp_leaves_the_loads_of_a_process_alone(small):
+    model = WeftForConditionalGeneration(small(**SPARSE, router_bias_update_rate=0.1))
+    ignored = model._ddp_params_and_buffers_to_ignore
+    assert len(ignored) == 4 and all(name.endswith("router.expert_load") for name in ignored)
+    assert not set(ignored) & set(model.state_dict())
+
+
+def test_a_bias_in_shares_has_its_whole_gradient():
+    """The sum of the shares is the bias, and no share's gradient is a share."""
+    module = torch.nn.Module()
+    module.down_proj_bias = torch.nn.Parameter(torch.tensor([3.0, -1.0]))
+    style = ALL_PARALLEL_STYLES["weft_experts"]
+    mesh = type("Mesh", (), {"size": lambda self: 4})()
+    with style.context_around_forward(module, mesh):
+        share = module._parameters["down_proj_bias"]
+        share.sum().backward()
+    assert torch.equal(share.detach() * 4, module.down_proj_bias.detach())
+    assert torch.equal(module.down_proj_bias.grad, torch.ones(2))
