@@ -94,7 +94,7 @@ def test_the_wheel_holds_nothing_else(wheel):
         assert not {"tests", "build", "runs", ".venv", "__pycache__"} & set(rest), name
         if top == "weft":
             assert len(rest) == 1 or rest[0] in [*ROOMS, "model_cards"], name
-            assert name.endswith((".py", ".typed", ".smi", ".json", ".md", ".yaml")), name
+            assert name.endswith((".py", ".typed", ".smi", ".json", ".md", ".yaml", ".css", ".js")), name
 
 
 def test_the_wheel_names_its_licence_its_needs_and_its_command(wheel):
