@@ -39,6 +39,10 @@ def as_plans(routes: Sequence[Route], stock: Stock | None) -> list[Plan]:
     return list(plans.values())
 
 
+def _count(routes: Sequence[Route]) -> str:
+    return "1 route is" if len(routes) == 1 else f"{len(routes)} routes are"
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Read the routes, draw them.
 
@@ -59,13 +63,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     plans = as_plans(routes, stock)
     if arguments.html is not None:
         save_page(plans, arguments.html, title=arguments.routes.name)
-        print(f"{len(routes)} routes are drawn in {arguments.html}.")
+        print(f"{_count(routes)} drawn in {arguments.html}.")
     if arguments.picture is not None:
         for number, route in enumerate(routes, start=1):
             path = arguments.picture
             path = path if len(routes) == 1 else path.with_stem(f"{path.stem}-{number}")
             save_picture(route, path, missing=None if stock is None else stock.missing(route))
-        print(f"{len(routes)} routes are drawn in {arguments.picture.parent}.")
+        print(f"{_count(routes)} drawn in {path if len(routes) == 1 else arguments.picture.parent.resolve()}.")
 
 
 if __name__ == "__main__":
