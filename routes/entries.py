@@ -181,6 +181,10 @@ def _line_routes(line: str) -> list[Route]:
         ) from None
     inner = data["route"] if isinstance(data, dict) and "route" in data else data
     is_list = isinstance(inner, list) and all(isinstance(item, dict | list | str) for item in inner)
-    if is_list or (isinstance(inner, dict) and not is_plain(inner)) or str(inner).startswith("{'smiles"):
+    if (
+        is_list
+        or (isinstance(inner, dict) and not is_plain(inner))
+        or (isinstance(inner, str) and inner.startswith("{'smiles"))
+    ):
         return list(routes_in(inner))
     return [Route.from_dict(inner)]

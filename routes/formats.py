@@ -15,8 +15,8 @@ from .tree import MAX_DEPTH, Route
 if TYPE_CHECKING:
     from .stock import Stock
 
-# Where a route stands in what others write.
-WRAPPERS = ("trees", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
+# Where a route stands in what others write, and `weft plan` (its candidates).
+WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")
 # One of these makes an object a molecule of a tree.

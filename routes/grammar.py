@@ -72,7 +72,7 @@ class RouteGrammar(LogitsProcessor):
     """
 
     def __init__(self, tokenizer: Any, limits: Sequence[int | None]):
-        self.limits = [MAX_DEPTH if limit is None else limit for limit in limits]
+        self.limits = [MAX_DEPTH if limit is None else min(limit, MAX_DEPTH) for limit in limits]
         self.end: int = tokenizer.eos_token_id
         self.skipped = {tokenizer.bos_token_id, tokenizer.pad_token_id}
         special = set(tokenizer.all_special_ids)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ..tokenization import PRODUCT_LENGTH, encode_source
+from ..tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
 from .candidates import Candidate, Plan, ranked
 from .molecules import one_molecule
 from .search import Job, RouteSearch
@@ -179,7 +180,14 @@ class RoutePlanner:
             try:
                 smiles = one_molecule(target)
                 begin = None if material is None else one_molecule(material)
-                encode_source(self.tokenizer, smiles, begin)
+                room = self.model.config.max_source_positions
+                encode_source(
+                    self.tokenizer,
+                    smiles,
+                    begin,
+                    product_length=min(PRODUCT_LENGTH, room),
+                    source_length=min(SOURCE_LENGTH, room),
+                )
             except ValueError as error:
                 if on_error == "raise":
                     raise
@@ -194,9 +202,12 @@ class RoutePlanner:
             if n_steps is not None:
                 raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
             return [[None]] * count
-        several = n_steps is not None and not isinstance(n_steps, int | range)
+        several = n_steps is not None and not isinstance(n_steps, Integral | range)
         wanted: list[Any] = list(n_steps) if several else [n_steps] * count  # type: ignore[arg-type]
-        tried = [DEFAULT_STEPS if steps is None else [steps] if isinstance(steps, int) else steps for steps in wanted]
+        tried = [
+            DEFAULT_STEPS if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
+            for steps in wanted
+        ]
         if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
             raise ValueError(
                 f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "

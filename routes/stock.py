@@ -7,8 +7,9 @@ import gzip
 import itertools
 import json
 import logging
-import multiprocessing
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ from tqdm.auto import tqdm
 from .molecules import hash64
 from .tree import Route
 from .whole_files import whole_file
+from .workers import Workers
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ _COLUMNS = ("inchikey", "inchi_key", "smiles", "canonical_smiles", "mol")
 _LOOK_AT = 1000
 # Changes when entries are made in another way, so that older caches are not read.
 _CACHE_VERSION = 1
+# Entries that are handed to a process together.
+_CHUNK = 50
 # Buckets of the table: its upper bits, so that about one entry falls into each.
 _MOST_BITS = 24
 
@@ -56,14 +60,15 @@ class Stock:
         self._starts = np.append(np.searchsorted(hashes, edges), len(hashes)).astype(np.uint32)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, workers: int | None = None, progress: bool = True) -> Stock:
+    def from_file(cls, path: str | Path, *, workers: int = 1, progress: bool = True) -> Stock:
         """Read a file of SMILES or InChIKeys: one a line, or a column of a table with a header; gzip by the name.
 
         What was read is kept beside the file (`NAME.weft-stock.npz`), and read from there as long as the file does not
         change. Lines that are no molecules are counted (`num_bad`), and the first few kept (`bad_lines`).
 
         Args:
-            workers: processes that canonicalise SMILES (default: one a core).
+            workers: processes that canonicalise SMILES. A script that asks for more than one needs
+                `if __name__ == "__main__":`, as they are spawned.
             progress: show a bar.
 
         Raises:
@@ -82,7 +87,7 @@ class Stock:
         return stock
 
     @classmethod
-    def _read(cls, path: Path, workers: int | None, progress: bool) -> Stock:
+    def _read(cls, path: Path, workers: int, progress: bool) -> Stock:
         entries = _entries(path)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:
@@ -105,7 +110,7 @@ class Stock:
                 num_bad += len(wrong)
                 bad += wrong[: 5 - len(bad)]
                 bar.update(len(found) + len(wrong))
-                if len(parts) > 1000:
+                if len(parts) > 100_000:
                     hashes, parts = np.unique(np.concatenate([hashes, *parts])), []
         stock._fill(np.unique(np.concatenate([hashes, *parts])), kind)
         stock.num_bad, stock.bad_lines = num_bad, bad
@@ -121,7 +126,7 @@ class Stock:
                 stock._fill(data["hashes"], str(data["kind"]))
                 stock.num_bad, stock.bad_lines = int(data["num_bad"]), [str(line) for line in data["bad_lines"]]
                 return stock
-        except (OSError, ValueError, KeyError, EOFError):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None  # none yet, or damaged: read the file itself
 
     def _to_cache(self, known: Path, stamp: str) -> None:
@@ -171,49 +176,47 @@ def _name(entry: str, kind: str) -> str | None:
 def _entries(path: Path) -> Iterator[str]:
     """What stands for a molecule in each line that is not empty."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        # Excel marks its UTF-8
+        encoding = "utf-8-sig"
+        with (
+            gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
+        ):
             first = next((line for line in file if line.strip()), "")
-            delimiter = next((mark for mark in (",", "\t", ";") if mark in first), None)
-            header = next(csv.reader([first], delimiter=delimiter or ","), []) if first else []
-            names = [name.strip().lower() for name in header]
-            column = next((names.index(name) for name in _COLUMNS if name in names), None)
-            if column is None:  # a list: what follows the SMILES is a name
+            for delimiter in (",", "\t", ";"):
+                header = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
+                column = next((header.index(name) for name in _COLUMNS if name in header), None)
+                if column is not None:
+                    break
+            else:  # a list: what follows the SMILES is a name
                 lines = itertools.chain([first], file)
                 yield from (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0] for line in lines if line.strip())
                 return
-            for row in csv.reader(file, delimiter=delimiter or ","):
+            for row in csv.reader(file, delimiter=delimiter):
                 if row:
                     yield row[column].strip() if len(row) > column else ""
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
             f"{path} is not a text file (or, with the ending .gz, not a whole gzip file): {error}."
         ) from error
+    except csv.Error as error:
+        raise ValueError(f"{path} is no table that can be read, a quote may be left open in it: {error}.") from error
 
 
-def _hashed(task: tuple[list[str], str]) -> tuple[np.ndarray, list[str]]:
-    entries, kind = task
-    named = [(entry, _name(entry, kind)) for entry in entries]
-    found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
-    return found, [entry[:200] for entry, name in named if name is None]
+class _Names:
+    """What a process needs to know to hash entries."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def hashed(self, entries: tuple[str, ...]) -> list[tuple[np.ndarray, list[str]]]:
+        """Hashes of the entries, and those that are no molecules."""
+        named = [(entry, _name(entry, self.kind)) for entry in entries]
+        found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
+        return [(found, [entry[:200] for entry, name in named if name is None])]
 
 
-def _canonical(entries: Iterator[str], kind: str, workers: int | None) -> Iterator[tuple[np.ndarray, list[str]]]:
-    """Hashes and unreadable entries, a batch at a time."""
-    tasks = ((list(batch), kind) for batch in _batched(entries, 5000))
-    workers = multiprocessing.cpu_count() if workers is None else workers
-    first = next(tasks, None)
-    second = next(tasks, None)
-    if first is None:
-        return
-    if second is None or kind == "inchikey" or workers < 2:  # not worth a second process
-        yield from map(_hashed, (task for task in itertools.chain([first, second], tasks) if task is not None))
-        return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        # a few at a time: `imap` would read the whole file ahead
-        for some in _batched(itertools.chain([first, second], tasks), 8 * workers):
-            yield from pool.map(_hashed, some, chunksize=1)
-
-
-def _batched(items: Iterator[Any], size: int) -> Iterator[tuple[Any, ...]]:
-    while batch := tuple(itertools.islice(items, size)):
-        yield batch
+def _canonical(entries: Iterator[str], kind: str, workers: int) -> Iterator[tuple[np.ndarray, list[str]]]:
+    """Hashes and unreadable entries, a few at a time."""
+    # InChIKeys are only looked at: a second process would not be worth its start
+    with Workers(_Names(kind), 1 if kind == "inchikey" else workers) as pool:
+        yield from pool.map(_Names.hashed, iter(lambda: tuple(itertools.islice(entries, _CHUNK)), ()))

@@ -68,7 +68,8 @@ class Workers:
                 yield from under_way.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process was killed, most likely for want of memory: try with fewer workers"
+                "a worker process was killed, for want of memory (try with fewer workers), or because the script that asks for "
+                'them has no `if __name__ == "__main__":`'
             ) from error
 
 

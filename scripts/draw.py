@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from weft.routes.files import read_routes
 from weft.routes.page import save_page
 from weft.routes.stock import Stock
 from weft.routes.tree import Route
+from weft.scripts.arguments import check_folders
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -54,10 +56,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError("Say what to draw to: --html FILE, --picture FILE or both.")
     if arguments.limit < 1:
         raise ValueError(f"--limit must be at least 1: got {arguments.limit}.")
+    check_folders(arguments, "html", "picture")
     if arguments.picture is not None:
         check_picture(arguments.picture)
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)
-    routes = list(itertools.islice(read_routes(arguments.routes), arguments.limit))
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+    routes = list(itertools.islice(read_routes(arguments.routes), arguments.limit + 1))
+    if len(routes) > arguments.limit:
+        routes.pop()
+        print(f"Only the first {arguments.limit} are drawn: --limit asks for more.")
     if not routes:
         raise ValueError(f"{arguments.routes} holds no route.")
     plans = as_plans(routes, stock)

@@ -4,6 +4,7 @@ The predictions come from a model, or from files that `weft plan --json` or `--s
 """
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -16,14 +17,16 @@ from typing import IO, Any
 from tqdm.auto import tqdm
 
 from weft.routes.candidates import Plan
+from weft.routes.entries import BROKEN_GZIP
 from weft.routes.evaluation import KS, Evaluation, evaluate
-from weft.routes.files import read_routes
-from weft.routes.molecules import canonical_route, canonical_smiles
+from weft.routes.molecules import canonical_smiles
 from weft.routes.planner import RoutePlanner
 from weft.routes.search import RANKINGS
 from weft.routes.stock import Stock
 from weft.routes.tree import Route
+from weft.scripts.arguments import check_folders, move_to
 from weft.scripts.evaluate_report import as_markdown, as_text, check_plot, plot, write_json
+from weft.scripts.route_data import read_canonical
 
 # What the model is told besides the target: as it is typed, and as a column is called.
 CONDITIONS = {
@@ -85,20 +88,11 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
         ValueError: no route is left, or fewer than `limit`.
     """
     rng = random.Random(seed)
-    references, reasons = [], []
-    for number, route in enumerate(read_routes(file), 1):
-        try:
-            if not route.children:
-                raise ValueError(f"{route.smiles} is not made from anything.")
-            route = canonical_route(route)
-        except ValueError as error:
-            reasons.append(f"route {number}: {error}")
-            continue
+    references = []
+    for route in read_canonical(file):
         # a salt stands in routes as one molecule, and is none that can be begun from
         leaves = [leaf for leaf in route.leaves() if "." not in leaf] or route.leaves()
         references.append((route, rng.choice(leaves)))
-    if reasons:
-        _note(f"{len(reasons)} routes of {file} are left out, the first: {reasons[0]}")
     if not references:
         raise ValueError(f"{file} holds no route that can be evaluated.")
     if limit is None:
@@ -162,7 +156,9 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
                 plan, material = Plan.from_dict(row), row.get("starting_material")
             except (TypeError, KeyError, ValueError, AttributeError) as error:
                 raise ValueError(f"{file}, {place}: no plan of `weft plan --json`: {error!r}") from error
-            names = [file.stem] if len(files) > 1 else []
+            # the names of the files tell them apart, or their whole paths
+            stem = file.stem if len({one.stem for one in files}) == len(files) else str(file)
+            names = [stem] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             try:
                 target = canonical_smiles(plan.target)
@@ -175,7 +171,10 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()).decode("utf-8")
+    except (UnicodeDecodeError, *BROKEN_GZIP) as error:
+        raise ValueError(f"{file} is no text, or no whole gzip file: {error}") from error
     try:
         if text.lstrip().startswith("["):
             yield from ((f"plan {number}", row) for number, row in enumerate(json.loads(text), 1))
@@ -232,23 +231,15 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
     if arguments.predictions and (arguments.conditions or arguments.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
-    for name in ("json", "plot", "save_predictions"):
-        file = getattr(arguments, name)
-        if file is not None and not file.parent.is_dir():
-            raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+    check_folders(arguments, "json", "plot", "save_predictions")
     if arguments.plot is not None:
         check_plot(arguments.plot)
 
 
 def _planned(arguments: argparse.Namespace, references: list[tuple[Route, str]]) -> dict[str, list[Any]]:
-    import torch
-
     planner = RoutePlanner.from_pretrained(arguments.model)
     conditions = conditions_of(planner.model.config, arguments.conditions)
-    try:
-        planner.model.to(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
-        raise ValueError(f"--device {arguments.device}: {error}") from error
+    move_to(planner, arguments.device)
     settings = {name: getattr(arguments, name) for name in ("beams", "ranking", "batch_size", "max_new_tokens")}
     settings["grammar"] = not arguments.no_grammar
     with _growing(arguments.save_predictions) as sink:
@@ -263,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     _check(arguments)
     references = load_references(arguments.routes, arguments.limit, arguments.seed)
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
     if arguments.model is not None:
         columns = _planned(arguments, references)
     else:

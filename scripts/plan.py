@@ -1,6 +1,7 @@
 """`weft plan`: routes for target molecules, best first, with a model that `weft train-routes` made."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,17 @@ from weft.routes.planner import RoutePlanner
 from weft.routes.search import RANKINGS
 from weft.routes.stock import Stock
 from weft.routes.whole_files import write_json
+from weft.scripts.arguments import check_folders, move_to
+
+
+class _Parser(argparse.ArgumentParser):
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        """A target a line of @FILE; empty lines are none."""
+        return [arg_line.strip()] if arg_line.strip() else []
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft plan", description=__doc__, fromfile_prefix_chars="@")
+    parser = _Parser(prog="weft plan", description=__doc__, fromfile_prefix_chars="@")
     parser.add_argument("targets", nargs="+", metavar="TARGET",
                         help="SMILES of a target molecule, or @FILE with one a line")  # fmt: skip
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
@@ -26,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--stock", type=Path, metavar="FILE",
                         help="what can be bought: SMILES or InChIKeys, one a line or in a table with a header, .gz too")  # fmt: skip
     parser.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
+    parser.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
     parser.add_argument("--no-grammar", action="store_true",
@@ -80,10 +89,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("beams", "show"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+    check_folders(arguments, "json", "html", "picture")
     if arguments.picture is not None:
         check_picture(arguments.picture)
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock)  # its mistakes show first
+    stock = (
+        None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+    )  # its mistakes show first
     planner = RoutePlanner.from_pretrained(arguments.model)
+    move_to(planner, arguments.device)
     plans = planner.plan(
         arguments.targets,
         n_steps=arguments.steps,

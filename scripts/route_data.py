@@ -1,5 +1,6 @@
 """What `weft train-routes` learns from and is tested on."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from datasets import Dataset, DatasetDict, load_from_disk
 
 from weft import WeftConfig
 from weft.routes import Route, drop_shared_targets, read_routes, training_pairs
-from weft.routes.molecules import canonical_smiles
+from weft.routes.molecules import canonical_route
 from weft.routes.synthetic import generate_routes, train_test_split
 from weft.tokenization import encode_route, encode_source
 
@@ -52,6 +53,27 @@ class RouteArguments:
     test_batch_size: int = field(default=50, metadata={"help": "Targets searched at once in the test."})
 
 
+def read_canonical(file: str | Path) -> list[Route]:
+    """The routes of a file, molecules as RDKit writes them: the planner's are, and targets are compared as text.
+
+    Those without a reaction, or with a molecule that RDKit cannot read, are left out, and counted in a line on stderr.
+
+    Raises:
+        ValueError, OSError: the file cannot be read.
+    """
+    routes, reasons = [], []
+    for number, route in enumerate(read_routes(file), 1):
+        try:
+            if not route.children:
+                raise ValueError(f"{route.smiles} is not made from anything.")
+            routes.append(canonical_route(route))
+        except ValueError as error:
+            reasons.append(f"route {number}: {error}")
+    if reasons:
+        print(f"{len(reasons)} routes of {file} are left out, the first: {reasons[0]}", file=sys.stderr)
+    return routes
+
+
 def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list[Route]]:
     """Training and test routes that share no target.
 
@@ -68,7 +90,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         return train_test_split(routes, arguments.num_test_routes, seed=seed)
     if arguments.train_file is None or arguments.test_file is None:
         raise ValueError("--train_file and --test_file go together: accuracy on the training routes says nothing.")
-    train, test = list(read_routes(arguments.train_file)), list(read_routes(arguments.test_file))
+    train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
     for name, routes in ((arguments.train_file, train), (arguments.test_file, test)):
         if not routes:
             raise ValueError(f"{name} holds no route.")
@@ -97,10 +119,10 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
         rows = rows.select_columns(["source", "target", "n_steps"])
     elif "starting_material" not in rows.column_names:
         raise ValueError(f"{folder} has no starting materials: give `weft prepare-routes` --starting-material random.")
-    test = list(read_routes(arguments.test_file)) if arguments.test_file else []
+    test = read_canonical(arguments.test_file) if arguments.test_file else []
     if not test:
         raise ValueError("Give --test_file with held-out routes: accuracy on the training routes says nothing.")
-    tested = {canonical_smiles(route.smiles) for route in test}
+    tested = {route.smiles for route in test}
     kept = rows.filter(lambda source: source not in tested, input_columns="source", keep_in_memory=True)
     print(f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is tested")
     return kept, test
@@ -118,10 +140,14 @@ def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Rout
     return pairs_of(train, arguments, seed), test
 
 
-def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int) -> Dataset:
-    """The rows of routes."""
+def pairs_of(
+    routes: Sequence[Route], arguments: RouteArguments, seed: int, permutations: int | None = None
+) -> Dataset:
+    """The rows of routes, of as many orders as the arguments say or `permutations`."""
     material = "random" if arguments.with_starting_material else "none"
-    rows = training_pairs(routes, starting_material=material, permutations=arguments.permutations, seed=seed)
+    rows = training_pairs(
+        routes, starting_material=material, permutations=permutations or arguments.permutations, seed=seed
+    )
     return Dataset.from_list(rows)
 
 

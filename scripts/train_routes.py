@@ -65,25 +65,34 @@ def build_model(arguments: RouteArguments, config: WeftConfig) -> WeftForConditi
 
 
 def measure_accuracy(
-    planner: RoutePlanner, routes: Sequence[Route], arguments: RouteArguments, max_new_tokens: int
+    planner: RoutePlanner,
+    routes: Sequence[Route],
+    arguments: RouteArguments,
+    max_new_tokens: int,
+    materials: Sequence[str] | None = None,
 ) -> tuple[dict[str, Any], list[Plan]]:
-    """Share of targets whose recorded route a beam search finds; it is told target and number of steps."""
+    """Share of targets whose recorded route a beam search finds; it is told target, number of steps and `materials`."""
     started = time.monotonic()
     is_told = planner.model.config.num_condition_features > 0
     plans = planner.plan(
         [route.smiles for route in routes],
         n_steps=[route.depth for route in routes] if is_told else None,
         beams=arguments.beams,
+        starting_material=materials,
         max_new_tokens=max_new_tokens,
         batch_size=arguments.test_batch_size,
+        on_error="skip",  # a target that cannot be planned is one that is not found
     )
+    failed = [plan for plan in plans if plan.problem is not None]
+    if failed:
+        print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
     predictions = [[candidate.route for candidate in plan.candidates] for plan in plans]
     accuracy = top_k_exact(predictions, routes, ks=[k for k in (1, 5, 10, 50) if k <= arguments.beams])
     texts = [candidate for plan in plans for candidate in plan.candidates]
     results = {
         "beams": arguments.beams,
         "exact_route": {f"top-{k}": asdict(value) for k, value in accuracy.items()},
-        "valid": sum(candidate.route is not None for candidate in texts) / len(texts),
+        "valid": sum(candidate.route is not None for candidate in texts) / max(1, len(texts)),
         "test_seconds": round(time.monotonic() - started, 1),
     }
     return results, plans
@@ -120,6 +129,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
     """Everything `weft train-routes` does, after its arguments are read; returns the results it writes."""
+    for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
     check_output_dir(training)
     checkpoint = find_checkpoint(training)
     tokenizer = build_route_tokenizer()
@@ -136,7 +148,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
         check_same_model(config, checkpoint)
     train_pairs, test_routes = load_pairs(arguments, training.seed)
     tested = test_routes[: arguments.num_test_routes]
-    test_pairs = pairs_of(tested, arguments, training.seed)
+    test_pairs = pairs_of(tested, arguments, training.seed, permutations=1)  # a row for each
     data = {name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("test", test_pairs))}
     set_seed(training.seed)
     model = build_model(arguments, config)
@@ -162,7 +174,10 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     }
     save_model_folder(trainer, folder)
     # a model that has learned little writes on and on: nothing longer than what it has seen can be right
-    accuracy, plans = measure_accuracy(RoutePlanner(model, tokenizer), tested, arguments, longest(data["train"]))
+    materials = test_pairs["starting_material"] if arguments.with_starting_material else None
+    accuracy, plans = measure_accuracy(
+        RoutePlanner(model, tokenizer), tested, arguments, longest(data["train"]), materials
+    )
     results |= accuracy
     write_json(folder / "results.json", results)
     show(results, plans[0], tested[0], folder)

@@ -9,12 +9,16 @@ MANIFEST = "weft_manifest.json"
 
 
 def write_manifest(folder: str | os.PathLike) -> None:
-    """List every file of a folder in `MANIFEST`.
+    """List every file of a folder, and of those in it, in `MANIFEST`.
 
     Raises:
         OSError: a file cannot be read, or the list not be written.
     """
-    files = {path.name: [path.stat().st_size, _sum(path)] for path in sorted(Path(folder).iterdir()) if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): [path.stat().st_size, _sum(path)]
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
     (Path(folder) / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
 
 

@@ -250,7 +250,7 @@ def _lengths(dataset, column: str) -> list[int]:
 
 def _to_disk(folder: Path) -> None:
     """What was written is on the disk, not only in its cache, when a name says that it is whole."""
-    for path in [*folder.iterdir(), folder] if folder.name.startswith("checkpoint-") else [folder]:
+    for path in [*folder.rglob("*"), folder] if folder.name.startswith("checkpoint-") else [folder]:
         if path.is_file() or path == folder:
             handle = os.open(path, os.O_RDONLY)
             try:

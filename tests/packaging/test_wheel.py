@@ -81,7 +81,8 @@ def test_the_wheel_holds_every_module_and_its_data(wheel):
     expected = {
         f"weft/{name}"
         for name in sources()
-        if name.endswith((".py", ".typed", ".smi", ".css", ".js", ".yaml")) and ("/" not in name or name.split("/")[0] in ROOMS)
+        if name.endswith((".py", ".typed", ".smi", ".css", ".js", ".yaml"))
+        and ("/" not in name or name.split("/")[0] in ROOMS)
     }
     assert {"weft/__init__.py", "weft/py.typed", "weft/routes/building_blocks.smi"} <= expected
     assert expected <= held, sorted(expected - held)

@@ -285,3 +285,9 @@ def test_real_files_in_every_form(tmp_path, form):
     flat = list(itertools.chain(*routes))
     write_routes(tmp_path / "a.gz", flat, form)
     assert list(read_routes(tmp_path / "a.gz")) == flat
+
+
+@pytest.mark.parametrize("line", ['{"smiles": "CCO", "name": "x"}', '{"name": "x", "smiles": "CCO"}'])
+def test_the_order_of_keys_does_not_matter(tmp_path, line):
+    (tmp_path / "routes.jsonl").write_text(line + "\n" + line + "\n")
+    assert list(read_routes(tmp_path / "routes.jsonl")) == [Route("CCO")] * 2

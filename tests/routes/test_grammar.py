@@ -7,6 +7,7 @@ import torch
 
 from weft.routes import Route
 from weft.routes.grammar import START, RouteGrammar, advance
+from weft.routes.tree import MAX_DEPTH
 from weft.tokenization import build_route_tokenizer
 
 ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -98,3 +99,7 @@ def test_rows_with_pads_in_front_and_wider_scores(tokenizer):
     row = [tokenizer.pad_token_id, tokenizer.bos_token_id, *ids_of(tokenizer, "{'smiles':'C'")]
     scores = processor(torch.tensor([row]), torch.zeros(1, 60))
     assert scores.shape == (1, 60) and scores[0, 53:].isneginf().all() and scores.isfinite().sum() == 2
+
+
+def test_no_route_is_deeper_than_what_can_be_read():
+    assert RouteGrammar(build_route_tokenizer(), [500, None, 3]).limits == [MAX_DEPTH, MAX_DEPTH, 3]

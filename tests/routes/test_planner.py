@@ -2,6 +2,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+import numpy as np
 import torch
 
 from weft import WeftConfig, WeftForConditionalGeneration
@@ -281,3 +282,17 @@ def test_a_saved_folder_plans_the_same(planner, known, tmp_path):
 
 def test_canonical_smiles():
     assert canonical_smiles(" OCC ") == "CCO"
+
+
+def test_steps_may_be_numbers_of_numpy(planner):
+    settings = {"beams": 1, "max_new_tokens": 3, "progress": False}
+    plans = planner.plan(["CCO", "CCN"], n_steps=list(np.array([1, 2])), **settings)
+    assert [plan.candidates[0].n_steps for plan in plans] == [1, 2]
+
+
+def test_a_target_that_a_model_of_few_positions_cannot_read_stops_no_others(planner):
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 20}))
+    narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
+    long, short = narrow.plan(["C" * 40, "CCO"], **settings)
+    assert "20" in long.problem and short.problem is None

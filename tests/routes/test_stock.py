@@ -127,3 +127,36 @@ def test_the_command_names_a_stock_that_is_none(tmp_path, capsys):
     path.write_text("this is\nno list\nof molecules!\n")
     assert main(["plan", "CCO", "--model", "nowhere", "--stock", str(path)]) == 1
     assert "is no stock" in capsys.readouterr().err
+
+
+def test_a_damaged_cache_is_read_anew(tmp_path):
+    file = tmp_path / "stock.smi"
+    file.write_text("CCO\nCCN\n")
+    Stock.from_file(file, progress=False)
+    (cache,) = tmp_path.glob("*.npz")
+    cache.write_bytes(cache.read_bytes()[:-40])
+    assert "CCO" in Stock.from_file(file, progress=False)
+
+
+def test_damaged_files_are_named(tmp_path):
+    whole = gzip.compress(b"CCO\n" * 3000)
+    (tmp_path / "stock.smi.gz").write_bytes(whole[:20] + bytes([whole[20] ^ 255]) + whole[21:])
+    with pytest.raises(ValueError, match=r"stock\.smi\.gz is not a text file"):
+        Stock.from_file(tmp_path / "stock.smi.gz", progress=False)
+    (tmp_path / "open.csv").write_text('smiles,name\nCCO,"open\n' + "CCN,long name\n" * 12_000)
+    with pytest.raises(ValueError, match="a quote may be left open"):
+        Stock.from_file(tmp_path / "open.csv", progress=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\ufeff"smiles","price"\n"CCO","1"\n',
+        "id\tsmiles\tprice, EUR\n1\tCCO\t2\n",
+        'id;smiles;"name, long"\n1;CCO;"a, b"\n',
+    ],
+)
+def test_tables_as_spreadsheets_write_them(tmp_path, text):
+    (tmp_path / "stock.csv").write_text(text, encoding="utf-8")
+    stock = Stock.from_file(tmp_path / "stock.csv", progress=False)
+    assert len(stock) == 1 and "OCC" in stock and stock.num_bad == 0

@@ -1,8 +1,10 @@
+import json
+
 import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Route, write_routes
+from weft.routes import Candidate, Plan, Route, read_routes, write_routes
 from weft.scripts import cli
 
 ROUTES = [
@@ -55,3 +57,21 @@ def test_a_file_without_routes(tmp_path, capsys):
     (tmp_path / "empty.jsonl").touch()
     assert cli.main(["draw", str(tmp_path / "empty.jsonl"), "--html", str(tmp_path / "a.html")]) == 1
     assert "holds no route" in capsys.readouterr().err and not (tmp_path / "a.html").exists()
+
+
+def test_a_limit_is_said_and_plans_are_routes_too(file, tmp_path, capsys):
+    assert cli.main(["draw", file, "--html", str(tmp_path / "a.html"), "--limit", "2"]) == 0
+    assert "Only the first 2 are drawn" in capsys.readouterr().out
+    candidates = [
+        Candidate(ROUTES[0].to_string(), -1.0, 1, ROUTES[0], rank=1),
+        Candidate("{", -2.0, 1, problem="no route", rank=2),
+    ]
+    (tmp_path / "plans.json").write_text(json.dumps([Plan("CCOC(C)=O", candidates).to_dict()]))
+    assert list(read_routes(tmp_path / "plans.json")) == [ROUTES[0]]
+    (tmp_path / "plans.jsonl").write_text(json.dumps(Plan("CCOC(C)=O", candidates).to_dict()) + "\n")
+    assert list(read_routes(tmp_path / "plans.jsonl")) == [ROUTES[0]]
+
+
+def test_a_folder_that_is_not_there(file, tmp_path, capsys):
+    assert cli.main(["draw", file, "--html", str(tmp_path / "nowhere" / "a.html")]) == 1
+    assert "--html" in (said := capsys.readouterr().err) and "there is no folder" in said

@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 
@@ -280,3 +281,19 @@ def test_every_metric_has_a_title():
     result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)
     titles = [title for title, _ in evaluate_report.sections({"all": result})]
     assert len(titles) == len(result.overall) + 1
+
+
+def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_path, capsys):
+    plans = [Plan(route.smiles, [Candidate(route.to_string(), 0.0, None, route, rank=1)]) for route in RECORDED]
+    wrong = [Plan(route.smiles, [Candidate("{", 0.0, None, problem="no route", rank=1)]) for route in RECORDED]
+    files = []
+    for name, found in (("a", plans), ("b", wrong)):
+        (tmp_path / name).mkdir()
+        files.append(tmp_path / name / "plans.json.gz")
+        files[-1].write_bytes(gzip.compress(json.dumps([plan.to_dict() for plan in found]).encode()))
+    assert run(routes, "--predictions", *files, "--ks", "1", "--json", tmp_path / "numbers.json") == 0
+    columns = json.loads((tmp_path / "numbers.json").read_text())["columns"]
+    assert [column["overall"]["exact"]["top-1"]["value"] for column in columns.values()] == [1.0, 0.0]
+    files[0].write_bytes(b"\x1f\x8bno")
+    assert run(routes, "--predictions", files[0]) == 1
+    assert f"{files[0]} is no text, or no whole gzip file" in capsys.readouterr().err

@@ -89,3 +89,17 @@ def test_targets_that_cannot_be_planned_stop_no_others(folder, capsys, tmp_path)
     assert "2 of 3 targets could not be planned" in output.err
     problems = [plan["problem"] for plan in json.loads(file.read_text())]
     assert problems[1] is None and "2 molecules" in problems[2]
+
+
+def test_a_file_of_targets_may_end_in_an_empty_line(folder, tmp_path, monkeypatch):
+    (tmp_path / "targets.txt").write_text("CCO\n\nCCN \n\n")
+    asked = []
+    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: asked.extend(targets) or [])
+    assert cli.main(["plan", f"@{tmp_path / 'targets.txt'}", "--model", folder]) == 0
+    assert asked == ["CCO", "CCN"]
+
+
+@pytest.mark.parametrize("name", ["json", "html", "picture"])
+def test_a_folder_that_is_not_there_shows_before_the_planning(folder, name, capsys):
+    assert cli.main(["plan", "CCO", "--model", folder, f"--{name}", "nowhere/a.svg"]) == 1
+    assert f"--{name} nowhere/a.svg: there is no folder nowhere" in capsys.readouterr().err

@@ -9,6 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from weft.routes import Route, write_routes
 from weft.routes.preparation import Preparation, prepare
 from weft.scripts import cli
+from weft.scripts.route_data import RouteArguments, load_routes
+from weft.scripts.train_routes import measure_accuracy
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"
 QUICK = ["--config_overrides", SMALL, "--beams", "2", "--disable_tqdm", "true", "--use_cpu"]
@@ -90,3 +92,45 @@ def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "results.json").write_text("mine")
     assert cli.main(["train-routes", "--output_dir", str(tmp_path)]) == 1
     assert "not empty" in capsys.readouterr().err and (tmp_path / "results.json").read_text() == "mine"
+
+
+def test_targets_are_compared_as_molecules(tmp_path, capsys):
+    """Other spellings of a tested target are not trained on, and a route found is found in any spelling."""
+    write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "c1ccccc1O"))
+    write_routes(tmp_path / "test.jsonl", [Route("O=C(C)NCC", (Route("OC(C)=O"), Route("NCC")))])
+    arguments = RouteArguments(train_file=str(tmp_path / "train.jsonl"), test_file=str(tmp_path / "test.jsonl"))
+    train, test = load_routes(arguments, seed=0)
+    assert [route.smiles for route in train] == ["Oc1ccccc1"]
+    assert test == routes("CCNC(C)=O")
+    assert "2 training routes, 1 of them left out" in capsys.readouterr().out
+
+
+def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_path, capsys):
+    write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "CCN(C)C(C)=O"))
+    write_routes(tmp_path / "test.jsonl", [*routes("CC[NH3+].[Cl-]", "CCCC"), Route("CCO")])
+    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
+    assert cli.main(["train-routes", *words]) == 0
+    said = capsys.readouterr()
+    assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
+    assert "1 routes of" in said.err and "CCO is not made from anything" in said.err
+    assert json.loads((tmp_path / "model" / "results.json").read_text())["exact_route"]["top-1"]["n"] == 2
+
+
+def test_a_model_that_is_told_a_starting_material_is_tested_with_one(planner, known, monkeypatch):
+    told = []
+    plan = type(planner).plan
+    monkeypatch.setattr(
+        type(planner), "plan", lambda self, *a, **k: told.append(k["starting_material"]) or plan(self, *a, **k)
+    )
+    arguments = RouteArguments(beams=2)
+    measure_accuracy(planner, known[:2], arguments, 60, ["CC(=O)O", "CCO"])
+    measure_accuracy(planner, known[:2], arguments, 60)
+    assert told == [["CC(=O)O", "CCO"], None]
+
+
+@pytest.mark.parametrize("name", ["num_test_routes", "beams", "test_batch_size", "permutations"])
+def test_mistakes_show_before_the_training(files, tmp_path, name, capsys):
+    words = [*files, "--output_dir", str(tmp_path / "model"), *QUICK, f"--{name}", "0"]
+    assert cli.main(["train-routes", *words]) == 1
+    assert f"--{name} must be at least 1: got 0" in capsys.readouterr().err

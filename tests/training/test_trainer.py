@@ -16,7 +16,7 @@ from weft import WeftConfig, WeftForConditionalGeneration
 from weft.tokenization import build_route_tokenizer
 from weft.training import WeftTrainer, WeftTrainingArguments, find_checkpoint
 from weft.training.checkpoints import checkpoints
-from weft.training.manifest import MANIFEST, damage
+from weft.training.manifest import MANIFEST, damage, write_manifest
 
 SIZES = {
     "vocab_size": 53, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16,
@@ -152,3 +152,15 @@ def test_batches_by_tokens(tmp_path):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
+
+
+def test_files_in_folders_are_listed_too(tmp_path):
+    (tmp_path / "optimizer_0").mkdir()
+    part = tmp_path / "optimizer_0" / "part.bin"
+    part.write_bytes(b"abc")
+    write_manifest(tmp_path)
+    assert damage(tmp_path) == []
+    part.write_bytes(b"abd")
+    assert damage(tmp_path) == ["optimizer_0/part.bin is damaged: other bytes than were written"]
+    part.unlink()
+    assert damage(tmp_path) == ["optimizer_0/part.bin is missing"]
