@@ -195,12 +195,10 @@ def _is_squeezed(molecule: Chem.Mol) -> bool:
 def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:
     if molecule is not None:
         canvas = rdMolDraw2D.MolDraw2DSVG(-1, -1)
-        try:
+        with contextlib.suppress(RuntimeError, ValueError):  # what cannot be drawn is shown as text
             _draw(canvas, molecule, _FINE)
             size = canvas.Width() / _FINE, canvas.Height() / _FINE
             return Depiction(smiles, molecule, (), *size, canvas.GetDrawingText())
-        except (RuntimeError, ValueError):
-            pass  # as text, then
     lines = textwrap.wrap(smiles, _TEXT_COLUMNS, break_on_hyphens=False)
     if len(lines) > _TEXT_LINES:
         lines = [*lines[: _TEXT_LINES - 1], lines[_TEXT_LINES - 1][:-1] + "…"]

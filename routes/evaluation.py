@@ -16,18 +16,16 @@ before it counts, so that its ranks can only be better: that count is a metric o
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from rdkit import Chem, rdBase
 
 from .candidates import Candidate, Plan
 from .comparison import edit_distance, is_convergent, is_prefix
 from .metrics import Estimate, bootstrap_means, exact_rank, first_rank, prefix_rank, reciprocal_rank
-from .molecules import canonical_route
+from .molecules import canonical_route, canonical_smiles
 from .stock import Stock
 from .tree import Route
 
@@ -102,7 +100,7 @@ def evaluate(
     ks = [k for k in ks if k <= max(most, ks[0])]
     targets, rows = [], []
     for plan, reference, material in zip(plans, references, materials, strict=True):
-        if plan.target != reference.smiles and _canonical(plan.target) != reference.smiles:
+        if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
             raise ValueError(f"a plan for {plan.target} cannot be held against a route to {reference.smiles}")
         ranks, others = _score(plan, reference, material, stock)
         rows.append(_counted(ranks, ks) | others)
@@ -207,15 +205,15 @@ def directmultistep_rank(
         processed: count as its "processed" accuracy does, or as its "valid" accuracy.
     """
     wanted = reference.canonical()
-    material = starting_material and _canonical(starting_material)
+    material = starting_material and canonical_smiles(starting_material)
     seen = set()
     rank = 0
     for text in texts:
         try:
-            route = _canonical_tree(Route.from_string(text))
+            route = canonical_route(Route.from_string(text))
             leaves = route.leaves()
             if processed:  # canonicalised twice there, which for a few molecules is not the same as once
-                route = _canonical_tree(route)
+                route = canonical_route(route)
         except ValueError:
             continue
         key = route.canonical()
@@ -225,22 +223,12 @@ def directmultistep_rank(
             seen.add(key)
             if stock is not None and not all(leaf in stock for leaf in leaves):
                 continue
-            if _canonical(key.smiles) != reference.smiles or (material is not None and material not in leaves):
+            if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
                 continue
         rank += 1
         if key == wanted:
             return rank
     return None
-
-
-@functools.lru_cache(maxsize=100_000)
-def _canonical(smiles: str) -> str:
-    """Beams share most of their molecules."""
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None:
-        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
-    return Chem.MolToSmiles(molecule)
 
 
 class _Cached:
@@ -259,13 +247,9 @@ class _Cached:
 def _readable(candidate: Candidate) -> Route | None:
     """The route in canonical SMILES, None where it is none."""
     try:
-        return None if candidate.route is None else _canonical_tree(candidate.route)
+        return None if candidate.route is None else canonical_route(candidate.route)
     except ValueError:
         return None
-
-
-def _canonical_tree(route: Route) -> Route:
-    return Route(_canonical(route.smiles), tuple(_canonical_tree(child) for child in route.children))
 
 
 def _is_well_formed(candidate: Candidate) -> bool:

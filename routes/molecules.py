@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from rdkit import Chem, rdBase
 
 from .tree import Route
 
+# SMILES that a process remembers.
+_KNOWN = 1 << 16
 
+
+@lru_cache(_KNOWN)
 def canonical_smiles(smiles: str) -> str:
-    """RDKit's canonical SMILES.
+    """RDKit's canonical SMILES; the last ones asked for are remembered, since beams and reagents share molecules.
 
     Raises:
         ValueError: RDKit cannot read it, or it is empty; the message quotes it.

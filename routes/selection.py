@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, source_text
 from .dataset import check_choices, route_rows
 from .entries import Entry
-from .molecules import canonical_smiles, hash64
+from .molecules import canonical_route, hash64
 from .tree import Route
 
 # Tokens of a route that the published models have positions for.
@@ -32,8 +32,6 @@ REASONS = {
     "excluded": "excluded",
     "duplicate": "duplicate",
 }
-# Molecules that a process remembers the canonical SMILES of; reagents come again and again.
-_KNOWN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class Selection:
         outcomes = []
         for route in routes:
             try:
-                whole = _canonical(route) if self.settings.exclude_by == "route" else Route(_smiles(route.smiles))
+                whole = _canonical(route) if self.settings.exclude_by == "route" else _canonical(Route(route.smiles))
             except _Dropped:
                 continue
             outcomes.append(Outcome(entry.place, target=hash64(whole.smiles), route=_route_hash(whole)))
@@ -208,19 +206,7 @@ def _route_hash(route: Route) -> int:
 
 
 def _canonical(route: Route) -> Route:
-    return Route(_smiles(route.smiles), tuple(_canonical(child) for child in route.children))
-
-
-def _smiles(smiles: str) -> str:
-    found = _canonical_or_why(smiles)
-    if isinstance(found, ValueError):
-        raise _Dropped("unreadable_molecule", str(found))
-    return found
-
-
-@lru_cache(_KNOWN)
-def _canonical_or_why(smiles: str) -> str | ValueError:
     try:
-        return canonical_smiles(smiles)
+        return canonical_route(route)
     except ValueError as error:
-        return error
+        raise _Dropped("unreadable_molecule", str(error)) from error

@@ -77,3 +77,15 @@ def published_planner(known) -> Any:
         dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
     )  # fmt: skip
     return learn_by_heart(config, known, 150)
+
+
+@pytest.fixture(scope="session")
+def untrained_folder(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    config = WeftConfig.from_preset(
+        "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        max_target_positions=60,
+    )  # fmt: skip
+    WeftForConditionalGeneration(config).save_pretrained(folder)
+    build_route_tokenizer().save_pretrained(folder)
+    return str(folder)

@@ -6,13 +6,12 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weft import WeftConfig
 from weft.routes import Route, write_routes
 from weft.routes.candidates import Candidate, Plan
 from weft.routes.planner import RoutePlanner
 from weft.scripts import evaluate, evaluate_report
 from weft.scripts.cli import INTERRUPTED, run_script
-from weft.tokenization import build_route_tokenizer
 
 
 def route(smiles: str, *children: Route | str) -> Route:
@@ -26,18 +25,6 @@ RECORDED = [
     route("CCCl", "CC"),
 ]
 TOLD_WELL = {"CCO", "CCNC(C)=O"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    config = WeftConfig.from_preset(
-        "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
-        max_target_positions=60,
-    )  # fmt: skip
-    WeftForConditionalGeneration(config).save_pretrained(folder)
-    build_route_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture
@@ -80,10 +67,10 @@ def shares(file, column, metric="exact"):
     return {what: estimate["value"] for what, estimate in found.items()}
 
 
-def test_a_model_from_end_to_end(folder, tmp_path, capsys):
+def test_a_model_from_end_to_end(untrained_folder, tmp_path, capsys):
     routes, saved, numbers = tmp_path / "r.jsonl.gz", tmp_path / "plans.jsonl", tmp_path / "numbers.json"
     write_routes(routes, [RECORDED[0]])
-    words = [routes, "--model", folder, "--beams", "2", "--save-predictions", saved, "--json", numbers]
+    words = [routes, "--model", untrained_folder, "--beams", "2", "--save-predictions", saved, "--json", numbers]
     assert run(*words) == 0
     output = capsys.readouterr().out
     assert "told steps" in output and "told nothing" in output
@@ -93,9 +80,9 @@ def test_a_model_from_end_to_end(folder, tmp_path, capsys):
     assert json.loads(numbers.read_text())["columns"]["told steps"]["num_targets"] == 1
 
 
-def test_numbers(folder, routes, asked, tmp_path, capsys):
+def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
     numbers = tmp_path / "numbers.json"
-    assert run(routes, "--model", folder, "--json", numbers) == 0
+    assert run(routes, "--model", untrained_folder, "--json", numbers) == 0
     assert shares(numbers, "told steps") == {"top-1": 0.5, "mrr": 0.625}
     assert shares(numbers, "told nothing") == {"top-1": 0.5, "mrr": 0.5}
     output = capsys.readouterr()
@@ -109,9 +96,9 @@ def test_numbers(folder, routes, asked, tmp_path, capsys):
     assert all(call["on_error"] == "skip" and call["beams"] == 10 and call["grammar"] for call in asked)
 
 
-def test_what_the_model_is_told(folder, routes, asked):
+def test_what_the_model_is_told(untrained_folder, routes, asked):
     words = ["--with", "steps+material", "material", "--no-grammar", "--seed", "3", "--max-new-tokens", "9"]
-    assert run(routes, "--model", folder, *words) == 0
+    assert run(routes, "--model", untrained_folder, *words) == 0
     both, only = asked
     assert both["n_steps"] == [1, 2, 2, 1] and only["n_steps"] is None
     assert both["starting_material"] == only["starting_material"]
@@ -126,12 +113,12 @@ def test_starting_materials_are_single_molecules_where_there_are_any(tmp_path):
     assert set(drawn[:-1]) == {"CCBr"} and drawn[-1] == "[Na+].[OH-]"
 
 
-def test_saved_predictions_give_the_same_numbers(folder, routes, asked, tmp_path, capsys):
+def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked, tmp_path, capsys):
     saved, first, second = (tmp_path / name for name in ("plans.jsonl", "first.json", "second.json"))
     stock = tmp_path / "stock.smi"
     stock.write_text("CC\nO\nN\nCC=O\n")
     words = [routes, "--stock", stock, "--limit", "3", "--ks", "2", "1"]
-    assert run(*words, "--model", folder, "--save-predictions", saved, "--json", first) == 0
+    assert run(*words, "--model", untrained_folder, "--save-predictions", saved, "--json", first) == 0
     printed = capsys.readouterr().out
     assert run(*words, "--predictions", saved, "--json", second) == 0
     assert capsys.readouterr().out == printed
@@ -174,7 +161,7 @@ def test_several_files_are_columns(routes, tmp_path, capsys):
     assert "| top-1 | 100.0 [100.0, 100.0] | 0.0 [0.0, 0.0] |" in output and "no doubt" in output
 
 
-def test_what_was_planned_is_kept_when_it_is_cut_short(folder, tmp_path, asked, monkeypatch):
+def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
     routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
     write_routes(routes, RECORDED)
     monkeypatch.setattr(evaluate, "CHUNK", 2)
@@ -186,23 +173,23 @@ def test_what_was_planned_is_kept_when_it_is_cut_short(folder, tmp_path, asked, 
         return plan(self, targets, **settings)
 
     monkeypatch.setattr(RoutePlanner, "plan", stop)
-    assert run(routes, "--model", folder, "--save-predictions", saved) == INTERRUPTED
+    assert run(routes, "--model", untrained_folder, "--save-predictions", saved) == INTERRUPTED
     assert not saved.exists()
     assert run(routes, "--predictions", f"{saved}.part", "--skip-missing") == 0
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
-def test_plot(ending, folder, routes, asked, tmp_path):
+def test_plot(ending, untrained_folder, routes, asked, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / f"figure.{ending}"
-    assert run(routes, "--model", folder, "--ks", "1", "2", "--plot", picture) == 0
+    assert run(routes, "--model", untrained_folder, "--ks", "1", "2", "--plot", picture) == 0
     assert picture.stat().st_size > 5000
-    assert run(routes, "--model", folder, "--ks", "1", "--with", "nothing", "--plot", picture) == 0
+    assert run(routes, "--model", untrained_folder, "--ks", "1", "--with", "nothing", "--plot", picture) == 0
 
 
-def test_columns_that_do_not_fit_come_below(folder, routes, asked, capsys):
+def test_columns_that_do_not_fit_come_below(untrained_folder, routes, asked, capsys):
     words = ["--with", "steps", "nothing", "material", "steps+material", "--ks", "1", "2"]
-    assert run(routes, "--model", folder, *words) == 0
+    assert run(routes, "--model", untrained_folder, *words) == 0
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= 100
     assert output.count("\ntargets ") == 2
@@ -247,12 +234,14 @@ def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
         (["--predictions", "EMPTY"], "there is no plan"),
     ],
 )
-def test_errors_are_one_line(words, message, folder, routes, tmp_path, capsys):
+def test_errors_are_one_line(words, message, untrained_folder, routes, tmp_path, capsys):
     plan = json.dumps(Plan("CCCC").to_dict())
     files = {"PLANS": plan, "WRONG": plan + '\n{"a": 1}', "NO_JSON": "plans", "EMPTY": "[]"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    words = [folder if word == "MODEL" else str(tmp_path / word) if word in files else word for word in words]
+    words = [
+        untrained_folder if word == "MODEL" else str(tmp_path / word) if word in files else word for word in words
+    ]
     pytest.importorskip("matplotlib")
     assert run(routes, *words) == 1
     error = capsys.readouterr().err

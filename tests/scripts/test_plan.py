@@ -4,36 +4,25 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft import WeftConfig, WeftForConditionalGeneration
 from weft.routes import Route
 from weft.routes.candidates import Candidate, Plan
 from weft.routes.planner import RoutePlanner
 from weft.scripts import cli
-from weft.tokenization import build_route_tokenizer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    config = WeftConfig.from_preset(
-        "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
-        max_target_positions=60,
-    )  # fmt: skip
-    WeftForConditionalGeneration(config).save_pretrained(folder)
-    build_route_tokenizer().save_pretrained(folder)
-    return str(folder)
-
-
-def test_prints_and_writes_all_candidates(folder, tmp_path, capsys):
+def test_prints_and_writes_all_candidates(untrained_folder, tmp_path, capsys):
     file = tmp_path / "routes.json"
-    assert cli.main(["plan", "OCC", "--model", folder, "--steps", "1", "--beams", "3", "--json", str(file)]) == 0
+    assert (
+        cli.main(["plan", "OCC", "--model", untrained_folder, "--steps", "1", "--beams", "3", "--json", str(file)])
+        == 0
+    )
     assert "CCO: " in capsys.readouterr().out
     (plan,) = json.loads(file.read_text())
     assert plan["target"] == "CCO" and len(plan["candidates"]) == 3
     assert {"text", "score", "n_steps", "route", "problem"} <= set(plan["candidates"][0])
 
 
-def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
+def test_a_stock_marks_the_routes(untrained_folder, tmp_path, capsys, monkeypatch):
     file, stock = tmp_path / "routes.json", tmp_path / "stock.smi"
     stock.write_text("CO\nCC\n")
     route = Route("CCO", (Route("CC"), Route("O")))
@@ -43,7 +32,7 @@ def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
         return [Plan("CCO", [candidate])]
 
     monkeypatch.setattr(RoutePlanner, "plan", plan)
-    words = ["plan", "CCO", "--model", folder, "--stock", str(stock), "--json", str(file)]
+    words = ["plan", "CCO", "--model", untrained_folder, "--stock", str(stock), "--json", str(file)]
     assert cli.main(words) == 0
     assert "rank 1, not in stock: O" in capsys.readouterr().out
     (written,) = json.loads(file.read_text())
@@ -53,12 +42,20 @@ def test_a_stock_marks_the_routes(folder, tmp_path, capsys, monkeypatch):
     assert "rank 1, all in stock" in capsys.readouterr().out
 
 
-def test_routes_are_drawn(folder, tmp_path, capsys, monkeypatch):
+def test_routes_are_drawn(untrained_folder, tmp_path, capsys, monkeypatch):
     route = Route("CCO", (Route("CC"), Route("O")))
     found = Plan("CCO", [Candidate(route.to_string(), -1.0, 1, route, missing=("O",), rank=1)])
     failed = Plan("CCN", [Candidate("", -1.0, 1, problem="empty", rank=1)])
     monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: [failed, found][-len(targets) :])
-    words = ["plan", "--model", folder, "--html", str(tmp_path / "a.html"), "--picture", str(tmp_path / "a.svg")]
+    words = [
+        "plan",
+        "--model",
+        untrained_folder,
+        "--html",
+        str(tmp_path / "a.html"),
+        "--picture",
+        str(tmp_path / "a.svg"),
+    ]
     assert cli.main([*words, "CCO"]) == 0
     assert "not in stock" in (tmp_path / "a.svg").read_text() and "CCO" in (tmp_path / "a.html").read_text()
     assert cli.main([*words, "CCN", "CCO"]) == 0
@@ -75,14 +72,27 @@ def test_routes_are_drawn(folder, tmp_path, capsys, monkeypatch):
         (["CCO", "--beams", "0"], "--beams must be at least 1"),
     ],
 )
-def test_errors_are_one_line(words, message, folder, capsys):
-    assert cli.main(["plan", *words, "--model", folder]) == 1
+def test_errors_are_one_line(words, message, untrained_folder, capsys):
+    assert cli.main(["plan", *words, "--model", untrained_folder]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_targets_that_cannot_be_planned_stop_no_others(folder, capsys, tmp_path):
+def test_targets_that_cannot_be_planned_stop_no_others(untrained_folder, capsys, tmp_path):
     file = tmp_path / "routes.json"
-    words = ["plan", "CC(", "CCO", "CC.Cl", "--model", folder, "--steps", "1", "--beams", "2", "--json", str(file)]
+    words = [
+        "plan",
+        "CC(",
+        "CCO",
+        "CC.Cl",
+        "--model",
+        untrained_folder,
+        "--steps",
+        "1",
+        "--beams",
+        "2",
+        "--json",
+        str(file),
+    ]
     assert cli.main(words) == 1
     output = capsys.readouterr()
     assert "CC(: not planned. 'CC(' is not a molecule" in output.out and "CCO: " in output.out
@@ -91,15 +101,15 @@ def test_targets_that_cannot_be_planned_stop_no_others(folder, capsys, tmp_path)
     assert problems[1] is None and "2 molecules" in problems[2]
 
 
-def test_a_file_of_targets_may_end_in_an_empty_line(folder, tmp_path, monkeypatch):
+def test_a_file_of_targets_may_end_in_an_empty_line(untrained_folder, tmp_path, monkeypatch):
     (tmp_path / "targets.txt").write_text("CCO\n\nCCN \n\n")
     asked = []
     monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: asked.extend(targets) or [])
-    assert cli.main(["plan", f"@{tmp_path / 'targets.txt'}", "--model", folder]) == 0
+    assert cli.main(["plan", f"@{tmp_path / 'targets.txt'}", "--model", untrained_folder]) == 0
     assert asked == ["CCO", "CCN"]
 
 
 @pytest.mark.parametrize("name", ["json", "html", "picture"])
-def test_a_folder_that_is_not_there_shows_before_the_planning(folder, name, capsys):
-    assert cli.main(["plan", "CCO", "--model", folder, f"--{name}", "nowhere/a.svg"]) == 1
+def test_a_folder_that_is_not_there_shows_before_the_planning(untrained_folder, name, capsys):
+    assert cli.main(["plan", "CCO", "--model", untrained_folder, f"--{name}", "nowhere/a.svg"]) == 1
     assert f"--{name} nowhere/a.svg: there is no folder nowhere" in capsys.readouterr().err
