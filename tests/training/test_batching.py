@@ -40,6 +40,8 @@ def test_the_order_is_that_of_seed_and_epoch(lengths):
         return list(sampler)
 
     assert epoch(2) == epoch(2) and epoch(2) != epoch(1) and epoch(2) != epoch(2, seed=4)
+    # nor do short and long batches come in the same places
+    assert [len(batch) for batch in epoch(1)] != [len(batch) for batch in epoch(2)]
     # as many batches in every epoch, of the same shapes; the rows in them are not always the same
     shapes = [sorted((len(b), *padded(b, lengths)) for b in epoch(number)) for number in (1, 2)]
     assert shapes[0] == shapes[1]
