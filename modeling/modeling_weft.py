@@ -173,7 +173,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
         skip_logits: with labels, compute the loss in pieces and return no logits; default: in training with a vocabulary
-            of 16,384 words or more, where the logits would take most of the memory.
+            of 4,096 words or more, where the logits would take most of the memory, and of the time on a CPU.
         sum_router_counts: from [`WeftTrainer`]: this batch's [`router_counts`] (layers, E + 1) -> those of all accumulated
             batches and processes, of whose router losses this batch's are then summands.
         """
