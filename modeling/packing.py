@@ -95,8 +95,12 @@ def joined(parts: list[nn.Linear]) -> nn.Linear:
 
 
 def can_pack(weight: torch.Tensor) -> bool:
+    """Whether oneDNN is there and lays such weights out: for bfloat16 it wants instructions that not every CPU has."""
     is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    return is_there and weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
+    if not is_there or weight.device.type != "cpu":
+        return False
+    is_half = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return weight.dtype == torch.float32 or is_half
 
 
 def packed(module: nn.Module, rows: int) -> nn.Module:
