@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration import WeftConfig
+from .configuration.version import __version__
 from .hub import export_code
 from .modeling import (
     WeftDecoder,
@@ -17,8 +18,6 @@ from .modeling import (
     fast_decoding,
 )
 from .routes.pipeline import RoutesPipeline
-
-__version__ = "0.1.0"
 
 AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
@@ -33,5 +32,6 @@ __all__ = [
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",
+    "__version__",
     "fast_decoding",
 ]

@@ -10,33 +10,11 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
 from .consistency import check_consistency
-from .fields import RULES, closest
+from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
+from .version import version_fields, without_version
 
 logger = logging.get_logger(__name__)
-
-# Not fields of ours, but words that transformers itself passes to a configuration or writes into its file.
-_TRANSFORMERS_KEYS = frozenset(
-    [
-        "model_type",
-        "transformers_version",
-        "_name_or_path",
-        "name_or_path",
-        "_commit_hash",
-        "auto_map",
-        "torch_dtype",
-        "attn_implementation",
-        "experts_implementation",
-        "_attn_implementation",
-        "_experts_implementation",
-        "_attn_implementation_internal",
-        "_experts_implementation_internal",
-        "_output_attentions",
-        "output_attentions",
-        "num_labels",
-        "quantization_config",
-    ]
-)
 
 
 class WeftConfig(PreTrainedConfig):
@@ -96,7 +74,7 @@ class WeftConfig(PreTrainedConfig):
     Raises:
         ValueError: a field is unknown, out of range or at odds with another; the message names field, value, what is
             allowed and what to do. Unknown fields in a *file* are dropped with a warning instead, so that a folder
-            written by a later version still loads.
+            written by a later version still loads, unless its format is another: that is an error.
     """
 
     model_type = "weft"
@@ -188,6 +166,7 @@ class WeftConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
+        kwargs = without_version(kwargs)
         self._refuse_unknown(kwargs)
         if isinstance(self.rope_parameters, dict):
             # transformers writes into it, and it may be the caller's
@@ -227,14 +206,18 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
-        known = cls.field_names()
-        for name in [key for key in config_dict if key not in known and key not in _TRANSFORMERS_KEYS]:
+        known, config_dict = cls.field_names(), without_version(config_dict)
+        for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in GenerationConfig._get_default_generation_params():  # transformers drops these silently
                 logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
         return super().from_dict(config_dict | typed, **kwargs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, with the Weft that writes it."""
+        return super().to_dict() | version_fields()
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
@@ -283,7 +266,7 @@ class WeftConfig(PreTrainedConfig):
 
     def _refuse_unknown(self, names: dict[str, Any]) -> None:
         for name in names:
-            if name in _TRANSFORMERS_KEYS or name in self.attribute_map:
+            if name in TRANSFORMERS_KEYS or name in self.attribute_map:
                 continue
             if name in GenerationConfig._get_default_generation_params():
                 raise ValueError(f"`{name}` is a setting of generation: put it in the model's `generation_config`.")

@@ -14,6 +14,29 @@ MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
 ROUTER_NOISE_MODES = ("training", "always")
 
+# Not fields of ours, but words that transformers itself passes to a configuration or writes into its file.
+TRANSFORMERS_KEYS = frozenset(
+    [
+        "model_type",
+        "transformers_version",
+        "_name_or_path",
+        "name_or_path",
+        "_commit_hash",
+        "auto_map",
+        "torch_dtype",
+        "attn_implementation",
+        "experts_implementation",
+        "_attn_implementation",
+        "_experts_implementation",
+        "_attn_implementation_internal",
+        "_experts_implementation_internal",
+        "_output_attentions",
+        "output_attentions",
+        "num_labels",
+        "quantization_config",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -21,6 +21,7 @@ from weft.conversion import (
 )
 from weft.conversion.files import READABLE, whole_folder
 from weft.conversion.source import HEADS
+from weft.hub import converted_card
 from weft.tokenization import build_route_tokenizer
 from weft.training.parsing import parse_overrides
 
@@ -109,6 +110,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         tokenizer = _tokenizer(source, folder)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
+        name, new = arguments.out.resolve().name, conversion.found.new
+        card = converted_card(model, name, source.name, source.title, new=new, has_tokenizer=tokenizer is not None)
+        card.save(staging / "README.md")
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{type(model).__name__}, {size:,} parameters, is in {arguments.out}.")
 

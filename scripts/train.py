@@ -14,6 +14,8 @@ from typing import Any
 import datasets
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
+from weft.hub import measured
+from weft.routes.metrics import wilson_interval
 from weft.scripts.cli import run_script
 from weft.training import (
     METRICS,
@@ -23,6 +25,7 @@ from weft.training import (
     WeftTrainingArguments,
     build_compute_metrics,
     build_config,
+    build_distributed_config,
     build_model,
     build_tokenizer,
     check_output_dir,
@@ -55,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def train(model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments) -> WeftTrainer:
     """Everything `weft train` does, after its arguments are read; returns the trainer with the trained model."""
+    distributed_config = build_distributed_config(model_args, training_args)
     if training_args.is_main_process:  # the others would meet what this one has already written
         check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
     if training_args.n_gpu > 1:
@@ -83,7 +87,7 @@ def train(model_args: ModelArguments, data_args: DataArguments, training_args: W
         split_validation(splits, data_args, training_args.seed)
 
     set_seed(training_args.seed)  # here: whatever drew random numbers above, the first weights are the same
-    model = build_model(model_args, config)
+    model = build_model(model_args, config, distributed_config)
     longest_target = limits[1] if data_args.max_target_length else max(map(longest, splits.values()))
     set_generation_defaults(model, longest_target, training_args)
     trainer = _build_trainer(model, tokenizer, splits, model_args, data_args, training_args)
@@ -95,13 +99,18 @@ def train(model_args: ModelArguments, data_args: DataArguments, training_args: W
     trainer.save_state()
     model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
     save_model_folder(trainer, training_args.output_dir)
+    scores: dict[str, dict[str, float]] = {}
     if training_args.do_eval:
-        _report(trainer, "eval", trainer.evaluate() | {"eval_samples": len(splits["validation"])})
+        scores["eval"] = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
+        _report(trainer, "eval", scores["eval"])
     if "test" in splits:
-        _predict(trainer, splits["test"])
+        scores["test"] = _predict(trainer, splits["test"])
+    model.generation_config = generation_config
+    details = _card_details(data_args, scores)
     if training_args.push_to_hub:
-        model.generation_config = generation_config
-        trainer.push_to_hub()
+        trainer.push_to_hub(**details)
+    else:
+        trainer.create_model_card(**details)
     if training_args.is_main_process:
         print(_how_to_use(training_args.output_dir, example, len(columns.conditions)))
     return trainer
@@ -134,18 +143,38 @@ def _build_trainer(
     )
 
 
-def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> None:
-    """Translate the test pairs, score them, and write what was generated, one text a line."""
+def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
+    """Translate the test pairs, score them, and write what was generated, one text a line; returns the scores."""
     output = trainer.predict(dataset, metric_key_prefix="test")
-    _report(trainer, "test", output.metrics | {"test_samples": len(dataset)})
+    scores = output.metrics | {"test_samples": len(dataset)}
+    _report(trainer, "test", scores)
     if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
-        return
+        return scores
     tokenizer: Any = trainer.processing_class
     ids = output.predictions
     ids[ids < 0] = tokenizer.pad_token_id
     texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
     file = Path(trainer.args.output_dir) / "generated_predictions.txt"
     file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
+    return scores
+
+
+def _card_details(data_args: DataArguments, scores: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """What the model card says beyond what the trainer knows: the data by name, and the scores with their intervals."""
+    name = data_args.dataset_name
+    results = []
+    for split, metrics in scores.items():
+        n = int(metrics[f"{split}_samples"])
+        intervals = {}
+        if (share := metrics.get(f"{split}_exact_match")) is not None:
+            intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
+        results += measured(
+            metrics, split, f"{n} {'validation' if split == 'eval' else split} pairs", n=n, intervals=intervals
+        )
+    if name and not Path(name).is_dir():
+        return {"dataset_tags": name, "results": results}
+    # without the folders they lie in, which are nobody else's concern
+    return {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file], "results": results}
 
 
 def _report(trainer: WeftTrainer, split: str, metrics: dict[str, float]) -> None:

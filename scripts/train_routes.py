@@ -15,6 +15,7 @@ from typing import Any
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
 from weft import WeftConfig, WeftForConditionalGeneration
+from weft.hub import Measured
 from weft.routes import Route, top_k_exact
 from weft.routes.candidates import Plan
 from weft.routes.planner import RoutePlanner
@@ -111,6 +112,40 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     print(f"\nThe model is in {folder}. To plan with it:\n  weft plan '{plan.target}' --model {folder}")
 
 
+def card_details(arguments: RouteArguments, seed: int, results: dict[str, Any], told_steps: bool) -> dict[str, Any]:
+    """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
+    if arguments.train_file is None:
+        data = (
+            f"Routes grown by `weft.routes.generate_routes`: {arguments.num_routes:,} of them with those of the test, targets "
+            f"of at most {arguments.max_smiles_length} characters, at most {arguments.max_depth} reactions in a row, seed {seed}."
+        )
+    else:
+        data = f"Routes of `{Path(arguments.train_file).name}`"
+        prepared = Path(arguments.train_file).is_dir()  # by `weft prepare-routes`, which had its own number of orders
+        data += "." if prepared else f", at most {arguments.permutations} orders of the reactants each."
+    told = ["the target", *["the number of steps"] * told_steps]
+    told += ["a starting material"] * arguments.with_starting_material
+    tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
+    return {
+        "data": f"{data} No target of the test is the target of a training route.",
+        "results": [
+            Measured("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
+            *(
+                Measured(
+                    "exact_match", f"exact route, {name}", share["value"], tested, share["low"], share["high"], "Wilson",
+                    share["n"], "test", percent=True,
+                )
+                for name, share in results["exact_route"].items()
+            ),
+            Measured("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
+        ],
+        "results_note": (
+            f"{results['beams']} beams; the model is told {', '.join(told)}. A route is exact where it is the recorded one, the "
+            "order of reactants ignored."
+        ),
+    }  # fmt: skip
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the arguments, train, test, plan.
 
@@ -180,6 +215,11 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     )
     results |= accuracy
     write_json(folder / "results.json", results)
+    details = card_details(arguments, training.seed, results, told_steps=config.num_condition_features > 0)
+    if training.push_to_hub:
+        trainer.push_to_hub(**details)
+    else:
+        trainer.create_model_card(**details)
     show(results, plans[0], tested[0], folder)
     return results
 

@@ -1,8 +1,16 @@
 """Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them."""
 
 from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .averaging import average_checkpoints
 from .batching import TokenBudgetSampler
-from .building import build_config, build_model, build_tokenizer, set_generation_defaults, source_and_target_limits
+from .building import (
+    build_config,
+    build_distributed_config,
+    build_model,
+    build_tokenizer,
+    set_generation_defaults,
+    source_and_target_limits,
+)
 from .callbacks import RouterBiasCallback
 from .checkpoints import (
     check_output_dir,
@@ -31,8 +39,10 @@ __all__ = [
     "TokenBudgetSampler",
     "WeftTrainer",
     "WeftTrainingArguments",
+    "average_checkpoints",
     "build_compute_metrics",
     "build_config",
+    "build_distributed_config",
     "build_model",
     "build_tokenizer",
     "check_output_dir",

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
+from accelerate.utils import parse_flag_from_env
 from transformers import IntervalStrategy, Seq2SeqTrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
@@ -49,6 +50,13 @@ class ModelArguments:
     tokenizer_lowercase: bool = _argument(False, "Lower-case all texts in a trained vocabulary.")
     attn_implementation: str | None = _argument(
         None, "eager, sdpa, flash_attention_2, flex_attention, ...; the best one that is installed by default."
+    )
+    distributed_config: dict | str | None = field(
+        default=None,
+        metadata={
+            "help": "Keep the model in parts on several processes, as transformers' DistributedConfig says: JSON, or "
+            "key=value,key=value such as fsdp_size=2 (or fsdp_size=2,ep_size=2 for experts). Start with torchrun."
+        },
     )
 
     def __post_init__(self):
@@ -145,7 +153,7 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and six arguments more.
 
     Raises:
-        ValueError: as in transformers, or `output_dir` is missing.
+        ValueError: as in transformers; `output_dir` is missing; or FSDP of accelerate is asked for on a CPU.
     """
 
     _argument_group_name = "training"
@@ -224,11 +232,22 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False
+            if self.uses_fsdp_of_accelerate:  # it would take DDP and not say so
+                raise ValueError(
+                    "accelerate is told to use FSDP (--fsdp, or ACCELERATE_USE_FSDP=true by its configuration), which it does "
+                    "on GPUs only, and this runs on the CPU: train with DDP (scripts/configs/ddp.yaml), or with "
+                    "torchrun and --distributed_config fsdp_size=<processes>, which splits a model on CPUs too."
+                )
 
     @property
     def is_main_process(self) -> bool:
         """Whether this process speaks and writes for all."""
         return self.process_index == 0
+
+    @property
+    def uses_fsdp_of_accelerate(self) -> bool:
+        """Whether the Trainer is told to use FSDP, or `accelerate launch` is."""
+        return bool(self.fsdp) or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
     @property
     def metric_names(self) -> list[str] | None:

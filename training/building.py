@@ -1,6 +1,7 @@
 """Tokenizer, configuration and model of a training run, made to fit each other."""
 
 import logging
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,15 @@ import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from huggingface_hub.errors import HFValidationError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import __version__ as transformers_version
+from transformers.distributed import DistributedConfig
 
 from ..configuration import WeftConfig
+from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
 from ..modeling import WeftForConditionalGeneration
+from ..modeling.parallel import data_parallel_size
 from ..tokenization import build_route_tokenizer, iter_columns, train_tokenizer
 from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
 from .data import Columns
@@ -113,18 +118,88 @@ def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[i
     return limits[0], limits[1]
 
 
-def build_model(args: ModelArguments, config: WeftConfig) -> WeftForConditionalGeneration:
+def build_model(
+    args: ModelArguments, config: WeftConfig, distributed_config: DistributedConfig | None = None
+) -> WeftForConditionalGeneration:
     """A new model with random weights, or the trained one, in float32 (mixed precision is the Trainer's).
 
+    Args:
+        distributed_config: how processes share the model; each must call this, with the same seed for a new model, which
+            then has the weights that it has on one process.
+
     Raises:
-        ValueError: the weights cannot be read, or do not fit the overridden configuration.
+        ValueError: the weights cannot be read, or do not fit the overridden configuration; or the model cannot be
+            split so.
     """
     options: dict[str, Any] = {"dtype": torch.float32}
     if args.attn_implementation:
         options["attn_implementation"] = args.attn_implementation
     if not args.model_name_or_path:
-        return WeftForConditionalGeneration._from_config(config, **options)
-    return WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
+        model = WeftForConditionalGeneration._from_config(config, **options)
+        if distributed_config is None:
+            return model
+        # transformers splits what it loads, and no model that is there: this process loads its part of what it drew
+        options["state_dict"] = model.state_dict()
+    if distributed_config is not None:
+        options["distributed_config"] = distributed_config
+    model = WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
+    model.config.name_or_path = args.model_name_or_path or ""
+    return model
+
+
+def build_distributed_config(args: ModelArguments, training_args: WeftTrainingArguments) -> DistributedConfig | None:
+    """`--distributed_config` as transformers' own, or None where nothing is to be split.
+
+    Raises:
+        ValueError: a key or size that there is none of, another number of processes, or a split that the Trainer
+            cannot train.
+    """
+    given = parse_overrides(args.distributed_config, "distributed_config")
+    if not given:
+        return None
+    if not hasattr(PreTrainedModel, "is_distributed_loading_by_transformers"):
+        raise ValueError(
+            f"distributed_config={given}: the Trainer of transformers {transformers_version} wraps a model in parts once "
+            "more. Use transformers 5.23 or newer, or scripts/configs/fsdp2.yaml with accelerate."
+        )
+    names = [field.name for field in fields(DistributedConfig)]
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(f"distributed_config has no key `{name}`.{closest(name, names)}")
+        if name.endswith("_size"):
+            integer(1, optional=True).check(f"distributed_config {name}", value)
+    sizes = DistributedConfig(**given)
+    processes = data_parallel_size(sizes) * sizes.tp_size
+    if processes * sizes.pp_size == 1 and training_args.world_size == 1:
+        return None
+    if sizes.pp_size > 1:
+        raise ValueError(
+            f"distributed_config pp_size={sizes.pp_size}: Weft has no pipeline plan; use fsdp_size or tp_size."
+        )
+    if processes != training_args.world_size:
+        raise ValueError(
+            f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x fsdp_size="
+            f"{sizes.fsdp_size} x tp_size={sizes.tp_size}), and there are {training_args.world_size}: start it with "
+            f"torchrun --nproc_per_node {processes} -m weft.scripts.train, or give sizes whose product is "
+            f"{training_args.world_size}."
+        )
+    is_cpu = training_args.device.type == "cpu"
+    if is_cpu and sizes.tp_size > 1:
+        raise ValueError(
+            f"distributed_config tp_size={sizes.tp_size}: accelerate, which the Trainer runs on, does tensor parallelism on "
+            "GPUs only, and this runs on the CPU: use fsdp_size (with ep_size for experts)."
+        )
+    if is_cpu and torch.accelerator.is_available():
+        raise ValueError(
+            "distributed_config and --use_cpu: transformers puts the parts on the GPUs that it sees. Hide them "
+            "(CUDA_VISIBLE_DEVICES=), or leave out --use_cpu."
+        )
+    if training_args.uses_fsdp_of_accelerate or training_args.deepspeed:
+        raise ValueError(
+            "distributed_config splits the model, and --fsdp, --deepspeed or the configuration of accelerate would split "
+            "it once more: give one."
+        )
+    return sizes
 
 
 def set_generation_defaults(

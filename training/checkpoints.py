@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+from accelerate.utils import parse_flag_from_env
 from transformers import Trainer
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -56,7 +57,9 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
     if not args.wants_resume:
         return None
     # sharded runs write other files, and check them when they read them
-    is_sharded = bool(args.fsdp or args.deepspeed)
+    is_sharded = (
+        args.uses_fsdp_of_accelerate or bool(args.deepspeed) or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
+    )
     given = args.checkpoint_to_resume()
     candidates = [Path(given)] if given else checkpoints(args.output_dir)
     problems = []

@@ -104,8 +104,11 @@ def parse_arguments(
     return model_args, data_args, training_args
 
 
-def parse_overrides(text: dict | str | None) -> dict[str, Any]:
+def parse_overrides(text: dict | str | None, argument: str = "config_overrides") -> dict[str, Any]:
     """Fields of a configuration from JSON or from `key=value,key=value`; values are read as JSON where they are JSON.
+
+    Args:
+        argument: the argument that holds the text, for messages.
 
     Raises:
         ValueError: the text is neither.
@@ -118,12 +121,12 @@ def parse_overrides(text: dict | str | None) -> dict[str, Any]:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ValueError(f"config_overrides is not valid JSON ({error}): {text}") from error
+            raise ValueError(f"{argument} is not valid JSON ({error}): {text}") from error
     overrides: dict[str, Any] = {}
     for item in re.split(r",(?=\s*\w+\s*=)", text):  # commas in values, as in ["dense","sparse"], separate nothing
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name.isidentifier():
-            raise ValueError(f"config_overrides must be JSON or key=value,key=value: {item!r} is neither.")
+            raise ValueError(f"{argument} must be JSON or key=value,key=value: {item!r} is neither.")
         overrides[name] = _value(value)
     return overrides
 

@@ -14,21 +14,25 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.trainer_utils import rotate_checkpoints, seed_worker
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
+from ..hub.trained import trained_card
+from ..modeling import WeftPreTrainedModel
 from .batching import TokenBudgetSampler
 from .callbacks import RouterBiasCallback, weft_model
 from .checkpoints import checkpoints
 from .expert_statistics import ExpertStatisticsCallback, flat, summary
 from .manifest import write_manifest
 from .router_counts import SumCounts, build_sum_counts
+from .whole_checkpoints import WholeCheckpointsTrainer
 
 _STAGING = ".saving-checkpoint"
 
 
-class WeftTrainer(Seq2SeqTrainer):
+class WeftTrainer(WholeCheckpointsTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
@@ -38,6 +42,8 @@ class WeftTrainer(Seq2SeqTrainer):
     - `eval_loss` is the mean over all labels, not over batches.
     - Routers' selection biases move after each optimizer step ([`RouterBiasCallback`]), and with
       `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
+    - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
+      ([`WholeCheckpointsTrainer`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
       were there stay as they were. A run that resumes logs the losses it would have logged.
     """
@@ -104,12 +110,18 @@ class WeftTrainer(Seq2SeqTrainer):
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone: `evaluation_loop` weighs it
             return None
+        if batch_samples and "labels" in batch_samples[-1] and self._may_repeat_rows:
+            last = batch_samples[-1]  # in the list that the Trainer goes on with
+            # counted here: the loader of a resumed epoch does not know it
+            over = len(self.train_dataset) % (len(last["labels"]) * self.args.world_size // self.get_tp_size())
+            last["labels"] = self._without_repeated_rows(last["labels"], over)
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
         if self._evaluated is None or "labels" not in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
-        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"])}
+        over = self.accelerator.gradient_state.remainder
+        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], over)}
         count = inputs["labels"].ne(-100).sum()
         loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         if loss is not None:
@@ -117,12 +129,19 @@ class WeftTrainer(Seq2SeqTrainer):
             self._evaluated.append(torch.stack([total, count.to(total)]))
         return loss, logits, labels
 
-    def _without_repeated_rows(self, labels: torch.Tensor) -> torch.Tensor:
-        """Processes with fewer rows at the end get some from the beginning: those are not to count twice."""
-        state, rows = self.accelerator.gradient_state, len(labels)
-        if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
+    @property
+    def _may_repeat_rows(self) -> bool:
+        args = self.args
+        is_cut = args.dataloader_drop_last or not args.accelerator_config.even_batches
+        by_tokens = getattr(args, "max_tokens_per_batch", None) is not None
+        return not is_cut and not by_tokens and has_length(self.train_dataset)
+
+    def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
+        """Where the last batch of all has `over` rows, others get some from the beginning: those are not to count twice."""
+        rows = len(labels)
+        if self.args.world_size == 1 or not self.accelerator.gradient_state.end_of_dataloader or over <= 0:
             return labels
-        own = max(0, state.remainder - self.args.process_index * rows)
+        own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
@@ -150,6 +169,14 @@ class WeftTrainer(Seq2SeqTrainer):
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, reporters):
                 callback.on_log(self.args, self.state, self.control, logs=flat(layers), model=self.model)
+
+    def create_model_card(self, **details: Any) -> None:
+        """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) has that of transformers."""
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        if not isinstance(model, WeftPreTrainedModel):
+            super().create_model_card(**details)
+        elif self.is_world_process_zero():
+            trained_card(self, model, **details).save(Path(str(self.args.output_dir), "README.md"))
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -186,6 +213,11 @@ class WeftTrainer(Seq2SeqTrainer):
             with self._in_staging(folder):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()  # each process writes its own random state
+                best = self.state.best_model_checkpoint
+                if (
+                    best is not None and Path(best).parent == self._staging
+                ):  # where it is not to stay: on every process
+                    self.state.best_model_checkpoint = str(folder / Path(best).name)
                 if self.args.should_save:
                     self._finish(folder, name)
         except (OSError, RuntimeError, SafetensorError) as error:  # each library tells a full disk in its own way
@@ -213,10 +245,7 @@ class WeftTrainer(Seq2SeqTrainer):
     def _finish(self, folder: Path, name: str) -> None:
         assert self._staging is not None
         new, old = self._staging / name, folder / name
-        best = self.state.best_model_checkpoint
-        if best is not None and Path(best).parent == self._staging:  # the Trainer saw it where it is not to stay
-            self.state.best_model_checkpoint = str(folder / Path(best).name)
-            self.state.save_to_json(str(new / "trainer_state.json"))
+        self.state.save_to_json(str(new / TRAINER_STATE_NAME))  # which knows now where the best is
         write_manifest(new)
         _to_disk(new)
         if old.exists():  # the same step saved again, at the end of an epoch

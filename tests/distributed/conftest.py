@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ class Pair:
     def __init__(self, folder: Path):
         self.folder, self.number, self.processes = folder, 0, []
         for rank in range(2):
-            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
             # the processes meet through a file: a port could be taken meanwhile
             environment = os.environ | ranks | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             with open(folder / f"log-{rank}", "w") as log:
@@ -29,29 +30,37 @@ class Pair:
                 pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
                 self.processes.append(subprocess.Popen(command, text=True, env=environment, **pipes))
 
-    def run(self, name: str, **arguments) -> list:
-        """What both processes return for a job, the first process first."""
+    def begin(self, name: str, **arguments) -> None:
+        """Give both processes a job, and do not wait for it."""
         self.number += 1
         torch.save(arguments, self.folder / f"{self.number}.pt")
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(json.dumps({"number": self.number, "name": name}) + "\n")
             process.stdin.flush()
+
+    def run(self, name: str, **arguments) -> list:
+        """What both processes return for a job, the first process first."""
+        self.begin(name, **arguments)
         results = [self._result(rank) for rank in range(2)]
         errors = [result["error"] for result in results if "error" in result]
         assert not errors, "\n".join(errors)
         return [result["result"] for result in results]
 
     def _result(self, rank: int):
-        file, end = self.folder / f"{self.number}-{rank}.pt", time.monotonic() + LIMIT
-        while not file.exists():
+        end = time.monotonic() + LIMIT
+        while not self.is_done(rank):
             died = [process for process in self.processes if process.poll() is not None]
             if died or time.monotonic() > end:
                 self.stop()
                 logs = "\n".join((self.folder / f"log-{rank}").read_text()[-3000:] for rank in range(2))
                 pytest.fail(f"The two processes {'died' if died else f'gave no answer in {LIMIT} s'}:\n{logs}")
             time.sleep(0.02)
-        return torch.load(file, weights_only=False)
+        return torch.load(self.folder / f"{self.number}-{rank}.pt", weights_only=False)
+
+    def is_done(self, rank: int) -> bool:
+        """Whether a process has given the result of its last job."""
+        return (self.folder / f"{self.number}-{rank}.pt").exists()
 
     def stop(self) -> None:
         for process in self.processes:
@@ -65,7 +74,7 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory):
-    """All pairs of this session; there is a second one only when a job has cost the first its life."""
+    """All pairs of this session; there is a second one only when a job has cost the first its life, or a test kills one."""
     started: list[Pair] = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -76,6 +85,18 @@ def pairs(tmp_path_factory):
 
 
 @pytest.fixture
+def new_pair(pairs) -> Callable[[], Pair]:
+    """Starts a pair that a test may kill."""
+    started, factory = pairs
+
+    def start() -> Pair:
+        started.insert(0, Pair(factory.mktemp("pair")))  # the last is that of all tests
+        return started[0]
+
+    return start
+
+
+@pytest.fixture
 def pair(pairs) -> Pair:
     started, factory = pairs
     if not started or not started[-1].is_alive:
@@ -83,11 +104,21 @@ def pair(pairs) -> Pair:
     return started[-1]
 
 
-@pytest.fixture(scope="session")
-def alone():
-    """The jobs' functions, for this process alone."""
-    spec = importlib.util.spec_from_file_location("distributed_worker", WORKER)
+def _load(file: Path):
+    spec = importlib.util.spec_from_file_location(f"distributed_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def alone():
+    """The jobs' functions, for this process alone."""
+    return _load(WORKER)
+
+
+@pytest.fixture(scope="session")
+def alone_training():
+    """The jobs of `training_jobs.py`, for this process alone."""
+    return _load(WORKER.with_name("training_jobs.py"))

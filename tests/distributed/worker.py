@@ -1,9 +1,11 @@
 """One of two processes that wait for jobs: `python worker.py FOLDER`, with RANK, LOCAL_RANK and WORLD_SIZE set.
 
-A job is a line of JSON on the standard input: its number, the name of a function here, and that function's arguments. What
-the function returns goes to `FOLDER/NUMBER-RANK.pt`, or the traceback if it raises.
+A job is a line of JSON on the standard input: its number and the name of a function, here or as "module.function" of a file
+beside this one; its arguments lie in `FOLDER/NUMBER.pt`. What the function returns goes to `FOLDER/NUMBER-RANK.pt`, or the
+traceback if it raises.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -168,7 +170,9 @@ def serve(folder: Path) -> None:
         job = json.loads(line)
         arguments = torch.load(folder / f"{job['number']}.pt", weights_only=False)
         try:
-            result = {"result": globals()[job["name"]](**arguments)}
+            module, _, name = job["name"].rpartition(".")
+            function = getattr(importlib.import_module(module), name) if module else globals()[name]
+            result = {"result": function(**arguments)}
         except Exception:
             result = {"error": traceback.format_exc()}
         part = folder / f"{job['number']}-{RANK}.part"

@@ -1,16 +1,17 @@
-"""What would be pushed to the Hub, seen by a stand-in for it: no test talks to the Hub itself."""
+"""What is pushed to the Hub, as a stand-in receives it over HTTP: no test talks to the Hub itself."""
 
 import shutil
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import HfApi, ModelCard
-from transformers import modeling_utils
-from transformers.utils import hub
+from huggingface_hub import ModelCard
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainingArguments
 
 from weft import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weft.hub.export import flat_files
+from weft.training import WeftTrainer
 
 TINY = {
     "vocab_size": 31,
@@ -23,42 +24,7 @@ TINY = {
     "decoder_ffn_dim": 24,
 }
 IDS = torch.tensor([[5, 6, 7, 8]])
-
-
-class StandIn:
-    """Takes the place of the Hub's interface: keeps what is committed in a folder."""
-
-    def __init__(self, folder):
-        self.folder, self.commits = folder, 0
-
-    def create_repo(self, api, repo_id, **kwargs):
-        return SimpleNamespace(repo_id=repo_id)
-
-    def create_commit(self, api, repo_id, operations, **kwargs):
-        self.commits += 1
-        for operation in operations:
-            target = self.folder / operation.path_in_repo
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(operation.path_or_fileobj, target)
-        return SimpleNamespace(oid="0")
-
-    @property
-    def files(self) -> set[str]:
-        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def stand_in(monkeypatch, tmp_path) -> StandIn:
-    stand_in = StandIn(tmp_path / "repository")
-    stand_in.folder.mkdir()
-    for name in ("create_repo", "create_commit"):
-        method = getattr(stand_in, name)
-        monkeypatch.setattr(HfApi, name, lambda api, *args, method=method, **kwargs: method(api, *args, **kwargs))
-    for module in (hub, modeling_utils):  # it asks the Hub for the card that is there
-        monkeypatch.setattr(
-            module, "create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n# A model")
-        )
-    return stand_in
+REPOSITORY = "someone/model"
 
 
 def build(kind=WeftForConditionalGeneration, **fields):
@@ -66,46 +32,134 @@ def build(kind=WeftForConditionalGeneration, **fields):
     return kind(WeftConfig(**(TINY | fields))).eval()
 
 
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    words = ["<pad>", "<s>", "</s>", *(f"w{index}" for index in range(28))]
+    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+def snippet(card: Path) -> str:
+    return card.read_text().split("```python\n")[1].split("```")[0]
+
+
 @pytest.mark.parametrize("kind", [WeftForConditionalGeneration, WeftModel])
-def test_stand_in_for_the_hub_gets_a_whole_model_with_its_code(kind, stand_in):
+def test_a_whole_model_is_pushed_with_its_code_and_a_card(kind, hub):
     model = build(kind)
-    model.push_to_hub("someone/model")
+    model.push_to_hub(REPOSITORY)
     expected = {"config.json", "model.safetensors", "README.md", *flat_files()}
     expected |= {"generation_config.json"} if kind is WeftForConditionalGeneration else set()
-    assert stand_in.files == expected
-    assert stand_in.commits == 1
-    other = kind.from_pretrained(stand_in.folder)
+    assert hub.files(REPOSITORY) == expected
+    assert hub.commits == [REPOSITORY]
+    folder = hub.folder / REPOSITORY
+    other = kind.from_pretrained(folder)
     given = {"input_ids": IDS, "decoder_input_ids": IDS}
     torch.testing.assert_close(other(**given)[0], model(**given)[0])
+    card = ModelCard.load(folder / "README.md")
+    assert (card.data.library_name, "weft" in card.data.tags) == ("transformers", True)
+    assert f"| parameters | {model.num_parameters():,} |" in card.text
+    assert "How these weights were trained is not recorded here." in card.text and "None were measured." in card.text
+    assert hub.cards == [{"repoType": "model", "content": (folder / "README.md").read_text()}]
 
 
-def test_stand_in_for_the_hub_gets_every_shard(stand_in):
-    build().push_to_hub("someone/model", max_shard_size="4KB")
-    shards = {name for name in stand_in.files if name.endswith(".safetensors")}
-    assert len(shards) > 1 and "model.safetensors.index.json" in stand_in.files
-    WeftForConditionalGeneration.from_pretrained(stand_in.folder)
+def test_what_the_card_shows_runs(hub, monkeypatch, capsys):
+    model = build()
+    model.generation_config.max_length = 7
+    model.push_to_hub(REPOSITORY)
+    build_tokenizer().push_to_hub(REPOSITORY)
+    build(WeftModel, num_condition_features=0).push_to_hub("someone/body")
+    monkeypatch.chdir(hub.folder)  # where the repository's name is a folder's
+    exec(snippet(hub.folder / REPOSITORY / "README.md"), {})
+    assert capsys.readouterr().out.startswith("['")
+    exec(snippet(hub.folder / "someone/body/README.md"), {})
+    assert capsys.readouterr().out == "torch.Size([1, 3, 16])\n"
+    assert "`max_length=7`" in (hub.folder / REPOSITORY / "README.md").read_text()
 
 
-def test_stand_in_for_the_hub_gets_the_code_when_a_folder_is_saved_and_pushed(stand_in, tmp_path):
-    build().save_pretrained(str(tmp_path / "model"), push_to_hub=True, repo_id="someone/model")
-    assert {"config.json", "model.safetensors", *flat_files()} <= stand_in.files
-    WeftForConditionalGeneration.from_pretrained(stand_in.folder)
+@pytest.mark.parametrize("first", ["model", "tokenizer"])
+def test_a_tokenizer_may_be_pushed_before_or_after(first, hub):
+    pushes = [lambda: build().push_to_hub(REPOSITORY), lambda: build_tokenizer().push_to_hub(REPOSITORY)]
+    for push in pushes if first == "model" else reversed(pushes):
+        push()
+    assert {"tokenizer.json", "tokenizer_config.json", "model.safetensors"} <= hub.files(REPOSITORY)
+    assert "| parameters | 5,984 |" in (hub.folder / REPOSITORY / "README.md").read_text()
 
 
-def test_stand_in_for_the_hub_gets_the_code_with_a_configuration_alone(stand_in, tmp_path):
-    WeftConfig(**TINY).push_to_hub("someone/configuration")
-    assert {"config.json", *flat_files()} <= stand_in.files
-    shutil.rmtree(stand_in.folder)
-    WeftConfig(**TINY).save_pretrained(
-        str(tmp_path / "configuration"), push_to_hub=True, repo_id="someone/configuration"
-    )
-    assert stand_in.files == {"config.json", *flat_files()}
+def test_a_card_that_a_person_wrote_stays(hub):
+    file = hub.folder / REPOSITORY / "README.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nlicense: mit\n---\n\n# Mine\n")
+    build().push_to_hub(REPOSITORY)
+    assert "# Mine" in file.read_text() and ModelCard.load(file).data.license == "mit"
 
 
-def test_stand_in_for_the_hub_gets_nothing_that_stood_there_before_but_code(stand_in, tmp_path):
+def test_tags_are_kept(hub):
+    build().push_to_hub(REPOSITORY, tags=["opera"])
+    tags = ModelCard.load(hub.folder / REPOSITORY / "README.md").data.tags
+    assert tags == ["weft", "encoder-decoder", "opera"]
+
+
+def test_every_shard_is_pushed(hub):
+    build().push_to_hub(REPOSITORY, max_shard_size="4KB")
+    shards = {name for name in hub.files(REPOSITORY) if name.endswith(".safetensors")}
+    assert len(shards) > 1 and "model.safetensors.index.json" in hub.files(REPOSITORY)
+    WeftForConditionalGeneration.from_pretrained(hub.folder / REPOSITORY)
+
+
+def test_a_folder_that_is_saved_and_pushed_has_code_and_card(hub, tmp_path):
+    build().save_pretrained(str(tmp_path / "model"), push_to_hub=True, repo_id=REPOSITORY)
+    assert {"config.json", "model.safetensors", *flat_files()} <= hub.files(REPOSITORY)
+    assert "| parameters | 5,984 |" in (hub.folder / REPOSITORY / "README.md").read_text()
+    WeftForConditionalGeneration.from_pretrained(hub.folder / REPOSITORY)
+
+
+def test_a_configuration_alone_is_pushed_with_its_code(hub, tmp_path):
+    WeftConfig(**TINY).push_to_hub(REPOSITORY)
+    assert {"config.json", *flat_files()} <= hub.files(REPOSITORY)
+    shutil.rmtree(hub.folder)
+    WeftConfig(**TINY).save_pretrained(str(tmp_path / "configuration"), push_to_hub=True, repo_id=REPOSITORY)
+    assert hub.files(REPOSITORY) == {"config.json", *flat_files()}
+
+
+def test_nothing_that_stood_there_before_is_pushed_but_code(hub, tmp_path):
     folder = tmp_path / "configuration"
     WeftConfig(**TINY).save_pretrained(folder)
     (folder / "diary.txt").write_text("private")
     (folder / "config.json").unlink()
-    WeftConfig(**TINY).save_pretrained(str(folder), push_to_hub=True, repo_id="someone/configuration")
-    assert stand_in.files == {"config.json", *flat_files()}
+    WeftConfig(**TINY).save_pretrained(str(folder), push_to_hub=True, repo_id=REPOSITORY)
+    assert hub.files(REPOSITORY) == {"config.json", *flat_files()}
+
+
+def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path, monkeypatch, capsys):
+    tokenizer = build_tokenizer()
+    rows = [{"input_ids": [5, 6, 7, 2], "labels": [7, 6, 2]}] * 8
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path / "run"), max_steps=2, learning_rate=3e-3, per_device_train_batch_size=4, seed=7, use_cpu=True,
+        report_to=[], disable_tqdm=True, save_strategy="no", hub_model_id=REPOSITORY, logging_steps=1,
+    )  # fmt: skip
+    trainer = WeftTrainer(
+        model=build(decoder_mlp_layer_types="sparse"), args=args, train_dataset=rows, eval_dataset=rows,
+        data_collator=DataCollatorForSeq2Seq(tokenizer), processing_class=tokenizer,
+    )  # fmt: skip
+    trainer.train()
+    loss = trainer.evaluate()["eval_loss"]
+    trainer.push_to_hub(language=["de", "en"], license="mit", tasks="translation", dataset_tags="someone/pairs")
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"} <= hub.files(
+        REPOSITORY
+    )
+    assert set(flat_files()) <= hub.files(REPOSITORY)
+    card = ModelCard.load(hub.folder / REPOSITORY / "README.md")
+    data = card.data
+    assert (data.language, data.license, data.pipeline_tag) == (["de", "en"], "mit", "translation")
+    assert data.datasets == ["someone/pairs"] and "mixture-of-experts" in data.tags
+    (result,) = data.eval_results
+    assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
+    assert result.metric_value == pytest.approx(loss, abs=1e-6)
+    for row in ("highest learning rate | 0.003", "seed | 7", "steps | 2 (1.0 epochs)", "examples | 8"):
+        assert f"| {row} |" in card.text
+    assert (
+        "| batch | 4 rows on each device, 1 accumulated, 1 device |" in card.text and "| hardware | CPU (" in card.text
+    )
+    monkeypatch.chdir(hub.folder)
+    exec(snippet(hub.folder / REPOSITORY / "README.md"), {})
+    assert capsys.readouterr().out.rstrip().endswith("']")

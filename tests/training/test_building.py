@@ -13,6 +13,7 @@ from weft.training import (
     ModelArguments,
     WeftTrainingArguments,
     build_config,
+    build_distributed_config,
     build_model,
     build_tokenizer,
     set_generation_defaults,
@@ -123,3 +124,41 @@ def test_messages(folder, tokenizer, tmp_path):
     arguments = ModelArguments(model_name_or_path=folder, config_overrides="d_model=32")
     with pytest.raises(ValueError, match="the weights of another configuration"):
         build_model(arguments, build_config(arguments, tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("fsdp_siz=2", "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
+        ("fsdp_size=two", "fsdp_size='two' is not allowed"),
+        ("fsdp_size=0", "fsdp_size=0 is not allowed"),
+        ("pp_size=2", "Weft has no pipeline plan"),
+        ({"fsdp_size": 2, "ep_size": 2}, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
+        ("tp_size=4", "torchrun --nproc_per_node 4 -m weft.scripts.train"),
+        ("fsdp_size", "distributed_config must be JSON or key=value"),
+    ],
+)  # fmt: skip
+def test_a_split_that_cannot_be(given, message):
+    """What two processes refuse is in `tests/distributed`."""
+    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
+    with pytest.raises(ValueError) as raised:
+        build_distributed_config(ModelArguments(distributed_config=given), training_args)
+    assert message in _message(raised)
+
+
+def test_nothing_to_split():
+    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
+    for given in (None, "fsdp_size=1", {}):
+        assert build_distributed_config(ModelArguments(distributed_config=given), training_args) is None
+
+
+def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
+    monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
+    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
+    model_args = ModelArguments(distributed_config="fsdp_size=2")
+    sizes = build_distributed_config(model_args, training_args)
+    assert sizes is not None and sizes.fsdp_size == 2
+    monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
+    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="would split it once more"):
+        build_distributed_config(model_args, training_args)

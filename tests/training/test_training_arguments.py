@@ -132,3 +132,10 @@ def test_resume_as_word_or_folder(value, wants, folder):
 def test_resume_without_a_value_means_the_last_checkpoint():
     training_args = parse_arguments([*NEEDED, "--resume_from_checkpoint"])[2]
     assert training_args.wants_resume and training_args.checkpoint_to_resume() is None
+
+
+def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
+    """It takes DDP and does not say so."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed_config fsdp_size="):
+        parse_arguments(NEEDED)

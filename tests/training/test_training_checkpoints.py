@@ -47,6 +47,17 @@ def test_last_step_by_number_not_by_name(tmp_path):
     assert find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true")).endswith("checkpoint-10")
 
 
+@pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_engines_of_accelerate_keep_their_optimizer_in_files_of_their_own(tmp_path, monkeypatch, name):
+    """Also where the launcher chose the engine, and not an argument of this training."""
+    arguments = _arguments(tmp_path, resume_from_checkpoint="true")
+    _checkpoint(tmp_path, 5, leave_out=["optimizer.pt", "model.safetensors"])
+    with pytest.raises(ValueError, match=r"lacks model.safetensors, optimizer.pt"):
+        find_checkpoint(arguments)
+    monkeypatch.setenv(name, "true")
+    assert find_checkpoint(arguments).endswith("checkpoint-5")
+
+
 @pytest.mark.parametrize("missing", [*FILES, "model.safetensors"])
 def test_an_incomplete_checkpoint_is_passed_over_and_named(tmp_path, caplog, missing):
     _checkpoint(tmp_path, 5)

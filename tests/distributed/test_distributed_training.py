@@ -1,0 +1,167 @@
+"""Training on two processes, with the model in parts or not: as on one, killed and resumed as if nothing had happened."""
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM
+
+from weft.training import EXPERT_LOAD, read_expert_load
+from weft.training.manifest import damage
+
+SPARSE = {
+    "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
+    "router_bias_update_rate": 0.01, "router_aux_loss_coef": 0.1, "router_z_loss_coef": 0.01,
+}  # fmt: skip
+TIED = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    draw = random.Random(0)
+    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
+    file = tmp_path_factory.mktemp("data") / "pairs.csv"
+    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
+    return file
+
+
+STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes", "held_out"),
+    [
+        (TIED, "fsdp_size=2", 6),  # 44 rows: the third step has 12, and one process repeats four of them
+        (SPARSE, '{"fsdp_size": 2}', 2),
+        (SPARSE, "fsdp_size=2,ep_size=2", 2),
+    ],
+    ids=["tied", "sparse", "experts"],
+)
+def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
+    settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out}
+    one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
+    split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "distributed_config": sizes}
+    both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)
+    for result in both:
+        torch.testing.assert_close(result["curve"], one["curve"], rtol=1e-6, atol=1e-6)
+        assert result["eval_loss"] == pytest.approx(one["eval_loss"], abs=1e-6)
+        assert result["held"] < 0.8 * one["held"] and result["is_tied"]
+    weights = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "two")]
+    assert weights[0].keys() == weights[1].keys()
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"distributed_config": "fsdp_size=2"}], ids=["ddp", "fsdp"])
+def test_the_best_of_several_checkpoints_is_loaded_by_both(pair, data, tmp_path, sizes):
+    settings = {
+        "validation_split": 6, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2,
+        "load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True,  # the first is "best"
+        "max_steps": 4, "predict_with_generate": False, "per_device_eval_batch_size": 3,
+    }  # fmt: skip
+    for result in pair.run("training_jobs.train", folder=tmp_path, data=data, **settings, **sizes):
+        first, last, end = result["eval_loss"]
+        assert end == pytest.approx(first, abs=1e-6) and last < first - 0.01
+    first, last, end = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("checkpoint-2", "checkpoint-4", "")
+    )
+    assert all(torch.equal(end[name], value) for name, value in first.items())
+    assert not torch.equal(last["model.shared.weight"], first["model.shared.weight"])
+
+
+# As in `test_resume.py`: losses are logged between two saves, and saves come between two logs and within an epoch.
+KILLED = {
+    "fields": SPARSE | {"dropout": 0.1, "activation_dropout": 0.1, "router_type": "noisy_top_k"},
+    "resume_from_checkpoint": "true", "max_steps": 6, "save_strategy": "steps", "save_steps": 2, "logging_steps": 3,
+    "gradient_accumulation_steps": 2, "max_tokens_per_batch": 20,
+}  # fmt: skip
+
+
+def assert_same_end(found, expected, folder: Path, whole: Path) -> None:
+    assert [result["curve"] for result in found] == [result["curve"] for result in expected]
+    weights = [load_file(path / "model.safetensors") for path in (whole, folder)]
+    assert weights[0].keys() == weights[1].keys() and any(name.endswith("selection_bias") for name in weights[0])
+    for name, value in weights[0].items():
+        assert torch.equal(weights[1][name], value), name
+    assert read_expert_load(folder / EXPERT_LOAD) == read_expert_load(whole / EXPERT_LOAD)
+    assert not any(path.name.startswith(".") for path in folder.iterdir())
+    assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_killed_at_random(pair, new_pair, data, tmp_path, kills):
+    """SIGKILL for both processes, and the same command again."""
+    settings = KILLED | {"data": data}
+    expected = pair.run("training_jobs.train", folder=tmp_path / "whole", **settings)
+    assert [step for step, *_ in expected[0]["curve"]] == [3, 6]
+    draw = random.Random(time.time_ns())
+    for kill in range(kills):
+        told, first = tmp_path / f"told-{kill}", draw.randrange(2, 6)
+        told.mkdir()
+        victim, end = new_pair(), time.monotonic() + 180
+        victim.begin("training_jobs.train", folder=tmp_path / "run", tell=told, **settings)
+        # a step that was saved is not taken again: the first of those that are still to come, if there is any
+        while (
+            not victim.is_done(0)
+            and max([int(path.name.split("-")[1]) for path in told.iterdir()], default=-1) < first
+        ):
+            assert victim.is_alive and time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.1 if kill else 0.0)
+        victim.stop()
+        assert kill or not (tmp_path / "run" / "model.safetensors").exists()
+    found = pair.run("training_jobs.train", folder=tmp_path / "run", **settings)
+    assert_same_end(found, expected, tmp_path / "run", tmp_path / "whole")
+
+
+IN_PARTS = [{"distributed_config": "fsdp_size=2"}, {"distributed_config": "fsdp_size=2,ep_size=2"}]
+# a resumed epoch whose last batch is not full: 44 rows, 16 of them a step, and two of the three steps are done
+ROWS = {
+    "max_tokens_per_batch": None, "per_device_train_batch_size": 4, "validation_split": 6, "predict_with_generate": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [*IN_PARTS, ROWS], ids=["fsdp", "experts", "rows"])
+def test_resumed(pair, data, tmp_path, other):
+    settings = {**KILLED, "data": data, "save_total_limit": 9, **other}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    whole, folder, step = tmp_path / "whole", tmp_path / "run", "checkpoint-2" if other is ROWS else "checkpoint-4"
+    expected = pair.run("training_jobs.train", folder=whole, **settings)
+    state = torch.load(whole / step / "optimizer.pt", weights_only=True)["state"]
+    kept = sum(values["exp_avg"].numel() for values in state.values())
+    assert kept == sum(p.numel() for p in AutoModelForSeq2SeqLM.from_pretrained(whole).parameters())
+    shutil.copytree(whole / step, folder / step)
+    shutil.copy(whole / EXPERT_LOAD, folder)
+    found = pair.run("training_jobs.train", folder=folder, **settings)
+    assert_same_end(found, expected, folder, whole)
+
+
+def test_adapters_on_experts(pair, alone_training, tmp_path):
+    """LoRA under DDP: trained as on one process; what it is put upon stays as it was."""
+    one = alone_training.train_adapter(tmp_path / "one", rows_a_batch=8)
+    for result in pair.run("training_jobs.train_adapter", folder=tmp_path / "two", rows_a_batch=4):
+        assert result["losses"] == pytest.approx(one["losses"], abs=1e-6, rel=1e-6)
+        for name, value in one["adapters"].items():
+            torch.testing.assert_close(result["adapters"][name], value, rtol=1e-6, atol=1e-6, msg=name)
+        for name, value in one["before"].items():
+            assert torch.equal(result["after"][name], value), name
+    moved = [name for name, value in one["new"].items() if not torch.equal(one["adapters"][name], value)]
+    assert len(moved) == len(one["new"]) and any("experts" in name for name in moved)
+
+
+REFUSED = {
+    "three processes": ({"distributed_config": "fsdp_size=3"}, "is for 3 processes (dp_replicate_size=1 x fsdp_size=3 x tp_size=1)"),
+    "tensor parallelism": ({"distributed_config": '{"tp_size": 2}'}, "tp_size=2: accelerate, which the Trainer runs on"),
+    "no experts": ({"distributed_config": "fsdp_size=2,ep_size=2"}, "this model has none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_trained_is_refused(pair, data, tmp_path, case):
+    settings, message = REFUSED[case]
+    for answer in pair.run("training_jobs.refused", data=data, folder=tmp_path / "out", **settings):
+        assert answer is not None and message in answer

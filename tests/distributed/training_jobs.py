@@ -1,0 +1,114 @@
+"""What two processes do that train with `WeftTrainer`; see `worker.py`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.distributed.tensor import DTensor
+from transformers import DataCollatorForSeq2Seq, TrainerCallback
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.scripts import train as script
+from weft.tokenization import build_route_tokenizer
+from weft.training import WeftTrainer, WeftTrainingArguments, parse_arguments
+
+SIZE = {
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.0,
+}  # fmt: skip
+SPARSE = {
+    "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
+    "router_bias_update_rate": 0.01,
+}  # fmt: skip
+
+
+class Tell(TrainerCallback):
+    """Leaves a file for each step that begins."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        Path(self.folder, f"step-{state.global_step}-{args.process_index}").touch()
+
+
+def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
+    """The words of `weft train`."""
+    settings = {
+        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})), "use_cpu": True,
+        "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
+        "save_strategy": "no", "learning_rate": 0.01,
+    } | settings  # fmt: skip
+    if "RANK" in os.environ:
+        settings["ddp_backend"] = "gloo"
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+
+
+def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dict[str, Any]:
+    """`weft train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model."""
+    datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
+    build = script._build_trainer
+
+    def built(*args):
+        trainer = build(*args)
+        if tell is not None:
+            trainer.add_callback(Tell(tell))
+        return trainer
+
+    script._build_trainer = built
+    try:
+        trainer = script.train(*parse_arguments(arguments(data, folder, **settings)))
+    finally:
+        script._build_trainer = build
+    history = trainer.state.log_history
+    model = trainer.model
+    return {
+        "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
+        "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
+        "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
+        "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
+    }
+
+
+def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
+    """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(WeftConfig(vocab_size=53, pad_token_id=52, **SIZE, **SPARSE))
+    names = ["experts.gate_up_proj", "experts.down_proj"]
+    model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
+
+    def kept(adapters: bool) -> dict[str, torch.Tensor]:
+        # selection biases are no weights: they move with the load
+        names = {name for name, _ in model.named_parameters() if ("lora_" in name) == adapters}
+        return {name: value.clone() for name, value in model.state_dict().items() if name in names}
+
+    before, adapters = kept(adapters=False), kept(adapters=True)
+    settings = WeftTrainingArguments(
+        output_dir=str(folder), max_steps=3, optim="sgd", learning_rate=1.0, warmup_steps=0, save_strategy="no",
+        eval_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=1,
+        per_device_train_batch_size=rows_a_batch, ddp_backend="gloo" if "RANK" in os.environ else None,
+    )  # fmt: skip
+    draw = torch.Generator().manual_seed(1)
+    rows = [
+        {name: torch.randint(3, 50, (2 + index % 4,), generator=draw).tolist() for name in ("input_ids", "labels")}
+        for index in range(8)
+    ]
+    trainer = WeftTrainer(model, settings, DataCollatorForSeq2Seq(build_route_tokenizer()), rows)
+    trainer.train()
+    return {
+        "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
+        "before": before, "after": kept(adapters=False), "new": adapters, "adapters": kept(adapters=True),
+    }  # fmt: skip
+
+
+def refused(data: Path, folder: Path, **settings) -> str | None:
+    """The message with which `weft train` refuses these arguments."""
+    try:
+        script.train(*parse_arguments(arguments(data, folder, **settings)))
+    except ValueError as error:
+        return str(error)
+    return None

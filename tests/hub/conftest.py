@@ -1,0 +1,133 @@
+"""A stand-in for the Hub, reached over HTTP on this machine: it takes, checks, keeps and gives files as the Hub does."""
+
+import base64
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import constants
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
+from transformers.utils import hub as transformers_hub
+
+COMMIT = "0" * 40
+
+
+def card_problems(content: str) -> list[str]:
+    """What the Hub's check of a card complains of: the types it knows, and what a `model-index` must have."""
+    match = REGEX_YAML_BLOCK.search(content)
+    if match is None:
+        return ["no metadata"]
+    data = yaml.safe_load(match[2])
+    kinds = {"library_name": str, "pipeline_tag": str, "license": str, "base_model": str, "model-index": list}
+    kinds |= dict.fromkeys(["tags", "language", "datasets", "metrics"], list)
+    problems = [
+        f'"{name}" must be a {kind.__name__}'
+        for name, kind in kinds.items()
+        if not isinstance(data.get(name, kind()), kind)
+    ]
+    for model in data.get("model-index", []):
+        problems += [] if model.get("name") and model.get("results") else ["model-index needs a name and results"]
+        for result in model.get("results", []):
+            needed = (("task", "type"), ("dataset", "type"), ("dataset", "name"))
+            problems += [f"{part}.{name} is required" for part, name in needed if not result.get(part, {}).get(name)]
+            for metric in result.get("metrics") or [{}]:
+                if not metric.get("type") or not isinstance(metric.get("value"), (int, float, str)):
+                    problems.append(f"a metric needs a type and a value: {metric}")
+    return problems
+
+
+class Hub:
+    """What the stand-in holds: files of repositories in a folder, and the requests it was sent."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.requests, self.commits, self.cards = folder, [], [], []
+
+    def files(self, repo_id: str) -> set[str]:
+        root = self.folder / repo_id
+        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+    def answer(self, path: str, body: bytes) -> tuple[int, Any]:
+        match path.strip("/").split("/"):
+            case ["api", "repos", "create"]:
+                given = json.loads(body)
+                return 200, {"url": f"{constants.ENDPOINT}/{given['organization']}/{given['name']}"}
+            case ["api", "validate-yaml"]:
+                self.cards.append(json.loads(body))
+                problems = card_problems(self.cards[-1]["content"])
+                return (400, {"error": "; ".join(problems)}) if problems else (200, {"errors": [], "warnings": []})
+            case ["api", "models", _, _, "preupload", "main"]:
+                files = [file["path"] for file in json.loads(body)["files"]]
+                return 200, {
+                    "files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]
+                }
+            case ["api", "models", owner, name, "commit", "main"]:
+                return 200, self.commit(f"{owner}/{name}", [json.loads(line) for line in body.splitlines()])
+        return 404, {"error": f"no {path}"}
+
+    def commit(self, repo_id: str, lines: list[dict]) -> dict[str, str]:
+        for file in (line["value"] for line in lines if line["key"] == "file"):
+            target = self.folder / repo_id / file["path"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(base64.b64decode(file["content"]))
+        self.commits.append(repo_id)
+        return {"commitUrl": f"{constants.ENDPOINT}/{repo_id}/commit/{COMMIT}", "commitOid": COMMIT}
+
+
+def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args):
+            pass
+
+        def send(self, status: int, body: bytes, **headers: str):
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def do_POST(self):
+            path = self.path.partition("?")[0]
+            hub.requests.append(path)
+            length = self.headers.get("Content-Length")
+            status, answer = hub.answer(path, self.rfile.read(int(length or 0)))
+            self.send(status, json.dumps(answer).encode(), Content_Type="application/json")
+
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            owner, name, *rest = path.strip("/").split("/")
+            file = hub.folder / owner / name / "/".join(rest[2:])
+            if rest[:1] == ["resolve"] and file.is_file():
+                body = file.read_bytes()
+                etag = hashlib.sha1(body).hexdigest()
+                self.send(200, body, ETag=f'"{etag}"', X_Repo_Commit=COMMIT)
+            else:
+                self.send(404, b"", X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+
+        do_HEAD = do_GET
+
+    return Handler
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The stand-in, which huggingface_hub and transformers take for the Hub while a test runs."""
+    standing_in = Hub(tmp_path / "hub")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(standing_in))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it remembers where the Hub is
+    yield standing_in
+    server.shutdown()
+    server.server_close()

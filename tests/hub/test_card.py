@@ -1,0 +1,120 @@
+"""Cards: metadata that the Hub takes, intervals in the index and in the text, and nothing said that is not known."""
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
+from weft.hub import Facts, Measured, build_card, facts_of
+
+SHARE = Measured("exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True)
+TINY = {
+    "vocab_size": 31, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+}  # fmt: skip
+
+
+def facts(preset: str = "modern-tiny", **known) -> Facts:
+    return Facts(
+        **{
+            "name": "someone/model", "config": WeftConfig.from_preset(preset), "parameters": 1234567,
+            "active_parameters": 1000, "summary": "Words.",
+        } | known
+    )  # fmt: skip
+
+
+def test_a_card_comes_back_as_it_was_written_and_the_hub_takes_it(hub, tmp_path):
+    card = build_card(facts("dms-flex-20m", results=[SHARE], license="mit", language=["de"], datasets=["a/b"]))
+    card.save(tmp_path / "README.md")
+    card.validate()
+    assert hub.requests == ["/api/validate-yaml"]
+    data = ModelCard.load(tmp_path / "README.md").data
+    assert data.to_dict() == card.data.to_dict()
+    assert data.tags == ["weft", "encoder-decoder", "mixture-of-experts", "chemistry", "retrosynthesis"]
+    assert (data.license, data.language, data.datasets, data.metrics) == ("mit", ["de"], ["a/b"], ["exact_match"])
+    (result,) = data.eval_results
+    assert (data.model_name, result.task_type, result.dataset_split) == ("model", "text-generation", "test")
+    assert (result.metric_type, result.metric_name, result.metric_value) == ("exact_match", "top-1", 0.752)
+    assert result.metric_args == {"n": 400, "low": 0.708, "high": 0.792, "confidence": 0.95, "method": "Wilson"}
+    assert "| held-out routes | top-1 | 75.2 % | [70.8 %, 79.2 %], Wilson | 400 |\n" in card.text
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "tags: weft",
+        "model-index:\n- name: m\n  results:\n  - task: {type: t}\n    dataset: {name: d}\n    metrics: []",
+        "",
+    ],
+)
+def test_the_stand_in_refuses_what_the_hub_would(hub, metadata):
+    card = ModelCard("---\nlicense: mit\n---\n")
+    content = f"---\n{metadata}\n---\n# Title" if metadata else "# Title"
+    card.__class__ = type("Raw", (ModelCard,), {"__str__": lambda self: content})
+    with pytest.raises(ValueError, match=r"must be a list|is required|no metadata"):
+        card.validate()
+
+
+def test_what_is_not_known_is_not_said():
+    card = build_card(facts())
+    assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}
+    for sentence in ("is not recorded here", "None were measured", "no licence is stated"):
+        assert sentence in card.text
+    for heading in ("## Decoding", "## Equality", "## Citation"):
+        assert heading not in card.text
+    assert "None " not in card.text.replace("None were measured", "") and "{{" not in card.text
+
+
+def test_values_without_an_interval_say_so():
+    card = build_card(facts(results=[Measured("bleu", "BLEU", 31.41592, "pairs")]))
+    assert "| pairs | BLEU | 31.42 | not computed |  |\n" in card.text
+    assert card.data.eval_results[0].metric_args is None
+
+
+def test_what_is_known_is_said():
+    card = build_card(
+        facts(
+            decoding={"num_beams": 5}, parity=[["bart", "logits", "1e-7"]], limits=["It lisps."], citation="@article{x}",
+            training={"steps": "7"}, license="mit", task="translation", base_model="a/b", recipe="By hand.",
+        )
+    )  # fmt: skip
+    for text in (
+        "`num_beams=5`.", "| bart | logits | 1e-7 |\n", "- It lisps.\n", "```bibtex\n@article{x}\n```", "| steps | 7 |\n",
+        "Weights and code: mit.", "By hand.", "| parameters | 1,234,567 |\n", "| active for each token | 1,000 |\n",
+    ):  # fmt: skip
+        assert text in card.text
+    assert (card.data.pipeline_tag, card.data.base_model) == ("translation", "a/b")
+
+
+def test_a_language_is_a_code():
+    with pytest.raises(ValueError, match=r"language='German' is not allowed: give an ISO 639 code"):
+        build_card(facts(language=["German"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "output"),
+    [
+        (WeftForConditionalGeneration, {"num_condition_features": 2}, "tensor([["),
+        (WeftEncoder, {}, "torch.Size([1, 3, 16])"),
+        (WeftDecoder, {"cross_attention_hidden_size": 24}, "torch.Size([1, 3, 16])"),
+    ],
+)
+def test_what_a_card_shows_runs_without_a_tokenizer(kind, fields, output, tmp_path, monkeypatch, capsys):
+    torch.manual_seed(0)
+    model = kind(WeftConfig(**(TINY | fields)))
+    model.save_pretrained(tmp_path / "model")
+    card = build_card(facts_of(model, "model", has_tokenizer=False))
+    assert card.data.pipeline_tag == ("text-generation" if model.can_generate() else "feature-extraction")
+    monkeypatch.chdir(tmp_path)
+    exec(card.text.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.startswith(output)
+
+
+def test_what_the_card_of_a_planner_shows_runs(planner, tmp_path, monkeypatch, capsys):
+    planner.model.save_pretrained(tmp_path / "model")
+    planner.tokenizer.save_pretrained(tmp_path / "model")
+    card = build_card(facts_of(planner.model, "model"))
+    assert "chemistry" in card.data.tags and "@article{directmultistep" in card.text
+    monkeypatch.chdir(tmp_path)
+    exec(card.text.split("```python\n")[1].split("```")[0], {})
+    assert "NCc1ccccc1" in capsys.readouterr().out

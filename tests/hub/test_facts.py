@@ -1,0 +1,38 @@
+"""What a model tells of itself."""
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.configuration import PRESETS
+from weft.hub import facts_of
+from weft.hub.facts import count_parameters, preset_of
+
+SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_recognised_whatever_its_vocabulary(name):
+    size = {} if name.startswith("dms-") else {"vocab_size": 777}
+    assert preset_of(WeftConfig.from_preset(name, dropout=0.33, **size)) == name
+    assert preset_of(WeftConfig.from_preset(name, encoder_ffn_dim=8)) is None
+
+
+def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
+    config = WeftConfig(**SMALL, vocab_size=31, decoder_mlp_layer_types="sparse", num_experts=4, num_experts_per_tok=1)
+    before = torch.get_rng_state()
+    total, active = count_parameters(config)
+    assert torch.equal(torch.get_rng_state(), before)
+    model = WeftForConditionalGeneration(config)
+    experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    assert total == sum(p.numel() for p in model.parameters()) and active == total - experts * 3 // 4
+    assert experts == 4 * 3 * 16 * 24
+
+
+def test_decoding_is_what_was_set():
+    model = WeftForConditionalGeneration(WeftConfig(**SMALL, vocab_size=31))
+    assert facts_of(model, "mine").decoding == {}
+    model.generation_config.num_beams = 4
+    model.generation_config.length_penalty = 0.6
+    facts = facts_of(model, "mine")
+    assert facts.decoding == {"num_beams": 4, "length_penalty": 0.6} and facts.preset is None

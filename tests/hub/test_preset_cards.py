@@ -1,0 +1,105 @@
+"""`model_cards/`: what lies there is what is generated, and its figures are those of configurations and README."""
+
+import re
+import tomllib
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.configuration import PRESETS
+from weft.hub.card import FOLDER
+from weft.hub.export import ROOT
+from weft.hub.facts import written_facts
+from weft.hub.preset_cards import preset_card, write_preset_cards
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_folder_holds_what_is_generated(tmp_path):
+    again = {path.name: path.read_text() for path in write_preset_cards(tmp_path)}
+    found = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
+    assert found.pop("template.md")
+    assert found == again, "run `python -m weft.hub.preset_cards`"
+    assert set(found) == {f"{name}.md" for name in PRESETS}
+
+
+def test_an_installed_weft_has_what_cards_are_made_of():
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["weft"]
+    for name in ("template.md", "facts.yaml"):
+        assert (FOLDER / name).is_file() and any(FOLDER / name in ROOT.glob(pattern) for pattern in data)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_card_is_one_that_the_hub_takes(name, hub):
+    card = ModelCard.load(FOLDER / f"{name}.md")
+    card.validate()
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+    assert (card.data.library_name, card.data.license) == ("transformers", "apache-2.0")
+    assert ("chemistry" in card.data.tags) == name.startswith("dms-")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_card_says_that_there_are_no_weights_and_invents_no_results(name):
+    text = ModelCard.load(FOLDER / f"{name}.md").text
+    assert "**No weights of this size are published by this project" in text
+    assert ("None were measured." in text) == (name != "dms-tiny")
+    for heading in ("## Model", "## Use", "## Training", "## Results", "## Limits and misuse", "## Licence"):
+        assert f"\n{heading}\n" in text
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_card_shows_prints_the_number_it_names(name, capsys):
+    text = (FOLDER / f"{name}.md").read_text()
+    with torch.device("meta"):
+        exec(text.split("```python\n")[1].split("```")[0], {})
+    assert f"| parameters | {capsys.readouterr().out.strip()} |\n" in text
+
+
+@pytest.mark.parametrize("name", ["dms-flex-20m", "modern-base-moe", "dms-flash-10m"])
+def test_a_token_goes_through_as_many_weights_as_in_a_model_with_its_experts_alone(name):
+    config = WeftConfig.from_preset(name)
+    few = WeftConfig.from_preset(name, num_experts=config.num_experts_per_tok)
+    with torch.device("meta"):
+        model = WeftForConditionalGeneration(few)
+    # the router scores all experts, whichever the token goes to
+    routers = sum(p.numel() for router in model.routers() for p in router.parameters())
+    expected = model.num_parameters() + routers * (config.num_experts - few.num_experts) // few.num_experts
+    assert f"| active for each token | {expected:,} |\n" in preset_card(name)
+
+
+def table(start: str) -> list[list[str]]:
+    lines = README[README.index(start) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_errors_against_originals_are_those_of_readme():
+    found: dict[str, list[list[str]]] = {}
+    for source, *cells in table("| source | held against |"):
+        name = source.strip("`") or name  # noqa: F821 (the first row has one)
+        found.setdefault(name, []).append(cells)
+    assert found == {name: known["parity"] for name, known in written_facts()["sources"].items()}
+
+
+def test_figures_of_the_demo_are_those_of_readme():
+    column = {cells[0]: cells[1] for cells in table("| | grown routes (`make demo`)")}
+    text = (FOLDER / "dms-tiny.md").read_text()
+    for row, words in {
+        "training routes": "{} routes grown",
+        "training time": "| time | {} |",
+        "exact route, top-1": "| exact route, top-1 | {} Wilson | 400 |",
+        "exact route, top-5": "| exact route, top-5 | {} Wilson | 400 |",
+        "candidates that are routes of molecules that RDKit reads": "RDKit reads | {} |",
+        "test targets": "| {} held-out grown routes |",
+    }.items():
+        value = re.sub(r"\[([\d.]+), ([\d.]+)\]", r"| [\1 %, \2 %],", column[row])
+        assert words.format(value) in text, row
+    loss, test_loss = column["loss, last training steps / test"].split(" / ")
+    assert f"last training steps | {loss} |" in text and f"| loss | {test_loss} |" in text
+
+
+def test_a_preset_of_which_nothing_is_written_is_named(monkeypatch):
+    monkeypatch.setitem(PRESETS, "new", PRESETS["tiny"])
+    with pytest.raises(ValueError, match=r"facts.yaml says nothing of the preset new"):
+        preset_card("new")

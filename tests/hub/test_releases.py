@@ -1,0 +1,104 @@
+"""Folders that earlier versions saved load, and compute what they computed; one of a later format is refused in words."""
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+import weft
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.configuration import version
+from weft.hub import export_code
+
+FIXTURES = Path(__file__).parent / "fixtures"
+RELEASED = sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/config.json"))
+
+
+def rewrite(folder: Path, **fields) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return Path(shutil.copytree(FIXTURES / "0.1.0" / "texts", tmp_path / "model"))
+
+
+def test_every_format_has_a_folder():
+    formats = {json.loads((FIXTURES / name / "config.json").read_text())["weft_format"] for name in RELEASED}
+    assert formats == set(range(1, version.FORMAT + 1)), "run tests/hub/fixtures/make.py before a format is released"
+
+
+def test_the_version_is_one():
+    project = tomllib.loads((Path(weft.__file__).parent / "pyproject.toml").read_text())["project"]
+    assert version.__version__ == weft.__version__ == project["version"]
+
+
+@pytest.mark.parametrize("name", RELEASED)
+@torch.no_grad()
+def test_a_released_folder_loads_and_computes_what_it_did(name):
+    expected = json.loads((FIXTURES / name / "expected.json").read_text())
+    model, tokenizer = (
+        one.from_pretrained(FIXTURES / name, local_files_only=True) for one in (AutoModelForSeq2SeqLM, AutoTokenizer)
+    )
+    assert type(model) is WeftForConditionalGeneration and model.generation_config.num_beams == 2
+    given = {"input_ids": torch.tensor([tokenizer(expected["text"])["input_ids"]])}
+    assert given["input_ids"].tolist() == expected["input_ids"]
+    if model.config.num_condition_features:
+        given["condition_values"] = torch.tensor([[2.0]])
+    start = torch.tensor([[model.config.decoder_start_token_id, 5]])
+    logits = model(**given, decoder_input_ids=start).logits
+    torch.testing.assert_close(logits, torch.tensor(expected["logits"]), rtol=1e-4, atol=1e-4)
+    for kind, beams in (("greedy", 1), ("beams", 3)):
+        text = model.generate(**given, num_beams=beams, min_new_tokens=6, max_new_tokens=6)
+        assert text.tolist() == expected[kind]
+
+
+def test_a_saved_file_says_which_weft_wrote_it(folder):
+    rewrite(folder, weft_version="0.0.1")
+    config = WeftConfig.from_pretrained(folder)
+    config.save_pretrained(folder)
+    found = json.loads((folder / "config.json").read_text())
+    assert (found["weft_version"], found["weft_format"]) == (weft.__version__, version.FORMAT)
+    assert WeftConfig(**config.to_dict()) == config
+
+
+def test_a_file_of_before_there_were_versions_loads(folder):
+    file = folder / "config.json"
+    fields = json.loads(file.read_text())
+    assert fields.pop("weft_version") and fields.pop("weft_format")
+    file.write_text(json.dumps(fields))
+    assert WeftForConditionalGeneration.from_pretrained(folder).config.d_model == 8
+
+
+def test_a_later_version_of_a_known_format_loads(folder):
+    rewrite(folder, weft_version="99.0.0", warp_factor=9)
+    assert AutoConfig.from_pretrained(folder).d_model == 8
+
+
+@pytest.mark.parametrize("later", [version.FORMAT + 1, "2", None, True], ids=str)
+def test_a_later_format_is_refused(folder, later):
+    rewrite(folder, weft_version="99.0.0", weft_format=later, norm_type=["what will be"])
+    message = rf"of Weft 99.0.0, format {later!r}, and this is Weft {weft.__version__}, .*pip install -U weft"
+    for load in (AutoConfig.from_pretrained, AutoModelForSeq2SeqLM.from_pretrained, WeftConfig.from_json_file):
+        with pytest.raises(ValueError, match=message):
+            load(folder / "config.json" if load == WeftConfig.from_json_file else folder)
+
+
+def test_code_without_weft_reads_and_refuses_alike(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    export_code(folder)
+    flat = get_class_from_dynamic_module("configuration_weft.WeftConfig", str(folder))
+    assert flat is not WeftConfig
+    flat.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["weft_version"] == weft.__version__
+    rewrite(folder, weft_version="99.0.0", weft_format=version.FORMAT + 1)
+    with pytest.raises(ValueError, match="pip install -U weft"):
+        flat.from_pretrained(folder)

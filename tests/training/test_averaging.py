@@ -1,0 +1,49 @@
+"""Averaged checkpoints: the mean of the last ones, and nothing of a damaged one."""
+
+import pytest
+import torch
+
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.training import average_checkpoints
+from weft.training.manifest import write_manifest
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Three checkpoints whose weights are all 1, 2 and 6, and the bias of a router that is to be averaged, too."""
+    config = WeftConfig.from_preset(
+        "modern-tiny", vocab_size=20, d_model=8, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=8,
+        decoder_ffn_dim=8, encoder_layers=1, decoder_layers=1, decoder_mlp_layer_types="sparse", num_experts=2,
+        router_bias_update_rate=0.1,
+    )  # fmt: skip
+    model = WeftForConditionalGeneration(config)
+    for step, value in ((9, 1.0), (10, 2.0), (110, 6.0)):
+        with torch.no_grad():
+            for tensor in model.state_dict().values():
+                tensor.fill_(value)
+        model.save_pretrained(tmp_path / f"checkpoint-{step}")
+        write_manifest(tmp_path / f"checkpoint-{step}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("count", "mean"), [(1, 6.0), (2, 4.0), (3, 3.0), (10, 3.0)])
+def test_the_last_ones_are_averaged(run, count, mean):
+    state = average_checkpoints(run, count).state_dict()
+    assert any("bias" in name for name in state)
+    for name, value in state.items():
+        assert value.dtype == torch.float32 and (value == mean).all(), name
+
+
+def test_nothing_is_averaged_with_a_damaged_one(run):
+    weights = run / "checkpoint-10" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    with pytest.raises(ValueError, match=r"checkpoint-10 model\.safetensors is damaged"):
+        average_checkpoints(run, 2)
+    assert average_checkpoints(run, 1)
+
+
+def test_errors_say_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match="holds no checkpoint"):
+        average_checkpoints(tmp_path)
+    with pytest.raises(ValueError, match="count=0"):
+        average_checkpoints(tmp_path, 0)
