@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ class RouteSearch:
         ranking: one of `RANKINGS`.
         grammar: let only tokens through that continue a well-formed route, no deeper than `Job.n_steps`.
         max_new_tokens: bound on what the model writes (default: what its positions allow).
+        logits_processor: more processors for `generate`; one that raises ends a search from outside.
 
     Raises:
         ValueError: a setting is not allowed; the message says what is.
@@ -55,6 +57,7 @@ class RouteSearch:
         ranking: str = "log_probability",
         grammar: bool = True,
         max_new_tokens: int | None = None,
+        logits_processor: Sequence[Any] = (),
     ):
         if ranking not in RANKINGS:
             raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
@@ -63,6 +66,7 @@ class RouteSearch:
                 raise ValueError(f"{name}={value} is not allowed: give at least 1.")
         self.model, self.tokenizer = model, tokenizer
         self.beams, self.ranking, self.grammar, self.max_new_tokens = beams, ranking, grammar, max_new_tokens
+        self.logits_processor = list(logits_processor)
 
     def __call__(self, jobs: list[Job]) -> list[list[Candidate]]:
         """The candidates of each job, best first."""
@@ -73,10 +77,11 @@ class RouteSearch:
         start_ids = _pad(starts, tokenizer.pad_token_id, side="left").to(device)
         start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
         length = start_ids.shape[1]
-        room = config.max_target_positions + 1 - length
+        room = self._room(length)
         inputs: dict[str, torch.Tensor] = {}
         if config.num_condition_features:
             inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
+        grammar = [RouteGrammar(tokenizer, [job.n_steps for job in jobs])] if self.grammar else []
         output = self.model.generate(
             input_ids=source_ids,
             decoder_input_ids=start_ids,
@@ -90,7 +95,7 @@ class RouteSearch:
             return_dict_in_generate=True,
             output_scores=True,
             output_logits=True,
-            logits_processor=[RouteGrammar(tokenizer, [job.n_steps for job in jobs])] if self.grammar else [],
+            logits_processor=self.logits_processor + grammar,
             **inputs,
         )
         texts = [self._read(row) for row in output.sequences.tolist()]
@@ -99,6 +104,13 @@ class RouteSearch:
             for index, (text, score) in enumerate(zip(texts, self._scores(output, length).tolist(), strict=True))
         ]
         return [candidates[start : start + self.beams] for start in range(0, len(candidates), self.beams)]
+
+    def room(self, smiles: str) -> int:
+        """Most tokens that the model's positions leave for a route of this target; in a batch, the longest target's count."""
+        return self._room(len(self._beginning(smiles)))
+
+    def _room(self, length: int) -> int:
+        return self.model.config.max_target_positions + 1 - length  # the last token is written and never read
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
         """Log-probability of each sequence after its forced beginning."""

@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
     "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
+    "serve": ("weft.scripts.serve", "answer requests for routes or translations over HTTP"),
     "upcycle": ("weft.scripts.upcycle", "turn a dense Weft model into a mixture of experts that starts equal to it"),
 }
 

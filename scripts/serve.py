@@ -1,0 +1,128 @@
+"""`weft serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from weft.scripts.arguments import move_to
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft serve", description=__doc__)
+    add = parser.add_argument
+    add("--model", required=True, help="folder or Hub id of a trained model")
+    add(
+        "--stock",
+        type=Path,
+        metavar="FILE",
+        help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table",
+    )
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)",
+    )
+    add("--port", type=int, default=8000, help="port to listen at; 0 for one that is free (default: %(default)s)")
+    add(
+        "--max-batch-size",
+        type=int,
+        default=16,
+        help="inputs (targets or texts) computed together (default: %(default)s)",
+    )
+    add(
+        "--max-wait-ms",
+        type=float,
+        default=10.0,
+        help="how long an input waits for others to be computed with (default: %(default)s)",
+    )
+    add(
+        "--max-queue",
+        type=int,
+        default=256,
+        help="inputs that may wait; more are refused with 429 (default: %(default)s)",
+    )
+    add("--max-inputs", type=int, default=32, help="inputs of one request (default: %(default)s)")
+    add("--max-characters", type=int, default=2000, help="length of an input (default: %(default)s)")
+    add("--max-beams", type=int, default=50, help="widest search that may be asked for (default: %(default)s)")
+    add(
+        "--max-new-tokens",
+        type=int,
+        help="most tokens written for an input (default: three quarters of a route model's positions; 256 of text)",
+    )
+    add(
+        "--max-request-bytes",
+        type=int,
+        default=1 << 18,
+        help="largest body; larger ones are refused with 413 (default: %(default)s)",
+    )
+    add(
+        "--timeout-s",
+        type=float,
+        default=120.0,
+        help="seconds until a request is given up with 504 (default: %(default)s)",
+    )
+    add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
+        help="what is written on stderr; info writes a line a request (default: %(default)s)")  # fmt: skip
+    return parser
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port {port} is not allowed: give a number from 0 to 65535.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Load the model, serve it until SIGTERM or Ctrl-C: then what is computed is finished, and what waits is answered 503.
+
+    Raises:
+        ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        import uvicorn
+
+        from weft.serving import Limits, build_app, load_task
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic"):
+            raise
+        raise ValueError(f"Serving needs {error.name}: pip install 'weft[serve]'.") from error
+
+    limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
+    # before the model is loaded: a port that is taken shows at once
+    listener = _listen(arguments.host, arguments.port)
+    try:
+        stock = None
+        if arguments.stock is not None:
+            from weft.routes import Stock
+
+            stock = Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+        task = load_task(arguments.model, stock, limits.max_new_tokens)
+    except ImportError as error:  # RDKit's, which names the extra
+        raise ValueError(str(error)) from error
+    move_to(task, arguments.device)
+    # of a folder its name alone: where it lies is nobody's business
+    name = Path(arguments.model).resolve().name if Path(arguments.model).is_dir() else arguments.model
+    app = build_app(task, name=name, limits=limits)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # uvicorn waits for open requests: they must come to an end
+            app.state.batcher.stop()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app, log_level=arguments.log_level, timeout_graceful_shutdown=round(limits.timeout_s) + 1, server_header=False
+    )
+    host, port = listener.getsockname()[:2]
+    print(f"{name} at http://{host}:{port}{task.path}, its API at http://{host}:{port}/docs", flush=True)
+    Server(config).run([listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""The HTTP face: /plan or /translate, /health, and the OpenAPI page at /docs."""
+
+# no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
+
+from ..configuration.version import __version__
+from ..routes import Plan
+from ..routes.search import RANKINGS
+from .batching import Batcher
+from .limits import BodyInTime, Limits
+from .tasks import RouteTask, TextTask
+from .waiting import answers
+
+# Reasons quote the input; one that is long helps nobody.
+_REASON = 600
+_MOST_STEPS = 32
+# The longest target that a model reads has 143 tokens; for the worst of 2,000 characters RDKit takes a second.
+_MOST_SMILES = 600
+
+
+class Problem(BaseModel):
+    """What was wrong with a request, or with the server."""
+
+    detail: str
+
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The body is no JSON."},
+    408: {"model": Problem, "description": "The body did not arrive in time."},
+    413: {"model": Problem, "description": "The body is too large."},
+    422: {"model": Problem, "description": "An input or a setting is not allowed."},
+    429: {"model": Problem, "description": "Too many inputs wait; try again later."},
+    500: {"model": Problem, "description": "The model failed."},
+    503: {"model": Problem, "description": "The server stops."},
+    504: {"model": Problem, "description": "The answer took too long."},
+}
+
+
+def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = None) -> FastAPI:
+    """The application that serves one model; its worker lives from the application's start to its end.
+
+    Args:
+        task: the model, and what it can be asked.
+        name: what /health calls it.
+        limits: bounds on requests.
+
+    Returns:
+        A FastAPI application. `app.state.batcher.stop()` lets it finish what it computes and answer 503 to all else.
+    """
+    limits = limits or Limits()
+    batcher = Batcher(
+        task.compute,
+        max_batch_size=limits.max_batch_size,
+        max_wait_s=limits.max_wait_ms / 1000,
+        max_queue=limits.max_queue,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        batcher.start()
+        yield
+        batcher.stop()
+        await run_in_threadpool(batcher.join, limits.timeout_s)
+
+    app = FastAPI(
+        title="Weft",
+        version=__version__,
+        description=f"Serves {name}: POST {task.path}.",
+        lifespan=lifespan,
+        max_body_size=limits.max_request_bytes,
+    )
+    app.state.batcher = batcher
+    app.add_middleware(BodyInTime, seconds=limits.timeout_s)
+    _add_reasons(app, limits)
+    _add_health(app, batcher, task.path, name)
+    if isinstance(task, RouteTask):
+        _add_plan(app, batcher, task, limits)
+        _add_refusal(app, "/translate", f"{name} writes routes: POST /plan.")
+    else:
+        _add_translate(app, batcher, task, limits)
+        _add_refusal(app, "/plan", f"{name} writes texts, not routes: POST /translate.")
+    return app
+
+
+def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -> None:
+    most = min(limits.max_characters, _MOST_SMILES)
+    smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
+    number = Annotated[int, Field(ge=1, le=_MOST_STEPS)]
+
+    class PlanRequest(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        targets: _one_or_more(smiles, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
+        n_steps: _one_or_more(number, _MOST_STEPS) | None = Field(  # type: ignore[valid-type]
+            None,
+            description="Longest path of the routes, in reactions; of a list each number is tried (default: 1 to 5).",
+        )
+        starting_material: smiles | list[smiles | None] | None = Field(
+            None, description="SMILES to begin from, or a list with one (or null) for each target."
+        )
+        beams: int = Field(min(10, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
+        ranking: Literal[tuple(RANKINGS)] = "log_probability"  # type: ignore[valid-type]
+        grammar: bool = Field(True, description="Write nothing but well-formed routes.")
+        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens)
+        max_routes: int | None = Field(
+            None,
+            ge=1,
+            description="Only so many distinct routes for each target (default: all candidates, failed too).",
+        )
+        svg: bool = Field(False, description="Add a drawing to each route.")
+
+    class PlanAnswer(BaseModel):
+        plans: list[dict[str, Any]] = Field(
+            description="For each target `target`, `problem` and its ranked `candidates`."
+        )
+
+    @app.post("/plan", responses=_PROBLEMS)
+    async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
+        """Ranked routes to each target, as `weft plan --json` writes them."""
+        settings = wanted.model_dump(exclude={"max_routes", "svg"})
+        works = await _checked(task.works, **settings)
+        plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)
+        # drawing takes a while, and the loop has others to listen to
+        shown = await run_in_threadpool(lambda: [_shown(plan, wanted.max_routes, wanted.svg) for plan in plans])
+        return PlanAnswer(plans=shown)
+
+
+def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limits) -> None:
+    text = Annotated[str, StringConstraints(max_length=limits.max_characters)]
+    number = Annotated[float, Field(allow_inf_nan=False, strict=False)]
+
+    class TranslateRequest(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        texts: _one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
+        beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
+        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens)
+        conditions: list[number] = Field(
+            [],
+            max_length=1024,
+            description="Numbers that the model is told beside each text, if it was trained with some.",
+        )
+
+    class TranslateAnswer(BaseModel):
+        translations: list[str] = Field(description="One for each text.")
+
+    @app.post("/translate", responses=_PROBLEMS)
+    async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
+        """What the model writes for each text."""
+        works = await _checked(task.works, **wanted.model_dump())
+        return TranslateAnswer(translations=await answers(request, batcher, works, limits.timeout_s))
+
+
+def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
+    class Health(BaseModel):
+        status: Literal["ready", "stopping"]
+        model: str
+        endpoint: str
+        version: str
+        waiting: int = Field(description="Inputs in the queue.")
+        computing: int = Field(description="Inputs of the batch that is computed.")
+
+    @app.get("/health", responses={503: {"model": Health}})
+    async def health() -> JSONResponse:
+        """Whether the model takes requests, and how many wait."""
+        state = Health(
+            status="ready" if batcher.is_ready else "stopping", model=name, endpoint=path, version=__version__,
+            waiting=batcher.waiting, computing=batcher.computing,
+        )  # fmt: skip
+        return JSONResponse(state.model_dump(), status_code=200 if batcher.is_ready else 503)
+
+
+def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
+    @app.post(path, include_in_schema=False)
+    async def refuse() -> None:
+        raise HTTPException(404, reason)
+
+
+def _add_reasons(app: FastAPI, limits: Limits) -> None:
+    """Every refusal is `{"detail": reason}`, without what was sent: that may hold what no JSON can."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _problem(422, "; ".join(map(_described, error.errors()[:5])))
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        reason = error.detail
+        if error.status_code == 400 and error.__cause__ is not None:  # FastAPI's, which does not say what it was
+            reason = f"The body cannot be read as JSON: {error.__cause__}"
+        if error.status_code == 413:
+            reason = f"The body is larger than {limits.max_request_bytes} bytes."
+        return _problem(error.status_code, reason, error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # for the log alone; nginx's number
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        return _problem(500, "The server failed; its log has the cause.")  # uvicorn writes it there
+
+
+def _described(item: dict[str, Any]) -> str:
+    place = ".".join(map(str, item["loc"]))
+    if item["type"] == "json_invalid":
+        return f"{place}: {item['msg']}: {item['ctx']['error']}"
+    return f"{place}: {item['msg']}"
+
+
+def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
+    # half a surrogate pair, which JSON can spell and UTF-8 cannot
+    reason = reason.encode("utf-8", "backslashreplace").decode()
+    return JSONResponse(
+        {"detail": reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."}, status_code=status, headers=headers
+    )
+
+
+async def _checked(check: Any, *args: Any, **settings: Any) -> Sequence[Any]:
+    """Works of a request; RDKit takes its time, so not in the event loop."""
+    inputs = settings.pop("targets" if "targets" in settings else "texts")
+    try:
+        return await run_in_threadpool(check, inputs, **settings)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from error
+
+
+def _one_or_more(kind: Any, most: int) -> Any:
+    """A list of 1 to `most`; one alone is a list of it."""
+    return Annotated[
+        list[kind],
+        Field(min_length=1, max_length=most),
+        BeforeValidator(
+            lambda value: value if isinstance(value, list) else [value], json_schema_input_type=kind | list[kind]
+        ),
+    ]
+
+
+def _shown(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
+    candidates = plan.candidates if max_routes is None else plan.distinct[:max_routes]
+    shown = []
+    for candidate in candidates:
+        entry = candidate.to_dict()
+        if not math.isfinite(candidate.score):  # a beam that found nothing; JSON has no infinity
+            entry["score"] = None
+        if svg and candidate.route is not None:
+            from ..routes.drawing import route_svg
+
+            entry["svg"] = route_svg(candidate.route, missing=candidate.missing)
+        shown.append(entry)
+    return {"target": plan.target, "problem": plan.problem, "candidates": shown}

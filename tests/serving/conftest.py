@@ -1,0 +1,102 @@
+"""Servers in a thread of the test's process, and a task that computes what a test tells it to."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+import uvicorn
+
+from weft.serving import Limits, build_app
+from weft.serving.batching import Unwanted
+
+
+@dataclass(frozen=True)
+class StubWork:
+    text: str
+    settings: int
+
+
+class StubTask:
+    """Shouts texts back. "wait" is computed until `go` is set or nobody wants it, "fail" fails, "bad" is refused at once."""
+
+    path, max_new_tokens = "/translate", 100
+
+    def __init__(self):
+        self.go, self.started = threading.Event(), threading.Event()
+        self.batches: list[list[str]] = []
+        self.gave_up = 0
+
+    def works(self, texts, *, beams, max_new_tokens, conditions):
+        if "bad" in texts:
+            raise ValueError("'bad' is no text.")
+        return [StubWork(text, beams) for text in texts]
+
+    def compute(self, works, is_wanted):
+        self.batches.append([work.text for work in works])
+        for index, work in enumerate(works):
+            if work.text == "fail":
+                raise RuntimeError("secret of the house")
+            if work.text == "wait":
+                self.started.set()
+                while not self.go.wait(0.01):
+                    if not is_wanted():
+                        self.gave_up += 1
+                        raise Unwanted
+            yield index, work.text.upper()
+
+
+def soon(condition, seconds=20.0):
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.005)
+
+
+@contextmanager
+def running(task, **limits):
+    """A real server: its `client`, its `batcher`, and `later(json)`, which posts from another thread."""
+    app = build_app(task, name="stub", limits=Limits(**limits))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    soon(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    threads, url = [], f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+
+        def later(json, timeout=60.0):
+            """A list that the response is put in, or the error."""
+            got = []
+
+            def post():
+                try:
+                    got.append(httpx.post(f"{url}{task.path}", json=json, timeout=timeout, trust_env=False))
+                except httpx.HTTPError as error:
+                    got.append(error)
+
+            threads.append(threading.Thread(target=post, daemon=True))
+            threads[-1].start()
+            return got
+
+        yield SimpleNamespace(client=client, batcher=app.state.batcher, later=later, port=port)
+        for waiting in threads:
+            waiting.join(60)
+    server.should_exit = True
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def stub():
+    task = StubTask()
+    yield task
+    task.go.set()

@@ -1,0 +1,209 @@
+"""Models behind the server: what they answer in company is what they answer alone."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import weft
+from weft import WeftConfig, WeftForConditionalGeneration
+from weft.routes import Plan
+from weft.serving.batching import Unwanted
+from weft.serving.tasks import RouteTask, TextTask, load_task
+from weft.tokenization import train_tokenizer
+
+from .conftest import StubTask, running, soon
+
+TEXTS = ["one two three", "two", "three one four one five nine two six", "six six", "", "nine five"]
+
+
+def recorded(task):
+    """The sizes of the batches that a task computes."""
+    sizes, compute = [], task.compute
+
+    def counted(works, is_wanted):
+        sizes.append(len(works))
+        return compute(works, is_wanted)
+
+    task.compute = counted
+    return sizes
+
+
+def asked_together(task, bodies):
+    """Answers to requests that come at once, each alone in its request."""
+    with running(task, max_batch_size=4, max_wait_ms=300) as server:
+        got = [server.later(body) for body in bodies]
+        soon(lambda: all(got), 60)
+    assert [response.status_code for (response,) in got] == [200] * len(got), got[0][0].text
+    return [response.json() for (response,) in got]
+
+
+def test_routes_are_those_of_the_planner_whoever_else_asks(planner, known):
+    task = RouteTask(planner)
+    sizes = recorded(task)
+    bodies = [{"targets": route.smiles, "n_steps": route.depth, "beams": 3} for route in known]
+    answers = asked_together(task, [*bodies, bodies[0] | {"beams": 2}, bodies[1] | {"ranking": "sqrt_length"}])
+    assert max(sizes) == 4 and sum(sizes) == 6
+    wanted = [planner.plan([b["targets"]], n_steps=b["n_steps"], beams=3, progress=False)[0] for b in bodies]
+    wanted += planner.plan([known[0].smiles], n_steps=known[0].depth, beams=2, progress=False)
+    wanted += planner.plan([known[1].smiles], n_steps=1, beams=3, ranking="sqrt_length", progress=False)
+    for answer, alone in zip(answers, wanted, strict=True):
+        plan = Plan.from_dict(answer["plans"][0])
+        assert plan.target == alone.target
+        assert [(c.text, c.route, c.n_steps, c.rank) for c in plan.candidates] == [
+            (c.text, c.route, c.n_steps, c.rank) for c in alone.candidates
+        ]
+        scores = [candidate.score for candidate in alone.candidates]
+        assert [candidate.score for candidate in plan.candidates] == pytest.approx(scores, abs=1e-4)
+
+
+def test_a_longer_neighbour_takes_no_room_away(untrained_folder):
+    # untrained, it writes until there is no room: a batch has the room of its longest target
+    task = load_task(untrained_folder)
+    targets = ["CCO", "CCCCCCCCCCCCCCCCCCCC", "CCN", "CCCCCCCC"]
+    answers = asked_together(task, [{"targets": target, "n_steps": 1, "beams": 2} for target in targets])
+    for target, answer in zip(targets, answers, strict=True):
+        (alone,) = task.planner.plan([target], n_steps=1, beams=2, max_new_tokens=task.max_new_tokens, progress=False)
+        assert [c["text"] for c in answer["plans"][0]["candidates"]] == [c.text for c in alone.candidates]
+
+
+def test_a_list_of_targets_steps_and_drawings(planner, known):
+    with running(RouteTask(planner)) as server:
+        body = {"targets": [route.smiles for route in known[:2]], "n_steps": [2, 1], "beams": 2}
+        plans = server.client.post("/plan", json=body | {"max_routes": 1, "svg": True}).json()["plans"]
+        assert [plan["target"] for plan in plans] == body["targets"]
+        for plan, route in zip(plans, known, strict=False):
+            (best,) = plan["candidates"]
+            assert best["route"]["smiles"] == route.smiles and best["svg"].startswith("<svg")
+        whole = server.client.post("/plan", json=body).json()["plans"]
+        assert {c["n_steps"] for c in whole[0]["candidates"]} == {1, 2} and len(whole[0]["candidates"]) == 4
+        assert server.client.post("/translate", json={"texts": "a"}).json() == {
+            "detail": "stub writes routes: POST /plan."
+        }
+
+
+def test_a_beam_that_found_nothing_has_no_score(planner, known, monkeypatch):
+    task, (plan,) = RouteTask(planner), planner.plan([known[0].smiles], n_steps=1, beams=1, progress=False)
+    (best,) = plan.candidates
+    object.__setattr__(best, "score", float("-inf"))
+    monkeypatch.setattr(task, "compute", lambda works, is_wanted: iter([(0, plan)]))
+    with running(task) as server:
+        answer = server.client.post("/plan", json={"targets": known[0].smiles}).json()
+    assert answer["plans"][0]["candidates"][0]["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"targets": "C(C"}, "'C(C' is not a molecule"),
+        ({"targets": ["CCO", "C.C"]}, "2 molecules, a salt or a mixture"),
+        ({"targets": "C" * 150}, "product has 152 tokens"),
+        ({"targets": "C" * 601}, "at most 600 characters"),
+        ({"targets": "CCO", "n_steps": 0}, "greater than or equal to 1"),
+        ({"targets": "CCO", "n_steps": "2"}, "valid integer"),
+        ({"targets": "CCO", "ranking": "best"}, "log_probability"),
+        ({"targets": ["CCO", "CC"], "starting_material": ["C"]}, "1 starting materials for 2 targets"),
+        ({"targets": "CCO", "starting_material": "nothing"}, "'nothing' is not a molecule"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_before_it_waits(planner, body, reason):
+    task = RouteTask(planner)
+    sizes = recorded(task)
+    with running(task) as server:
+        response = server.client.post("/plan", json=body)
+    assert response.status_code == 422 and reason in response.json()["detail"] and sizes == []
+
+
+def test_the_example_of_the_readme(planner):
+    readme = (Path(weft.__file__).parent / "README.md").read_text(encoding="utf-8")
+    bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", readme))
+    assert set(bodies) == {"/plan", "/translate"}
+    with running(RouteTask(planner)) as server:
+        response = server.client.post("/plan", json=json.loads(bodies["/plan"]))
+    assert response.status_code == 200 and len(response.json()["plans"]) == 1
+    with running(StubTask()) as server:
+        response = server.client.post("/translate", json=json.loads(bodies["/translate"]))
+    assert response.json() == {"translations": ["EIN HAUS", "ZWEI HUNDE"]}
+
+
+@pytest.fixture(scope="module")
+def text_task():
+    tokenizer = train_tokenizer([*TEXTS, "four five six seven eight nine"] * 3, vocab_size=300)
+    torch.manual_seed(0)
+    config = WeftConfig.from_preset(
+        "modern-tiny", vocab_size=len(tokenizer), d_model=48, encoder_layers=1, decoder_layers=1,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, max_source_positions=40,
+    )  # fmt: skip
+    return TextTask(WeftForConditionalGeneration(config), tokenizer)
+
+
+def test_translations_are_those_of_each_text_alone(text_task, monkeypatch):
+    monkeypatch.setattr(text_task, "compute", text_task.compute)  # put back afterwards
+    sizes = recorded(text_task)
+    bodies = [{"texts": text, "beams": beams, "max_new_tokens": 12} for text in TEXTS[:4] for beams in (1, 3)]
+    answers = asked_together(text_task, bodies)
+    assert max(sizes) == 4
+    for body, answer in zip(bodies, answers, strict=True):
+        inputs = text_task.tokenizer([body["texts"]], return_tensors="pt")
+        ids = text_task.model.generate(**inputs, num_beams=body["beams"], do_sample=False, max_new_tokens=12)
+        assert answer["translations"] == text_task.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert len({answer["translations"][0] for answer in answers}) > 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"texts": "one " * 50}, "at most 40"),
+        ({"texts": "one", "conditions": [1.0]}, "takes 0 conditions with a text: got 1"),
+    ],
+)
+def test_texts_that_do_not_fit_are_refused(text_task, body, reason):
+    with running(text_task) as server:
+        response = server.client.post("/translate", json=body)
+    assert response.status_code == 422 and reason in response.json()["detail"]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_computation_that_nobody_wants_ends_at_the_next_token(text_task, beams):
+    asked = []
+
+    def is_wanted():
+        asked.append(True)
+        return len(asked) < 3
+
+    works = text_task.works(["one two"], beams=beams, max_new_tokens=100)
+    with pytest.raises(Unwanted):
+        list(text_task.compute(works, is_wanted))
+    assert len(asked) == 3
+
+
+def test_a_search_that_nobody_wants_ends_at_the_next_token(planner, known):
+    task = RouteTask(planner)
+    with pytest.raises(Unwanted):
+        list(task.compute(task.works([known[0].smiles], beams=2), lambda: False))
+
+
+def test_conditions_reach_the_model(text_task):
+    torch.manual_seed(1)
+    config = WeftConfig(**(text_task.model.config.to_dict() | {"num_condition_features": 1}))
+    model = WeftForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "condition" in name:
+                weight.normal_()
+    task = TextTask(model, text_task.tokenizer)
+    written = [
+        next(iter(task.compute(task.works(["one two"], conditions=[value], max_new_tokens=8), lambda: True)))[1]
+        for value in (0.0, 30.0)
+    ]
+    assert written[0] != written[1]
+
+
+def test_a_stock_needs_routes(text_task, tmp_path):
+    text_task.model.save_pretrained(tmp_path)
+    text_task.tokenizer.save_pretrained(tmp_path)
+    assert isinstance(load_task(str(tmp_path)), TextTask)
+    with pytest.raises(ValueError, match="A stock is for models that write routes"):
+        load_task(str(tmp_path), stock=object())
