@@ -21,6 +21,8 @@ COMMANDS = {
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
     "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
     "serve": ("weft.scripts.serve", "answer requests for routes or translations over HTTP"),
+    "demo": ("weft.scripts.demo", "show models on a page in the browser"),
+    "space": ("weft.scripts.space", "write the folder of a Space on the Hub that shows models"),
     "upcycle": ("weft.scripts.upcycle", "turn a dense Weft model into a mixture of experts that starts equal to it"),
 }
 

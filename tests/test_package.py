@@ -24,4 +24,4 @@ def test_files_stay_small():
     assert lengths and {str(path): length for path, length in lengths.items() if length > 300} == {}
 
 
-ROOMS = ("configuration", "modeling", "tokenization", "training", "routes", "hub", "serving", "scripts")
+ROOMS = ("configuration", "modeling", "tokenization", "training", "routes", "hub", "serving", "demo", "scripts")

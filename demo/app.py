@@ -1,0 +1,56 @@
+"""The page: three tabs over one or two models."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from ..serving.tasks import RouteTask, TextTask
+from .look_tab import build_look_tab
+from .routes_tab import build_routes_tab
+from .text_tab import build_text_tab
+
+# People who wait for the model; more are told to come back.
+_QUEUE = 20
+# Every hour, files that are a day old.
+_DELETE_CACHE = (3600, 86400)
+
+
+def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None = None) -> gr.Blocks:
+    """The page, for `launch(**LAUNCH)`.
+
+    Args:
+        route_model, text_model: what [`serving.load_task`] gives; the tabs of one that is left out say so.
+    """
+    with gr.Blocks(title="Weft", analytics_enabled=False, delete_cache=_DELETE_CACHE) as demo:
+        gr.Markdown("# Weft\nAn encoder-decoder that plans syntheses and writes texts.")
+        with gr.Tabs():
+            with gr.Tab("Routes", id="routes"):
+                if route_model is None:
+                    _absent("routes", "--model")
+                else:
+                    build_routes_tab(route_model)
+            with gr.Tab("Text", id="text"):
+                if text_model is None:
+                    _absent("texts", "--text-model")
+                else:
+                    build_text_tab(text_model)
+            with gr.Tab("Look inside", id="look"):
+                _build_look_tabs([("Model of routes", route_model), ("Model of texts", text_model)])
+    return demo.queue(max_size=_QUEUE)
+
+
+def _build_look_tabs(models: list[tuple[str, RouteTask | TextTask | None]]) -> None:
+    present = [(name, model) for name, model in models if model is not None]
+    if not present:
+        _absent("routes or texts", "--model")
+    elif len(present) == 1:
+        build_look_tab(present[0][1])
+    else:
+        with gr.Tabs():
+            for name, model in present:
+                with gr.Tab(name):
+                    build_look_tab(model)
+
+
+def _absent(kind: str, option: str) -> None:
+    gr.Markdown(f"There is no model of {kind} here. Start with one: `weft demo {option} FOLDER`.")

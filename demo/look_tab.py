@@ -1,0 +1,129 @@
+"""Tab three: what the model looks at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from ..routes.molecules import one_molecule
+from ..serving.tasks import RouteTask, TextTask
+from ..tokenization import encode_route, encode_source
+from ..tokenization.checks import encode_checked
+from .asking import MOST_CHARACTERS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, check_length, numbers, reasons
+from .attention import Look, look
+from .heat_map import expert_map, heat_map
+from .routes_tab import EXAMPLES, plan_routes
+from .text_tab import greedy
+
+# Columns and rows of the table.
+MOST_TOKENS = 256
+
+
+def look_at_route(task: RouteTask, target: str, steps: int = 1, route: str = "") -> Look:
+    """What a model of routes looks at.
+
+    Args:
+        task: the model.
+        target: SMILES.
+        steps: what a model that takes steps is told of them.
+        route: the text of a route, as the model writes it (default: the best that it finds).
+
+    Raises:
+        ValueError: what is wrong with one of these. Unwanted: it took too long to find a route.
+    """
+    check_length("target", target, MOST_SMILES)
+    source_ids = encode_source(task.planner.tokenizer, one_molecule(target.strip()))
+    told = steps if task.takes_steps else 0
+    text = route.strip() or plan_routes(task, target, told, beams=5).candidates[0].text
+    return _look(
+        task.model,
+        task.planner.tokenizer,
+        source_ids,
+        encode_route(task.planner.tokenizer, text),
+        [told] if told else [],
+    )
+
+
+def look_at_text(task: TextTask, text: str, conditions: list[float], target: str = "") -> Look:
+    """What a model of texts looks at.
+
+    Args:
+        task: the model.
+        text: what it reads.
+        conditions: the numbers that it is told beside it.
+        target: what it writes (default: what it writes by itself).
+
+    Raises:
+        ValueError: what is wrong with one of these.
+    """
+    check_length("text", text, MOST_CHARACTERS)
+    [work] = task.works([text], beams=1, max_new_tokens=min(task.max_new_tokens, MOST_TOKENS), conditions=conditions)
+    if len(work.ids) > MOST_TOKENS:
+        raise ValueError(f"The text has {len(work.ids)} tokens, and at most {MOST_TOKENS} are shown here.")
+    if target.strip():
+        check_length("target", target, MOST_CHARACTERS)
+        written = encode_checked(task.tokenizer, target)
+    else:
+        written = greedy(task, work).tolist()[1:]
+    return _look(task.model, task.tokenizer, work.ids, written, conditions)
+
+
+def _look(model: Any, tokenizer: Any, source_ids: Any, written: list[int], conditions: list[Any]) -> Look:
+    # a decoder does not look ahead: what is cut off changes nothing before it
+    target_ids = [model.config.decoder_start_token_id, *written][: 1 + MOST_TOKENS]
+    return look(model, tokenizer, source_ids, target_ids, [float(value) for value in conditions])
+
+
+def build_look_tab(task: RouteTask | TextTask) -> None:
+    """Put the tab's parts into the block that is open, for one model."""
+    is_routes, config = isinstance(task, RouteTask), task.model.config
+    prefix = "route" if is_routes else "text"
+    with gr.Row(equal_height=True):
+        source = gr.Textbox(label="Target (SMILES)" if is_routes else "Text", scale=4, elem_id=f"{prefix}-look-source",
+                            value=EXAMPLES[0] if is_routes else "")  # fmt: skip
+        go = gr.Button("Look", variant="primary", scale=1, min_width=100, elem_id=f"{prefix}-look")
+    with gr.Row():
+        wanted = gr.Textbox(
+            label="Written", info="left empty, the model writes it", scale=3, elem_id=f"{prefix}-look-written"
+        )
+        if isinstance(task, RouteTask):
+            told: Any = gr.Dropdown(list(range(1, MOST_STEPS + 1)), value=1, label="Steps", visible=task.takes_steps)
+        else:
+            told = gr.Textbox(
+                label="Conditions", info="numbers, commas between them", visible=config.num_condition_features > 0
+            )
+    with gr.Row():
+        layers = [("mean of all", -1), *((str(number + 1), number) for number in range(config.decoder_layers))]
+        heads = [("mean of all", -1), *((str(number + 1), number) for number in range(config.decoder_attention_heads))]
+        layer = gr.Dropdown(layers, value=-1, label="Decoder layer", elem_id=f"{prefix}-look-layer")
+        head = gr.Dropdown(heads, value=-1, label="Head", elem_id=f"{prefix}-look-head")
+    found = gr.State(None, time_to_live=3600)
+    attention = gr.HTML(elem_id=f"{prefix}-look-attention", apply_default_css=False, min_height=60)
+    experts = gr.HTML(elem_id=f"{prefix}-look-experts", apply_default_css=False)
+
+    def show(found: Look | None, layer: int, head: int) -> str:
+        if found is None:
+            return ""
+        return heat_map(found, None if layer < 0 else layer, None if head < 0 else head)
+
+    def run(source: str, wanted: str, told: Any, layer: int, head: int) -> tuple[Look, str, str]:
+        with reasons():
+            if isinstance(task, RouteTask):
+                found = look_at_route(task, source, told, wanted)
+            else:
+                found = look_at_text(task, source, numbers(told), wanted)
+        return found, show(found, layer, head), expert_map(found)
+
+    gr.on(
+        [go.click, source.submit], run, [source, wanted, told, layer, head], [found, attention, experts],
+        api_visibility="private", **ONE_AT_A_TIME,
+    )  # fmt: skip
+    gr.on(
+        [layer.change, head.change],
+        show,
+        [found, layer, head],
+        attention,
+        api_visibility="private",
+        show_progress="hidden",
+    )

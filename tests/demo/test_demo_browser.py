@@ -1,0 +1,190 @@
+"""The page in a real browser: Debian's chromium, driven by playwright."""
+
+import json
+import re
+import shutil
+import threading
+
+import pytest
+
+pytest.importorskip("playwright", reason="needs playwright: pip install weft[test]")
+
+from playwright.sync_api import expect, sync_playwright
+
+from weft.demo import LAUNCH, build_demo
+from weft.serving.tasks import WhileWanted
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")
+# the machine may have other work
+expect.set_options(timeout=60_000)
+
+ROUTE = "#routes svg.weft-route"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(route_task, text_task):
+    demo = build_demo(route_task, text_task)
+    _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, **LAUNCH)
+    yield address
+    demo.close()
+
+
+@pytest.fixture
+def load(browser, address):
+    """Opens the page; afterwards, nothing may have gone wrong and nothing else been asked for."""
+    contexts, wrong, requests = [], [], []
+
+    def load(width=1280, height=900, **settings):
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        expect(field(page, "target")).to_be_visible()
+        return page
+
+    yield load
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert [url for url in requests if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def field(page, name):
+    return page.locator(f"#{name} textarea, #{name} input").first
+
+
+def plan(page, smiles):
+    field(page, "target").fill(smiles)
+    page.locator("#plan").click()
+
+
+def tab(page, name):
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
+    page = load()
+    expect(page.locator("#page")).to_have_count(0)
+    (tmp_path / "stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
+    page.get_by_text("Stock: what can be bought").click()
+    page.locator("#stock input[type=file]").set_input_files(tmp_path / "stock.smi")
+    expect(page.locator("#stock")).to_contain_text("stock")
+    expect(page.locator("#stock")).not_to_contain_text("Drop File Here")
+    plan(page, "CC(=O)NCc1ccccc1")
+    expect(page.locator(ROUTE).first).to_be_visible()
+    first = page.locator("#routes details").first
+    assert first.locator(".card").count() == 3 and first.locator("path").count() > 10
+    expect(first.locator("summary")).to_contain_text("solved")
+    for name, ending in (("page", "html"), ("json", "json"), ("picture", "svg")):
+        with page.expect_download() as download:
+            page.locator(f"#{name}").click()
+        text = download.value.path().read_text(encoding="utf-8")
+        assert download.value.suggested_filename == f"routes.{ending}"
+        if name == "json":
+            assert json.loads(text)[0]["candidates"][0]["solved"] is True
+        else:
+            assert ("<!DOCTYPE html>" in text) == (name == "page") and 'class="weft-route"' in text
+
+
+def test_a_wrong_smiles_gives_a_message(load):
+    page = load()
+    plan(page, "CC(=O<b>")
+    expect(page.locator(".toast-body")).to_contain_text("'CC(=O<b>' is not a molecule that RDKit can read.")
+    assert "Traceback" not in page.content()
+    plan(page, "CCOC(C)=O")  # and it goes on
+    expect(page.locator(ROUTE).first).to_be_visible()
+
+
+def test_an_example_is_a_click_away(load):
+    page = load()
+    page.get_by_role("button", name="CCNS(C)(=O)=O").click()
+    expect(field(page, "target")).to_have_value("CCNS(C)(=O)=O")
+
+
+def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, monkeypatch):
+    page, seen, at_once = load(), [], threading.Event()
+    asked = WhileWanted.__call__
+
+    def slow(self, ids, scores):
+        seen.append(ids.shape[1])
+        at_once.wait(0.2)
+        return asked(self, ids, scores)
+
+    monkeypatch.setattr(WhileWanted, "__call__", slow)
+    tab(page, "Text")
+    field(page, "text").fill("one two three")
+    page.locator("#write").click()
+    written = field(page, "written")
+    expect(written).not_to_have_value("")
+    early = written.input_value()
+    expect(written).not_to_have_value(early)
+    assert written.input_value().startswith(early)
+    page.locator("#stop").click()
+    page.wait_for_timeout(1500)
+    steps = len(seen)
+    page.wait_for_timeout(1000)
+    assert len(seen) == steps < text_task.max_new_tokens  # the model itself has stopped
+    at_once.set()
+    page.locator("#write").click()  # and the next text is written
+    expect(written).not_to_have_value(re.compile("^.{0,4}$"))
+
+
+def test_what_the_model_looks_at(load):
+    page = load()
+    tab(page, "Look inside")
+    field(page, "route-look-source").fill("CCOC(C)=O")
+    page.locator("#route-look").click()
+    cells = page.locator("#route-look-attention td[aria-label]")
+    expect(cells.first).to_be_attached()
+    assert page.locator("#route-look-attention thead th").all_inner_texts() == ["<SOS>", *"CCOC(C)=O", "?"]
+    cells.first.hover()
+    said = cells.first.get_attribute("aria-label")
+    shown = cells.first.evaluate("cell => getComputedStyle(cell, '::after').content")
+    assert re.search(r"looks at .* %$", said) and json.loads(shown) == said
+    expect(page.locator("#route-look-experts")).to_contain_text("dense")
+    mean = page.locator("#route-look-attention").inner_html()
+    page.locator("#route-look-layer input").click()
+    page.get_by_role("option", name="2", exact=True).click()
+    expect(page.locator("#route-look-attention td[aria-label]").first).not_to_have_attribute("aria-label", said)
+    assert page.locator("#route-look-attention").inner_html() != mean
+    tab(page, "Model of texts")
+    field(page, "text-look-source").fill("one two three")
+    page.locator("#text-look").click()
+    expect(page.locator("#text-look-experts h4")).to_have_count(2)
+    assert page.locator("#text-look-experts thead th").all_inner_texts()[:4] == ["one", "␣two", "␣three", "</s>"]
+    assert page.locator("#text-look-experts td b").count() > 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone(load, scheme):
+    page = load(360, 740, color_scheme=scheme)
+    plan(page, "O=C(O)CNC(C)=O")
+    expect(page.locator(ROUTE).first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    drawn = page.locator(ROUTE).first
+    # letters of molecules are at least nine pixels high
+    assert drawn.bounding_box()["width"] >= 0.719 * float(drawn.get_attribute("width"))
+    tab(page, "Look inside")
+    page.locator("#route-look").click()
+    expect(page.locator("#route-look-attention td[aria-label]").first).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    colours = page.evaluate(
+        "['color', 'backgroundColor'].map(name => "
+        "getComputedStyle(document.querySelector('#route-look-attention th'))[name].match(/[0-9]+/g).map(Number))"
+    )
+    ink, ground = (sum(colour[:3]) for colour in colours)
+    assert ink < 200 < 600 < ground if scheme == "light" else ground < 200 < 600 < ink

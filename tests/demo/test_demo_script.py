@@ -1,0 +1,51 @@
+"""`weft demo`: the right models at the right tabs, or one line that says what to do."""
+
+import sys
+
+import pytest
+
+from weft.demo import LAUNCH
+from weft.scripts import demo as script
+from weft.scripts.cli import run_script
+from weft.serving.tasks import RouteTask, TextTask
+
+
+@pytest.fixture
+def folders(text_task, untrained_folder, tmp_path):
+    text_task.model.save_pretrained(tmp_path / "text")
+    text_task.tokenizer.save_pretrained(tmp_path / "text")
+    return untrained_folder, str(tmp_path / "text")
+
+
+def test_both_kinds(folders):
+    tasks = script.load_models(*folders)
+    assert [type(task) for task in tasks] == [RouteTask, TextTask]
+    assert script.load_models(None, folders[1])[0] is None
+
+
+def test_the_wrong_kind(folders):
+    routes, text = folders
+    with pytest.raises(ValueError, match="writes texts: give it as --text-model"):
+        script.load_models(text, None)
+    with pytest.raises(ValueError, match="writes routes: give it as --model"):
+        script.load_models(None, routes)
+
+
+def test_no_model(capsys):
+    assert run_script("demo", script.main, []) == 1
+    assert "--model" in capsys.readouterr().err
+
+
+def test_a_missing_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert run_script("demo", script.main, ["--model", "somewhere"]) == 1
+    assert capsys.readouterr().err == "weft demo: error: The demo needs gradio: pip install 'weft[demo]'.\n"
+
+
+def test_arguments_reach_the_launch(monkeypatch, folders):
+    import gradio
+
+    launched = {}
+    monkeypatch.setattr(gradio.Blocks, "launch", lambda self, **settings: launched.update(settings))
+    script.main(["--model", folders[0], "--host", "0.0.0.0", "--port", "7123", "--share"])
+    assert launched == {"server_name": "0.0.0.0", "server_port": 7123, "share": True, **LAUNCH}

@@ -1,0 +1,175 @@
+"""What the tabs do, without a browser: the right answers, and reasons where there is none."""
+
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+
+from weft.demo import asking
+from weft.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
+from weft.demo.attention import token_labels
+from weft.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
+from weft.demo.routes_tab import plan_routes, routes_html
+from weft.demo.text_tab import greedy, write
+from weft.routes import Route
+from weft.routes.candidates import Candidate, Plan
+from weft.serving.batching import Unwanted
+from weft.serving.tasks import WhileWanted
+
+TEXT = "one two three"
+
+
+def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
+    stock = tmp_path / "stock.smi"
+    stock.write_text("CC(=O)O\n")
+    plan = plan_routes(route_task, " C(c1ccccc1)NC(C)=O ", steps=1, beams=3, stock_file=str(stock))
+    assert plan.routes[0].canonical() == known[0].canonical()
+    assert plan.distinct[0].missing == ("NCc1ccccc1",)
+    html = routes_html(plan)
+    assert html.count("<svg") == len(plan.distinct) and html.count("<details open>") == 1
+    assert "✕ 1 not in stock" in html and "<code>NCc1ccccc1</code>" in html
+    assert route_task.stock is None  # a stock is of one question
+
+
+def test_the_number_of_steps_counts(route_task):
+    plans = [plan_routes(route_task, "CCOC(C)=O", steps=steps, beams=2) for steps in (1, 0)]
+    assert [{candidate.n_steps for candidate in plan.candidates} for plan in plans] == [{1}, {1, 2, 3, 4, 5}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"target": "CC(=O"}, "not a molecule"),
+        ({"target": " "}, "There is no target"),
+        ({"target": "C" * (MOST_SMILES + 1)}, f"{MOST_SMILES + 1} characters"),
+        ({"target": "C" * 150}, "at most 145 are allowed"),
+        ({"target": "CCO", "material": "x"}, "not a molecule"),
+        ({"target": "CCO", "stock_file": "stock.smi"}, "no stock"),
+    ],
+)
+def test_what_cannot_be_planned(route_task, tmp_path, monkeypatch, settings, reason):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stock.smi").write_text("???\n!!!\n")
+    with pytest.raises(ValueError, match=reason):
+        plan_routes(route_task, **settings)
+
+
+def test_without_a_route_the_reason():
+    plan = Plan("CCO", [Candidate("<i>", -1.0, 1, problem="'<i>' is no route", rank=1)])
+    html = routes_html(plan)
+    assert "No route" in html and "&lt;i&gt;" in html and "<i>" not in html
+
+
+def test_a_long_list_is_cut():
+    routes = [Route("CCO", (Route("C" * length),)) for length in range(1, 15)]
+    candidates = [
+        Candidate(route.to_string(), -1.0, 1, route, missing=(), rank=rank) for rank, route in enumerate(routes, 1)
+    ]
+    html = routes_html(Plan("CCO", candidates))
+    assert html.count("<svg") == 10 and "the first 10 are shown" in html and html.count("✓ solved") == 10
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_text_comes_in_pieces_and_is_that_of_the_task(text_task, beams):
+    pieces = list(write(text_task, TEXT, beams=beams, max_new_tokens=30))
+    [work] = text_task.works([TEXT], beams=beams, max_new_tokens=30)
+    [(_, expected)] = text_task.compute([work], lambda: True)
+    assert pieces[-1] == expected and len(expected) > 5
+    assert all(later.startswith(earlier) for earlier, later in pairwise(pieces))
+    assert len(pieces) > 10 if beams == 1 else pieces == [expected]
+
+
+def test_a_closed_stream_stops_the_model(text_task, monkeypatch):
+    steps, pieces_read = [], threading.Event()
+
+    def counted(self, ids, scores):
+        steps.append(ids.shape[1])
+        if len(steps) > 5:  # by now, the reader has left
+            assert pieces_read.wait(20)
+        return asked(self, ids, scores)
+
+    asked = WhileWanted.__call__
+    monkeypatch.setattr(WhileWanted, "__call__", counted)
+    stream = write(text_task, TEXT, max_new_tokens=200)
+    next(stream)
+    # `close` waits for the thread: what it waits for comes a little later
+    threading.Timer(0.1, pieces_read.set).start()
+    stream.close()
+    assert 1 <= len(steps) <= 7  # of 200
+    assert not [thread for thread in threading.enumerate() if thread.name == "weft-writes"]
+
+
+def test_too_long_a_wait_ends(text_task, route_task, monkeypatch):
+    monkeypatch.setattr(asking, "SECONDS", 0.0)
+    with pytest.raises(gr.Error, match="longer than 0 s"), reasons():
+        list(write(text_task, TEXT))
+    with pytest.raises(Unwanted):
+        plan_routes(route_task, "CCO")
+
+
+def test_a_failure_of_the_model_is_no_empty_text(text_task, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(text_task.model, "generate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(write(text_task, TEXT))
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions", "reason"),
+    [
+        ("", [], "There is no text"),
+        ("x" * (MOST_CHARACTERS + 1), [], "at most 2000"),
+        (TEXT, [1.0], "takes 0 conditions"),
+    ],
+)
+def test_what_cannot_be_written(text_task, text, conditions, reason):
+    with pytest.raises(ValueError, match=reason):
+        next(write(text_task, text, conditions=conditions))
+    with pytest.raises(ValueError, match=reason):
+        look_at_text(text_task, text, conditions)
+
+
+def test_numbers():
+    assert numbers(" 1, 2.5,") == [1.0, 2.5] and numbers("") == numbers(None) == []
+    with pytest.raises(ValueError, match="'1;2'"):
+        numbers("1;2")
+
+
+def test_reasons_are_no_html():
+    with pytest.raises(gr.Error) as error, reasons():
+        raise ValueError("<img src=x onerror=alert(1)>" + "y" * 1000)
+    assert error.value.message.startswith("&lt;img") and len(error.value.message) < 800
+
+
+def test_looking_at_what_the_model_writes(text_task, route_task, known):
+    found = look_at_text(text_task, TEXT, [])
+    [work] = text_task.works([TEXT], beams=1)
+    written = greedy(text_task, work).tolist()[1:]
+    assert found.written == token_labels(text_task.tokenizer, written)[:MOST_TOKENS] and len(written) > 5
+    assert "".join(look_at_text(text_task, TEXT, [], "two").written) == "two</s>"
+    route = look_at_route(route_task, known[1].smiles, 1)
+    assert "".join(route.written) == plan_routes(route_task, known[1].smiles, 1, beams=5).candidates[0].text + "?"
+    assert "".join(look_at_route(route_task, "CCO", 1, "{'smiles':'CCO'}").written) == "{'smiles':'CCO'}?"
+
+
+def test_what_cannot_be_looked_at(text_task, route_task):
+    with pytest.raises(ValueError, match="at most 256 are shown"):
+        look_at_text(text_task, "z" * 300, [])
+    with pytest.raises(ValueError, match="special token"):
+        look_at_route(route_task, "CCO", 1, "{'smiles': 'CCO'}")
+    with pytest.raises(ValueError, match="not a molecule"):
+        look_at_route(route_task, "x", 1)
+
+
+def test_everything_waits_for_one_model(route_task, text_task):
+    from weft.demo import build_demo
+
+    demo = build_demo(route_task, text_task)
+    slow = [function for function in demo.fns.values() if function.concurrency_id == "model"]
+    assert len(slow) == 4 and {function.concurrency_limit for function in slow} == {1}
+    assert demo.analytics_enabled is False
+    assert SimpleNamespace(**demo.get_config_file()).title == "Weft"
