@@ -19,6 +19,7 @@ COMMANDS = {
     "draw": ("weft.scripts.draw", "draw the routes of a file"),
     "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
+    "export": ("weft.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
     "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
     "serve": ("weft.scripts.serve", "answer requests for routes or translations over HTTP"),
     "demo": ("weft.scripts.demo", "show models on a page in the browser"),

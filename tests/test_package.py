@@ -24,4 +24,15 @@ def test_files_stay_small():
     assert lengths and {str(path): length for path, length in lengths.items() if length > 300} == {}
 
 
-ROOMS = ("configuration", "modeling", "tokenization", "training", "routes", "hub", "serving", "demo", "scripts")
+ROOMS = (
+    "configuration",
+    "modeling",
+    "tokenization",
+    "exporting",
+    "training",
+    "routes",
+    "hub",
+    "serving",
+    "demo",
+    "scripts",
+)

@@ -13,7 +13,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ["configuration", "conversion", "demo", "hub", "modeling", "routes", "scripts", "serving", "tokenization", "training"]
+ROOMS = [
+    "configuration",
+    "conversion",
+    "demo",
+    "exporting",
+    "hub",
+    "modeling",
+    "routes",
+    "scripts",
+    "serving",
+    "tokenization",
+    "training",
+]
 
 # Everything a person does first; `weft` must be the wheel's and nobody else's.
 FIRST_STEPS = """

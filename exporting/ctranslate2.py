@@ -1,0 +1,194 @@
+"""A dense Weft model in CTranslate2's format, as far as that can express it."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from ..configuration import WeftConfig
+from ..modeling import WeftForConditionalGeneration
+from .extras import needed
+
+# names of CTranslate2's activations
+_ACTIVATIONS = {
+    "relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH", "gelu_new": "GELUTanh",
+    "gelu_pytorch_tanh": "GELUTanh", "quick_gelu": "GELUSigmoid", "tanh": "Tanh", "sigmoid": "Sigmoid",
+}  # fmt: skip
+_ALLOWED: dict[str, tuple] = {
+    "norm_type": ("layernorm", "rmsnorm"),
+    "activation_function": tuple(_ACTIVATIONS),
+    "self_attention_position_type": ("none", "rotary"),
+    "cross_attention_position_type": ("none",),
+    # it has a place for these norms and computes something else of them: log-probabilities come out 0.3 off
+    "use_qk_norm": (False,),
+    "num_condition_features": (0,),
+}
+
+
+def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
+    raise ValueError(f"CTranslate2 cannot express {name}={value!r}: what it can is {allowed}.")
+
+
+def check_expressible(config: WeftConfig) -> tuple[int, int]:
+    """Refuse a configuration that CTranslate2 has no words for.
+
+    Returns:
+        The ids of the token a target starts with and of the one it ends with.
+
+    Raises:
+        ValueError: names the field, its value and what is allowed.
+    """
+    for name in ("encoder_mlp_layer_types", "decoder_mlp_layer_types"):
+        if "sparse" in getattr(config, name):
+            _refuse(name, getattr(config, name), '"dense" in every layer')
+    for name, allowed in _ALLOWED.items():
+        if getattr(config, name) not in allowed:
+            _refuse(name, getattr(config, name), " or ".join(map(repr, allowed)))
+    if config.self_attention_position_type == "rotary":
+        if config.position_embedding_type != "none":
+            _refuse("position_embedding_type", config.position_embedding_type, "'none' beside rotary positions")
+        assert config.rope_parameters is not None
+        if config.rope_parameters["rope_type"] != "default":
+            _refuse("rope_parameters", config.rope_parameters, 'rope_type="default"')
+    start, end = config.decoder_start_token_id, config.eos_token_id
+    if not isinstance(start, int):
+        _refuse("decoder_start_token_id", start, "one token")
+    if not isinstance(end, int):
+        _refuse("eos_token_id", end, "one token")
+    return start, end
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().float().numpy()
+
+
+def _set_linear(spec: Any, *linears: nn.Linear) -> None:
+    """One linear layer, or several over the same input as one."""
+    spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
+    if linears[0].bias is not None:
+        spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
+
+
+def _set_norm(spec: Any, norm: Any) -> None:
+    spec.gamma = _array(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = np.zeros_like(spec.gamma) if norm.bias is None else _array(norm.bias)
+
+
+def _set_attention(spec: Any, attention: Any, norm: nn.Module, is_cross: bool = False) -> None:
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    if is_cross:  # queries, keys and values, output: where there is one input, all three are one layer
+        _set_linear(spec.linear[0], projections[0])
+        _set_linear(spec.linear[1], *projections[1:])
+    else:
+        _set_linear(spec.linear[0], *projections)
+    _set_linear(spec.linear[-1], attention.out_proj)
+    _set_norm(spec.layer_norm, norm)
+
+
+def _set_stack(spec: Any, embeddings: Any, stack: Any, rows: int) -> None:
+    """What encoder and decoder have in common; `rows`: of the position table, where there is one."""
+    config: WeftConfig = stack.config
+    embeddings.weight = _array(stack.embed_tokens.weight)
+    spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
+    if config.self_attention_position_type != "rotary":
+        # without a table CTranslate2 adds sines and cosines of its own
+        table = torch.zeros(1, rows, config.d_model)
+        if stack.embed_positions is not None:
+            table = stack.embed_positions(torch.arange(rows)[None])
+        spec.position_encodings.encodings = _array(table[0])
+    if stack.layernorm_embedding is not None:
+        _set_norm(spec.layernorm_embedding, stack.layernorm_embedding)
+    if stack.layer_norm is not None:
+        _set_norm(spec.layer_norm, stack.layer_norm)
+    for part, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_attention(part.self_attention, layer.self_attn, layer.self_attn_layer_norm)
+        if hasattr(layer, "encoder_attn"):
+            _set_attention(part.attention, layer.encoder_attn, layer.encoder_attn_layer_norm, is_cross=True)
+        _set_norm(part.ffn.layer_norm, layer.final_layer_norm)
+        if layer.mlp.gate_proj is None:
+            _set_linear(part.ffn.linear_0, layer.mlp.up_proj)
+        else:
+            _set_linear(part.ffn.linear_0, layer.mlp.gate_proj)
+            _set_linear(part.ffn.linear_0_noact, layer.mlp.up_proj)
+        _set_linear(part.ffn.linear_1, layer.mlp.down_proj)
+
+
+def _spec(config: WeftConfig) -> Any:
+    """The empty model."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    def stack(spec_class: Any, layers: int, is_decoder: bool) -> Any:
+        heads, key_value_heads, width = config.stack_heads(is_decoder)
+        rotary: dict[str, Any] = {}
+        if config.self_attention_position_type == "rotary":
+            assert config.rope_parameters is not None
+            rotary = {"rotary_dim": width, "rotary_base": config.rope_parameters["rope_theta"]}
+        spec = spec_class(
+            layers,
+            heads,
+            no_final_norm=not config.has_final_norm,
+            activation=common_spec.Activation[_ACTIVATIONS[config.activation_function]],
+            layernorm_embedding=config.normalize_embedding,
+            ffn_glu=config.is_gated_act,
+            rms_norm=config.norm_type == "rmsnorm",
+            num_heads_kv=None if key_value_heads == heads else key_value_heads,
+            head_dim=None if heads * width == config.d_model else width,
+            rotary_interleave=False,
+            **rotary,
+        )
+        spec.pre_norm = config.norm_first  # told at once, it would leave no place for a last norm after post-norm
+        return spec
+
+    return transformer_spec.TransformerSpec(
+        stack(transformer_spec.TransformerEncoderSpec, config.encoder_layers, False),
+        stack(transformer_spec.TransformerDecoderSpec, config.decoder_layers, True),
+    )
+
+
+def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
+    """What CTranslate2 calls the tokens: as the tokenizer does, or by their numbers."""
+    known = {} if tokenizer is None else {index: word for word, index in tokenizer.get_vocab().items()}
+    return [known.get(index, str(index) if tokenizer is None else f"<unused{index}>") for index in range(size)]
+
+
+def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:
+    """Words of the source and of the target; a tokenizer knows the source's, and the target's where they are the same."""
+    source = words(tokenizer, config.vocab_size)
+    separate = config.decoder_vocab_size not in (None, config.vocab_size)
+    return source, words(None, config.target_vocab_size) if separate else source
+
+
+def write_ctranslate2(
+    model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Write CTranslate2's files (in fp32: it quantises when it loads, `compute_type="int8"`).
+
+    Args:
+        folder: there, and empty.
+        tokenizer: gives the tokens their names; without one they are called "0", "1", ...
+
+    Raises:
+        ValueError: CTranslate2 is not installed or cannot express the configuration.
+    """
+    config = model.config
+    start, end = check_expressible(config)
+    needed("ctranslate2")
+    spec = _spec(config)
+    _set_stack(spec.encoder, spec.encoder.embeddings[0], model.model.encoder, config.max_source_positions)
+    _set_stack(spec.decoder, spec.decoder.embeddings, model.model.decoder, config.max_target_positions)
+    _set_linear(spec.decoder.projection, model.lm_head)
+    source, target = vocabularies(config, tokenizer)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    spec.config.unk_token = target[config.pad_token_id or 0 if unknown is None else unknown]
+    spec.config.bos_token = spec.config.decoder_start_token = target[start]
+    spec.config.eos_token = target[end]
+    spec.config.layer_norm_epsilon = config.norm_eps
+    spec.validate()
+    spec.optimize()
+    spec.save(str(folder))

@@ -1,0 +1,13 @@
+"""Packages that not everybody installs."""
+
+from importlib.util import find_spec
+
+
+def needed(*packages: str) -> None:
+    """
+    Raises:
+        ValueError: one of them is not installed.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"This export needs {' and '.join(missing)}: pip install 'weft[export]'.")

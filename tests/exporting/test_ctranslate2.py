@@ -1,0 +1,126 @@
+"""CTranslate2: the same log-probabilities and the same top beam, or a refusal that names the field."""
+
+import pytest
+import torch
+
+from weft import WeftConfig
+from weft.exporting import check_expressible, compare_ctranslate2, comparing, ctranslate2, extras, write_ctranslate2
+from weft.tokenization import build_route_tokenizer
+
+OWN_VOCABULARY = {
+    "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "lm_head_bias": True,
+    "decoder_vocab_size": 40, "encoder_attention_heads": 2,
+}  # fmt: skip
+NO_BIASES = dict.fromkeys(("norm_bias", "attention_bias", "attention_out_bias", "mlp_bias"), False)
+EXPRESSIBLE = {
+    "post-norm": ("tiny", {"norm_eps": 1e-2}),
+    "post-norm, then a norm": ("tiny", {"final_norm": True}),
+    "norm of the embeddings": ("tiny", {"normalize_embedding": True, "scale_embedding": False}),
+    "learned": ("tiny", {"position_embedding_type": "learned", "activation_function": "gelu"}),
+    "fairseq": ("tiny", {"sinusoidal_layout": "fairseq", "norm_first": True}),
+    "no positions": ("tiny", {"position_embedding_type": "none"}),
+    "no biases": ("tiny", NO_BIASES | {"norm_first": True, "final_norm": False}),
+    "two vocabularies": ("tiny", OWN_VOCABULARY),
+    "wide heads": ("tiny", {"head_dim": 16}),
+    "modern": ("modern-tiny", {"norm_eps": 1e-2}),
+    "other frequencies": ("modern-tiny", {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}),
+    "grouped heads": ("modern-tiny", {"num_key_value_heads": 2}),
+    "tanh gate": ("modern-tiny", {"activation_function": "gelu_pytorch_tanh", "norm_first": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPRESSIBLE)
+def test_scores_and_beams_are_the_same(small, tmp_path, name):
+    pytest.importorskip("ctranslate2")
+    preset, fields = EXPRESSIBLE[name]
+    model = small(preset, **fields)
+    write_ctranslate2(model, tmp_path)
+    found = compare_ctranslate2(model, tmp_path)
+    assert found.largest_difference < 1e-4
+    assert found.same_beams == found.samples == 3
+
+
+def test_texts_of_different_lengths(small, tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setattr(comparing, "_LENGTHS", tuple(range(3, 15)))
+    model = small("modern-tiny", lm_head_bias=True)
+    model.lm_head.weight.data *= 2.0
+    model.lm_head.bias.data[model.config.eos_token_id] += 6.0
+    ends, generate = [], model.generate
+
+    def recorded(*args, **kwargs):
+        rows = generate(*args, **kwargs)
+        ends.extend((rows != model.config.eos_token_id).cumprod(dim=1).sum(dim=1).tolist())
+        return rows
+
+    monkeypatch.setattr(model, "generate", recorded)
+    write_ctranslate2(model, tmp_path)
+    found = compare_ctranslate2(model, tmp_path)
+    assert len(set(ends)) > 3, ends
+    assert found.same_beams == found.samples == 12
+
+
+def test_a_difference_is_found(small, tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = small("tiny")
+    settings = model.generation_config
+    write_ctranslate2(model, tmp_path)
+    model.model.decoder.layers[1].mlp.up_proj.weight.data[3] *= -1.0
+    found = compare_ctranslate2(model, tmp_path)
+    assert found.largest_difference > 1e-2
+    assert model.generation_config is settings
+    model.lm_head.weight.data = model.lm_head.weight.data.flip(0)
+    assert compare_ctranslate2(model, tmp_path).same_beams == 0
+
+
+def test_tokens_have_the_tokenizers_names(small, tmp_path):
+    runtime = pytest.importorskip("ctranslate2")
+    tokenizer = build_route_tokenizer()
+    model = small("dms-flash-10m", num_condition_features=0, vocab_size=55)  # two rows more than the tokenizer knows
+    write_ctranslate2(model, tmp_path, tokenizer)
+    found = compare_ctranslate2(model, tmp_path, tokenizer)
+    assert found.largest_difference < 1e-4 and found.same_beams == found.samples
+    source = torch.tensor([[4, 5, 6, 7]])
+    words = tokenizer.convert_ids_to_tokens(source[0].tolist())
+    (result,) = runtime.Translator(str(tmp_path), compute_type="float32").translate_batch(
+        [words], beam_size=1, max_decoding_length=5, min_decoding_length=5
+    )
+    expected = model.generate(source, max_new_tokens=5, min_new_tokens=5, do_sample=False)[0, 1:].tolist()
+    names = ctranslate2.words(tokenizer, 55)
+    assert result.hypotheses[0] == [names[index] for index in expected]
+    assert names[53:] == ["<unused53>", "<unused54>"] and len(set(names)) == 55
+
+
+@pytest.mark.parametrize(
+    "fields, field, allowed",
+    [
+        ({"decoder_mlp_layer_types": "sparse"}, "decoder_mlp_layer_types=['sparse'", '"dense" in every layer'),
+        ({"norm_type": "stdnorm"}, "norm_type='stdnorm'", "'layernorm' or 'rmsnorm'"),
+        ({"activation_function": "relu2"}, "activation_function='relu2'", "'relu' or 'gelu'"),
+        (
+            {"self_attention_position_type": "bucketed"},
+            "self_attention_position_type='bucketed'",
+            "'none' or 'rotary'",
+        ),
+        ({"cross_attention_position_type": "rotary"}, "cross_attention_position_type='rotary'", "'none'"),
+        ({"use_qk_norm": True}, "use_qk_norm=True", "False"),
+        ({"num_condition_features": 2}, "num_condition_features=2", "0"),
+        ({"position_embedding_type": "learned"}, "position_embedding_type='learned'", "'none' beside rotary"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+            "rope_parameters={",
+            'rope_type="default"',
+        ),
+        ({"eos_token_id": [2, 3]}, "eos_token_id=[2, 3]", "one token"),
+    ],
+)
+def test_what_it_has_no_words_for_is_refused(fields, field, allowed):
+    with pytest.raises(ValueError) as error:
+        check_expressible(WeftConfig.from_preset("modern-tiny", **fields))
+    assert f"CTranslate2 cannot express {field}" in str(error.value) and allowed in str(error.value)
+
+
+def test_without_the_package_the_error_says_what_to_install(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weft\[export\]'"):
+        write_ctranslate2(small("tiny"), tmp_path)

@@ -1,0 +1,63 @@
+"""`weft export`: what it writes and prints, and that a folder is there whole or not at all."""
+
+import pytest
+
+from weft.exporting import Exported, graphs, load_onnx
+from weft.scripts import export
+from weft.scripts.cli import main
+from weft.tokenization import build_route_tokenizer
+
+
+@pytest.fixture
+def folder(small, tmp_path):
+    small("dms-flash-10m", decoder_layers=1, num_condition_features=0).save_pretrained(tmp_path / "model")
+    build_route_tokenizer().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def names(out) -> set[str]:
+    return {file.name for file in out.iterdir()}
+
+
+def test_onnx(folder, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "out"
+    assert main(["export", str(folder), str(out), "--format", "onnx"]) == 0
+    assert names(out) >= {"encoder.onnx", "decoder_step.onnx", "config.json", "tokenizer.json"}
+    assert "largest difference " in capsys.readouterr().out
+    assert load_onnx(out).config.d_model == 32
+
+
+def test_ctranslate2(folder, tmp_path, capsys):
+    pytest.importorskip("ctranslate2")
+    out = tmp_path / "out"
+    assert main(["export", str(folder), str(out), "--format", "ctranslate2"]) == 0
+    assert names(out) >= {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.json"}
+    assert "same top beam for 3 of 3 sources" in capsys.readouterr().out
+
+
+def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
+    encoder, step = graphs(small("dms-flash-10m", decoder_layers=1, num_condition_features=0, seed=1))
+
+    def write(model, staging):
+        (staging / "encoder.pt2").touch()
+
+    def load(staging):
+        return Exported(encoder.config, lambda inputs: encoder(**inputs), lambda inputs: step(**inputs))
+
+    monkeypatch.setitem(export._GRAPHS, "torch", (write, load))
+    assert main(["export", str(folder), str(tmp_path / "out"), "--format", "torch"]) == 1
+    assert "does not do what the model does, and is deleted: largest difference" in capsys.readouterr().err
+    assert names(tmp_path) == {"model"}
+
+
+def test_a_refusal_leaves_nothing(small, tmp_path, capsys):
+    small("dms-flash-10m").save_pretrained(tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out"), "--format", "ctranslate2"]) == 1
+    assert "num_condition_features=1" in capsys.readouterr().err
+    assert names(tmp_path) == {"model"}
+
+
+def test_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["export", str(tmp_path / "none"), str(tmp_path / "out"), "--format", "torch"]) == 1
+    assert "none is no folder" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""Encoder and step as graphs: the same tokens as `generate`, run by torch itself, by `torch.export` and by onnxruntime."""
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.exporting import Exported, graphs, largest_difference, load_onnx, load_torch, write_onnx, write_torch
+
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
+GROUPED = {"num_key_value_heads": 2, "use_qk_norm": True}
+# name: preset, fields
+MODELS = {
+    "post-norm": ("tiny", {}),
+    "modern": ("modern-tiny", GROUPED),
+    "conditioned": ("dms-flash-10m", {}),
+    "rotary across": ("dms-tiny", {}),
+    "sparse": ("modern-tiny", SPARSE),
+    "noisy top-k": ("dms-flex-20m", {}),
+    "additive": ("modern-tiny", {f"{kind}_attention_position_type": "additive" for kind in ("self", "cross")}),
+    "bucketed": ("modern-tiny", {f"{kind}_attention_position_type": "bucketed" for kind in ("self", "cross")}),
+    "relative": (
+        "modern-tiny",
+        {f"{kind}_attention_position_type": "relative" for kind in ("self", "cross")} | {"norm_type": "stdnorm"},
+    ),
+}
+
+
+def as_torch_runs_it(model) -> Exported:
+    encoder, step = graphs(model)
+    return Exported(model.config, lambda inputs: encoder(**inputs), lambda inputs: step(**inputs))
+
+
+def check_tokens(model, exported: Exported, rows: int = 3, source: int = 9, new: int = 8) -> None:
+    """Padded sources of different lengths, the first with a pad in its middle too."""
+    inputs = graphs(model)[0].example(rows, source, seed=5)
+    assert 0 in inputs["attention_mask"][0, :-1] and len(set(inputs["attention_mask"].sum(dim=1).tolist())) > 1
+    given = {name: tensor for name, tensor in inputs.items() if name != "input_ids"}
+    expected = model.generate(inputs["input_ids"], **given, max_new_tokens=new, do_sample=False)
+    found = exported.greedy(inputs, new)
+    assert found.tolist() == expected.tolist()
+    assert len(set(found[:, 1:].flatten().tolist())) > 1  # else the comparison says little
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_write_what_generate_writes(small, name):
+    preset, fields = MODELS[name]
+    model = small(preset, **fields)
+    check_tokens(model, as_torch_runs_it(model))
+
+
+def test_rows_end_at_different_steps(small):
+    model = small("tiny")
+    inputs = graphs(model)[0].example(3, 9, seed=5)
+    free = as_torch_runs_it(model).greedy(inputs, 8)
+    model.config.eos_token_id = model.generation_config.eos_token_id = int(free[0, 3])
+    assert (free[1:, 1:4] != free[0, 3]).any()
+    check_tokens(model, as_torch_runs_it(model))
+    assert (as_torch_runs_it(model).greedy(inputs, 8)[0, 4:] == model.config.pad_token_id).all()
+
+
+def test_a_difference_is_found(small):
+    model, other = small("tiny"), small("tiny")
+    assert largest_difference(model, as_torch_runs_it(other)) == 0.0
+    other.model.decoder.layers[1].encoder_attn.v_proj.bias.data[3] += 0.01
+    assert 1e-3 < largest_difference(model, as_torch_runs_it(other)) < 1.0
+    other.lm_head.weight.data[7, 0] = math.nan
+    assert largest_difference(model, as_torch_runs_it(other)) == math.inf
+    assert largest_difference(model, as_torch_runs_it(small("tiny", decoder_layers=1))) == math.inf
+
+
+def test_an_exported_model_runs_without_its_own(small, tmp_path):
+    # grouped heads: the export has more to prove of them than of any other attention
+    model = small("modern-tiny", decoder_layers=1, **GROUPED)
+    write_torch(model, tmp_path)
+    exported = load_torch(tmp_path)
+    assert largest_difference(model, exported) < 1e-5
+    check_tokens(model, exported)
+    check_tokens(model, exported, rows=4, source=6, new=2)
+
+
+def test_onnx_has_no_grouped_product(small, tmp_path):
+    model = small("modern-tiny", **SPARSE)
+    model.set_experts_implementation("grouped_mm")
+    with pytest.raises(ValueError, match=r'no operator for experts_implementation="grouped_mm".*"eager"'):
+        write_onnx(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (SPARSE | {"expert_capacity_factor": 1.5}, "expert_capacity_factor=1.5 counts the tokens.*set it to None"),
+        (SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"}, 'router_noise="always" draws.*"training"'),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+            'rope_type="dynamic".*"default"',
+        ),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_refused(small, tmp_path, fields, message):
+    with pytest.raises(ValueError, match=message):
+        write_torch(small("modern-tiny", **fields), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write, load", [(write_torch, load_torch), (write_onnx, load_onnx)], ids=["torch", "onnx"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model(small, tmp_path, name, write, load):
+    if write is write_onnx:
+        pytest.importorskip("onnxruntime")
+    preset, fields = MODELS[name]
+    model = small(preset, decoder_layers=1, **fields)
+    model.set_experts_implementation("eager")
+    if write is write_onnx:
+        model.set_attn_implementation("eager")
+    write(model, tmp_path)
+    exported = load(tmp_path)
+    assert largest_difference(model, exported) < 1e-4
+    check_tokens(model, exported)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["batched_mm", "grouped_mm"])
+def test_experts_computed_otherwise(small, tmp_path, implementation):
+    model = small("modern-tiny", decoder_layers=1, **SPARSE)
+    model.set_experts_implementation(implementation)
+    write_torch(model, tmp_path)
+    assert largest_difference(model, load_torch(tmp_path)) < 1e-4
+
+
+def test_extras_are_not_imported_with_the_room():
+    extras = {"onnx", "onnxscript", "onnxruntime", "ctranslate2"}
+    files = list((Path(weft.__file__).parent / "exporting").glob("*.py"))
+    assert len(files) > 5
+    for file in files:
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.Import):
+                assert not extras & {name.name.split(".")[0] for name in node.names}, file
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                assert node.module.split(".")[0] not in extras, file
