@@ -22,11 +22,12 @@ import yaml
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
+from weft.conversion import SOURCES, convert
 from weft.routes import drop_shared_targets, training_pairs
 from weft.routes.whole_files import write_json
 from weft.scripts.arguments import check_folders
 from weft.scripts.benchmark import machine
-from weft.scripts.benchmark_peers import as_weft, directmultistep
+from weft.scripts.benchmark_peers import directmultistep
 from weft.scripts.cli import run_script
 from weft.scripts.route_data import encode, read_canonical
 from weft.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
@@ -111,7 +112,7 @@ class Comparison:
     def __init__(self, arguments: argparse.Namespace):
         self.arguments = arguments
         self.tokenizer = build_route_tokenizer()
-        config = as_weft(self.peer(), "dms").config
+        config = self.as_weft(self.peer()).config
         validation = read_canonical(arguments.validation)
         train = drop_shared_targets(read_canonical(arguments.train), validation)
         fitting = [route for route in train if len(route.smiles) <= PRODUCT_LENGTH - 2]
@@ -134,6 +135,10 @@ class Comparison:
     def peer(self) -> torch.nn.Module:
         """The published model with its first weights, the same in each call."""
         return directmultistep(PEERS[self.arguments.preset])
+
+    def as_weft(self, peer: torch.nn.Module) -> Any:
+        """A Weft model with a published model's weights, named: two sizes have the same shapes."""
+        return convert(peer.state_dict(), SOURCES["dms"], preset=self.arguments.preset).build()
 
     def clock(self) -> Clock:
         size = self.arguments.batch_size
@@ -165,7 +170,7 @@ class Comparison:
         return self.trainer(model).evaluate()["eval_loss"]
 
     def weft(self) -> tuple[Any, Clock]:
-        model, clock = as_weft(self.peer(), "dms").train(), self.clock()
+        model, clock = self.as_weft(self.peer()).train(), self.clock()
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.arguments.learning_rate)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule())
         self.trainer(model, clock, optimizers=(optimizer, scheduler)).train()
@@ -182,7 +187,7 @@ class Comparison:
         settings = {
             "smiledict": tokens, "invdict": {index: token for token, index in tokens.items()},
             "product_max_length": PRODUCT_LENGTH, "sm_max_length": SOURCE_LENGTH - PRODUCT_LENGTH,
-            "seq_out_maxlength": as_weft(model, "dms").config.max_target_positions,
+            "seq_out_maxlength": self.as_weft(model).config.max_target_positions,
         }  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "settings.yaml"
@@ -223,11 +228,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.set_num_threads(arguments.threads)
     comparison = Comparison(arguments)
     results: dict[str, Any] = {"machine": machine(), "preset": arguments.preset, "steps": arguments.steps}
-    results["loss_before"] = comparison.loss(as_weft(comparison.peer(), "dms"))
+    results["loss_before"] = comparison.loss(comparison.as_weft(comparison.peer()))
     print(json.dumps(results))
     for name, train in (("Weft", comparison.weft), ("directmultistep, Lightning", comparison.lightning)):
         model, clock = train()
-        model = model if name == "Weft" else as_weft(model, "dms")
+        model = model if name == "Weft" else comparison.as_weft(model)
         results[name] = {
             "validation_loss": comparison.loss(model),
             "target_tokens_per_second": clock.tokens_per_second,
