@@ -85,6 +85,7 @@ runpy.run_path("space/app.py", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_it_starts_alone(untrained_folder, tmp_path):
     out = tmp_path / "space"
     write_space(out, untrained_folder)

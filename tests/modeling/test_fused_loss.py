@@ -104,6 +104,7 @@ def test_heads_that_must_be_called_are_called():
         skips_logits(head, True, training=True)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_trains_without_logits():
     model = build().train()
     batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
