@@ -1,5 +1,6 @@
-"""Planners that know four routes by heart, trained in seconds. Without RDKit the tests that ask for one are skipped."""
+"""Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,3 +90,14 @@ def untrained_folder(tmp_path_factory) -> str:
     WeftForConditionalGeneration(config).save_pretrained(folder)
     build_route_tokenizer().save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module")  # not longer: while playwright runs, nothing else may run an event loop here
+def browser() -> Any:
+    """Debian's chromium; tests that ask for it skip where there is none."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()

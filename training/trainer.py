@@ -214,9 +214,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()  # each process writes its own random state
                 best = self.state.best_model_checkpoint
-                if (
-                    best is not None and Path(best).parent == self._staging
-                ):  # where it is not to stay: on every process
+                # every process saw it where it is not to stay
+                if best is not None and Path(best).parent == self._staging:
                     self.state.best_model_checkpoint = str(folder / Path(best).name)
                 if self.args.should_save:
                     self._finish(folder, name)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="needs playwright: pip install weft[test]")
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from weft.demo import LAUNCH, build_demo
 from weft.serving.tasks import WhileWanted
@@ -20,14 +20,6 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chro
 expect.set_options(timeout=60_000)
 
 ROUTE = "#routes svg.weft-route"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

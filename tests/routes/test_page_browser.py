@@ -11,7 +11,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("playwright", reason="needs playwright: pip install weft[test]")
 
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from weft.routes import Route
 from weft.routes.candidates import Candidate, Plan
@@ -41,14 +41,6 @@ PLANS = [
     Plan("CCO", [candidate(Route("CCO", (Route("CC=O"),)), 1, None)]),
     Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
