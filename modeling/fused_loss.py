@@ -11,7 +11,7 @@ from torch import nn
 from .losses import counted_items
 
 # Logits held at a time: a CPU is fastest when they stay in its cache, a GPU with large products.
-_CHUNKS = {"cpu": 2**22}
+_CHUNKS = {"cpu": 2**23}
 _CHUNK = 2**24
 # With smaller vocabularies the logits dominate neither memory nor time.
 _LARGE_VOCABULARY = 4096
