@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One worker for each core; the tests of a file stay together, for they share what is slow to make.
+PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile
 
 .PHONY: help demo test test-all lint format clean
 help:  ## show this list
@@ -12,10 +14,10 @@ demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them,
 	$(BIN)/weft train-routes --output_dir runs/demo
 
 test: lint  ## lint, type-check and run the fast tests
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: lint  ## the same with the slow tests
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -3,17 +3,19 @@
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from huggingface_hub import ModelCard
-from transformers import Trainer
 
 from ..configuration.version import __version__
 from ..modeling import WeftPreTrainedModel
 from .card import Measured, build_card
 from .facts import facts_of
+
+if TYPE_CHECKING:  # a second to import, and `import weft` imports this file
+    from transformers import Trainer
 
 _NAMES = {"loss": "loss", "exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
 # What a Trainer logs beside metrics.
@@ -61,7 +63,7 @@ def measured(
 
 
 def trained_card(
-    trainer: Trainer,
+    trainer: "Trainer",
     model: WeftPreTrainedModel,
     *,
     language: str | Sequence[str] | None = None,
@@ -106,7 +108,7 @@ def trained_card(
     return build_card(facts_of(model, name, **(found | known)))
 
 
-def training_table(trainer: Trainer, model: WeftPreTrainedModel) -> dict[str, str]:
+def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, str]:
     """The arguments that decide what is learned, what it ran on, and how far it came."""
     args, state, log = trainer.args, trainer.state, trainer.state.log_history
     devices = max(args.world_size, args.n_gpu)
@@ -148,7 +150,7 @@ def hardware(args: Any) -> str:
     return f"CPU ({name}), {args.world_size} x {torch.get_num_threads()} threads"
 
 
-def _logged(trainer: Trainer, names: str) -> list[Measured]:
+def _logged(trainer: "Trainer", names: str) -> list[Measured]:
     """The last evaluation in the log."""
     entries = [entry for entry in trainer.state.log_history if any(key.startswith("eval_") for key in entry)]
     dataset: Any = trainer.eval_dataset

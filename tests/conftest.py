@@ -1,8 +1,12 @@
 """Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
+import os
 import shutil
 from types import SimpleNamespace
 from typing import Any
+
+# Small tests are fastest on one thread: two on busy cores wait for each other. The processes that tests start inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -37,8 +41,6 @@ def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
         "labels": pad([row.labels for row in rows], batch_first=True, padding_value=-100),
         "condition_values": torch.tensor([[float(route.depth)] for route in routes]),
     }
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = WeftForConditionalGeneration(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
@@ -47,7 +49,6 @@ def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    torch.set_num_threads(threads)
     assert loss.item() < 0.05
     return RoutePlanner(model, tokenizer)
 

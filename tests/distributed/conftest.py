@@ -24,7 +24,7 @@ class Pair:
         for rank in range(2):
             ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
             # the processes meet through a file: a port could be taken meanwhile
-            environment = os.environ | ranks | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            environment = os.environ | ranks | {"CUDA_VISIBLE_DEVICES": ""}
             with open(folder / f"log-{rank}", "w") as log:
                 command = [sys.executable, str(WORKER), str(folder)]
                 pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
@@ -76,10 +76,7 @@ class Pair:
 def pairs(tmp_path_factory):
     """All pairs of this session; there is a second one only when a job has cost the first its life, or a test kills one."""
     started: list[Pair] = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield started, tmp_path_factory
-    torch.set_num_threads(threads)
     for pair in started:
         pair.stop()
 

@@ -67,7 +67,7 @@ def test_weft_train_runs_under_accelerate_launch(tmp_path):
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", str(FOLDER / "ddp.yaml")]
     command = [*launch, "--main_process_port", "0", "-m", "weft.scripts.train"]
     command += [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.count("Saved in") == 1

@@ -164,7 +164,6 @@ def refuse(folder, sizes, **fields):
 
 
 def serve(folder: Path) -> None:
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=RANK, world_size=2)
     for line in sys.stdin:
         job = json.loads(line)

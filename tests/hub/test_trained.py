@@ -23,12 +23,8 @@ QUICK = ["--max_steps", "2", "--use_cpu", "true", "--disable_tqdm", "true", "--s
 
 
 @pytest.fixture(autouse=True)
-def one_thread(tmp_path, monkeypatch):
+def datasets_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets_config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_weft_train_leaves_a_card(tmp_path):

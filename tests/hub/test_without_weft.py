@@ -102,7 +102,7 @@ def run(source: Path, target: Path) -> None:
     script = target / "script.py"
     script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, str(script), str(source), str(target)],
         cwd=target,

@@ -24,14 +24,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def small():
     """Builds a configuration of a few thousand weights."""

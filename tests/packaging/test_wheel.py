@@ -57,7 +57,7 @@ def command(*words: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
-        env=inherited | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"} | environment,
+        env=inherited | {"HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"} | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -29,10 +29,6 @@ SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_bias_up
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two threads on two busy cores wait for each other
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,6 @@ def trained(pairs, tmp_path_factory):
             max_eval_samples=8, eval_strategy="steps", eval_steps=30, save_strategy="steps", save_steps=30,
             generation_num_beams=2,
         )  # fmt: skip
-        torch.set_num_threads(1)
         script.main(argv)
     return folder, "\n".join(printed)
 
@@ -278,7 +273,7 @@ def test_two_processes_equal_one(pairs, tmp_path):
         **options,
     )  # fmt: skip
     command = [str(Path(sys.executable).with_name("torchrun")), "--nproc_per_node", "2", "-m", "weft.scripts.train"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     run = subprocess.run([*command, *argv], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.count("Saved in") == 1

@@ -183,7 +183,6 @@ PARTS = {"two": {"per_device_train_batch_size": 6}, "four": {"per_device_train_b
 
 def work(folder: Path) -> None:
     """What each of two processes does: every run of this file that wants them, as starting them takes longest."""
-    torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     found: dict = {"losses": {}, "eval": []}
     for kind in ("dense", "sparse"):
@@ -216,8 +215,7 @@ def work(folder: Path) -> None:
 def two_processes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", __file__]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run([*command, str(folder)], capture_output=True, text=True, env=environment, timeout=300)
+    run = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
     return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 

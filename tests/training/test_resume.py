@@ -1,7 +1,6 @@
 """A run that is killed with SIGKILL and started again by the same command ends as if nothing had happened, bit by bit."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -20,15 +19,15 @@ STEPS = 12
 
 
 def run(folder: str, data: str) -> None:
-    """The command of every run of this file: `weft train`, which tells when it takes a step, and when it saves."""
+    """The command of every run of this file: `weft train`, which tells when it takes a step, and when it saves.
+
+    Importing it all takes longer than the run: those that nothing kills share the process of the tests.
+    """
     import datasets
     from transformers import TrainerCallback
 
     from weft.scripts import train as script
     from weft.training import trainer as trainer_module
-
-    torch.set_num_threads(1)
-    datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
@@ -45,7 +44,6 @@ def run(folder: str, data: str) -> None:
         _tell(f"save {new.name.rpartition('-')[2]}")
         write(new)
 
-    script._build_trainer, trainer_module.write_manifest = built, written
     fields = {
         "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1,
@@ -59,7 +57,11 @@ def run(folder: str, data: str) -> None:
         "save_total_limit": 2, "logging_steps": 3, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
-    script.main([word for name, value in arguments.items() for word in (f"--{name}", str(value))])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(data).with_name("datasets-cache"))
+        patch.setattr(script, "_build_trainer", built)
+        patch.setattr(trainer_module, "write_manifest", written)
+        script.main([word for name, value in arguments.items() for word in (f"--{name}", str(value))])
 
 
 def _tell(what: str) -> None:
@@ -76,15 +78,14 @@ def data(tmp_path_factory) -> Path:
     return file
 
 
-def start(folder: Path, data: Path, kill_at: str | None = None, delay: float = 0.0) -> int:
-    """Run until the end, or until `delay` seconds after it has told `kill_at`; the exit code."""
+def start(folder: Path, data: Path, kill_at: str, delay: float = 0.0) -> int:
+    """Run in a process of its own until `delay` seconds after it has told `kill_at`; the exit code."""
     with (folder.parent / f"{folder.name}.log").open("a+") as log, subprocess.Popen(
         [sys.executable, __file__, str(folder), str(data)], stdout=subprocess.PIPE, stderr=log, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
-            if kill_at is not None and line.startswith("@ ") and line[2:].strip() == kill_at:
+            if line.startswith("@ ") and line[2:].strip() == kill_at:
                 time.sleep(delay)
                 process.send_signal(signal.SIGKILL)
                 break
@@ -104,7 +105,7 @@ def curve(folder: Path) -> list[tuple[int, float, float]]:
 def whole(tmp_path_factory, data) -> Path:
     """A run that was left alone: it begins although there is nothing to resume."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    assert start(folder, data) == 0
+    run(str(folder), str(data))
     assert [step for step, *_ in curve(folder)] == [3, 6, 9, 12]
     return folder
 
@@ -127,7 +128,7 @@ def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
     assert start(folder, data, kill_at="save 10") == -signal.SIGKILL
     assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
     assert (folder / ".saving-checkpoint").is_dir()
-    assert start(folder, data) == 0
+    run(str(folder), str(data))
     assert_same_end(folder, whole)
 
 
@@ -140,7 +141,7 @@ def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
 def test_killed_at(whole, data, tmp_path, kills):
     for kill in kills:
         assert start(tmp_path / "run", data, kill_at=kill) == -signal.SIGKILL
-    assert start(tmp_path / "run", data) == 0
+    run(str(tmp_path / "run"), str(data))
     assert_same_end(tmp_path / "run", whole)
 
 
@@ -150,7 +151,7 @@ def test_killed_at_random(whole, data, tmp_path):
     for _ in range(4):
         moment, delay = f"step {draw.randrange(STEPS)}", draw.random() * 0.1
         start(tmp_path / "run", data, kill_at=moment, delay=delay)  # a step that was saved is not taken again
-    assert start(tmp_path / "run", data) == 0
+    run(str(tmp_path / "run"), str(data))
     assert_same_end(tmp_path / "run", whole)
 
 
