@@ -1,6 +1,6 @@
 """The console command `weft`: finds the script of a sub-command, and turns errors people can act on into one line.
 
-A script is imported when its sub-command is called, so that `weft --help` waits for nothing.
+A script is imported when its sub-command is called: `weft --help` waits for the package alone.
 """
 
 import difflib

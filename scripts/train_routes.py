@@ -44,7 +44,8 @@ class RouteTrainingArguments(WeftTrainingArguments):
     """The training arguments of `weft train` with defaults that learn the grown routes in minutes on two CPU cores."""
 
     output_dir: str | None = field(default="runs/routes", metadata={"help": "Folder for the model."})
-    max_steps: int = field(default=1200, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
+    max_steps: int = field(default=1800, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
+    per_device_train_batch_size: int = field(default=16, metadata={"help": "Routes in a batch, on each device."})
     learning_rate: float = field(default=3e-3, metadata={"help": "Highest learning rate."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps (or share of them) in which it rises."})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "How it falls afterwards."})
