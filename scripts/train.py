@@ -21,9 +21,9 @@ from weft.training import (
     METRICS,
     DataArguments,
     ModelArguments,
+    TextMetrics,
     WeftTrainer,
     WeftTrainingArguments,
-    build_compute_metrics,
     build_config,
     build_distributed_config,
     build_model,
@@ -100,13 +100,16 @@ def train(model_args: ModelArguments, data_args: DataArguments, training_args: W
     model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
     save_model_folder(trainer, training_args.output_dir)
     scores: dict[str, dict[str, float]] = {}
+    intervals: dict[str, dict[str, tuple[float, float, str]]] = {}
     if training_args.do_eval:
         scores["eval"] = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
+        intervals["eval"] = _intervals(trainer, "eval", scores["eval"])
         _report(trainer, "eval", scores["eval"])
     if "test" in splits:
         scores["test"] = _predict(trainer, splits["test"])
+        intervals["test"] = _intervals(trainer, "test", scores["test"])
     model.generation_config = generation_config
-    details = _card_details(data_args, scores)
+    details = _card_details(data_args, scores, intervals)
     if training_args.push_to_hub:
         trainer.push_to_hub(**details)
     else:
@@ -128,7 +131,7 @@ def _build_trainer(
     if training_args.predict_with_generate:
         is_routes = model_args.tokenizer == "routes"
         names = training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
-        compute_metrics = build_compute_metrics(tokenizer, names)
+        compute_metrics = TextMetrics(tokenizer, names)
     else:
         training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
     return WeftTrainer(
@@ -159,18 +162,29 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     return scores
 
 
-def _card_details(data_args: DataArguments, scores: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _intervals(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> dict[str, tuple[float, float, str]]:
+    """The 95 % intervals of what was just scored by generating: their ends, and how they were computed."""
+    if not isinstance(trainer.compute_metrics, TextMetrics):
+        return {}
+    found = {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
+    if (share := scores.get(f"{split}_exact_match")) is not None:
+        n = int(scores[f"{split}_samples"])
+        found["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
+    return found
+
+
+def _card_details(
+    data_args: DataArguments,
+    scores: dict[str, dict[str, float]],
+    intervals: dict[str, dict[str, tuple[float, float, str]]],
+) -> dict[str, Any]:
     """What the model card says beyond what the trainer knows: the data by name, and the scores with their intervals."""
     name = data_args.dataset_name
     results = []
     for split, metrics in scores.items():
         n = int(metrics[f"{split}_samples"])
-        intervals = {}
-        if (share := metrics.get(f"{split}_exact_match")) is not None:
-            intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
-        results += measured(
-            metrics, split, f"{n} {'validation' if split == 'eval' else split} pairs", n=n, intervals=intervals
-        )
+        pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
+        results += measured(metrics, split, pairs, n=n, intervals=intervals[split])
     if name and not Path(name).is_dir():
         return {"dataset_tags": name, "results": results}
     # without the folders they lie in, which are nobody else's concern

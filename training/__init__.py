@@ -23,7 +23,7 @@ from .data import Columns, load_file, load_pairs, split_validation
 from .encoding import encode_pairs, longest
 from .expert_load import EXPERT_LOAD, draw_expert_load, read_expert_load
 from .expert_statistics import ExpertStatisticsCallback
-from .metrics import METRICS, build_compute_metrics
+from .metrics import METRICS, TextMetrics
 from .parsing import ArgumentParser, parse_arguments, parse_overrides
 from .trainer import WeftTrainer
 
@@ -36,11 +36,11 @@ __all__ = [
     "ExpertStatisticsCallback",
     "ModelArguments",
     "RouterBiasCallback",
+    "TextMetrics",
     "TokenBudgetSampler",
     "WeftTrainer",
     "WeftTrainingArguments",
     "average_checkpoints",
-    "build_compute_metrics",
     "build_config",
     "build_distributed_config",
     "build_model",

@@ -1,6 +1,7 @@
 """Scores of generated texts: exact match, BLEU, chrF."""
 
 import importlib.util
+import json
 import logging
 from collections.abc import Callable, Sequence
 
@@ -31,6 +32,28 @@ def chrf(predictions: Sequence[str], references: Sequence[str]) -> float:
     return corpus_chrf(list(predictions), [list(references)]).score
 
 
+def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
+    """95 % interval of a corpus' BLEU or chrF: sacrebleu's, of 1,000 draws of the pairs (Koehn 2004), the same each time.
+
+    Args:
+        name: `bleu` or `chrf`. predictions, references: the texts, those of a pair at the same place.
+
+    Returns:
+        Its ends, or None where scores are so low that sacrebleu (2.6) has none: all draws score 0, or some chrF of them do.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    metric = {"bleu": BLEU, "chrf": CHRF}[name]()
+    try:
+        score = metric.corpus_score(list(predictions), [list(references)], n_bootstrap=1000)
+    except TypeError:  # its zeros are of another type than its other scores, and `statistics` does not mix them
+        return None
+    found = json.loads(score.format(width=6, is_json=True, signature=str(metric.get_signature())))
+    if "confidence_mean" not in found:
+        return None
+    return found["confidence_mean"] - found["confidence_var"], found["confidence_mean"] + found["confidence_var"]
+
+
 METRICS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
     "exact_match": exact_match,
     "bleu": bleu,
@@ -54,33 +77,39 @@ def usable_metrics(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in missing]
 
 
-def build_compute_metrics(
-    tokenizer: PreTrainedTokenizerBase, names: Sequence[str] = tuple(METRICS)
-) -> Callable[[EvalPrediction], dict[str, float]]:
+class TextMetrics:
     """The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
+
+    Called with generated ids and labels (each (N, T), padded with the pad id or -100), it returns the scores and `gen_len`, the
+    mean number of generated tokens that are no pads. The texts of the last call stay in `predictions` and `references`.
 
     Args:
         tokenizer: decodes ids; special tokens are left out of the texts that are compared.
         names: keys of [`METRICS`].
 
-    Returns:
-        A function from generated ids and labels (each (N, T), padded with the pad id or -100) to the scores, and
-        `gen_len`, the mean number of generated tokens that are no pads.
-
     Raises:
         ValueError: a name is unknown.
     """
-    names = usable_metrics(names)
 
-    def texts(ids: numpy.ndarray) -> list[str]:
-        return tokenizer.batch_decode(numpy.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, names: Sequence[str] = tuple(METRICS)):
+        self.tokenizer, self.names = tokenizer, usable_metrics(names)
+        self.predictions: list[str] = []
+        self.references: list[str] = []
 
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         ids = prediction.predictions
         ids = ids[0] if isinstance(ids, tuple) else ids
-        predictions, references = texts(ids), texts(prediction.label_ids)
-        scores = {name: METRICS[name](predictions, references) for name in names}
-        real = (ids >= 0) & (ids != tokenizer.pad_token_id)
+        self.predictions, self.references = self._texts(ids), self._texts(prediction.label_ids)
+        scores = {name: METRICS[name](self.predictions, self.references) for name in self.names}
+        real = (ids >= 0) & (ids != self.tokenizer.pad_token_id)
         return scores | {"gen_len": float(real.sum(axis=-1).mean())}
 
-    return compute_metrics
+    def _texts(self, ids: numpy.ndarray) -> list[str]:
+        ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
+        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % intervals of the last call's BLEU and chrF, those that there are ([`bootstrap_interval`])."""
+        names = [name for name in self.names if name in _NEED_SACREBLEU and self.references]
+        found = {name: bootstrap_interval(name, self.predictions, self.references) for name in names}
+        return {name: ends for name, ends in found.items() if ends}

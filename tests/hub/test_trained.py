@@ -37,12 +37,13 @@ def test_weft_train_leaves_a_card(tmp_path):
         "--learning_rate",
         "0.002",
     ]
-    words += ["--tokenizer_vocab_size", "260", "--validation_split", "4", "--generation_metrics", "exact_match"]
+    words += ["--tokenizer_vocab_size", "260", "--validation_split", "4", "--generation_metrics", "exact_match,chrf"]
     assert cli.main(words) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     measures = {result.metric_type: result for result in card.data.eval_results}
     scores = json.loads((tmp_path / "model" / "eval_results.json").read_text())
-    assert set(measures) == {"loss", "exact_match"}
+    assert set(measures) == {"loss", "exact_match", "chrf"}
+    assert measures["chrf"].metric_value == pytest.approx(scores["eval_chrf"], abs=1e-6)
     assert measures["loss"].metric_value == pytest.approx(scores["eval_loss"], abs=1e-6)
     share = measures["exact_match"]
     assert share.metric_value == scores["eval_exact_match"] and share.metric_args["n"] == 4

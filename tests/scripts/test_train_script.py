@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,16 @@ def test_the_folder_loads_and_generates(trained):
     assert (generation["max_length"], generation["num_beams"]) == (7, 2)  # five letters, end, start
     assert (generation["eos_token_id"], generation["pad_token_id"], generation["decoder_start_token_id"]) == (2, 0, 1)
     assert "length_penalty" not in generation  # defaults stay defaults
+
+
+def test_the_card_has_scores_with_their_intervals(trained):
+    pytest.importorskip("sacrebleu")
+    folder, _ = trained
+    rows = [line for line in (folder / "README.md").read_text().splitlines() if line.startswith("| 8 ")]
+    (chrf,) = [row for row in rows if "test pairs | chrF |" in row]
+    score, low, high = map(float, re.search(r"\| ([\d.]+) \| \[([\d.]+), ([\d.]+)\], bootstrap \|", chrf).groups())
+    assert 0 < low < score < high
+    assert sum("Wilson" in row for row in rows) == 2
 
 
 def test_what_is_printed_at_the_end_runs(trained, capsys):

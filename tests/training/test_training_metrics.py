@@ -7,8 +7,8 @@ import pytest
 from transformers import EvalPrediction
 
 from weft.tokenization import train_tokenizer
-from weft.training import build_compute_metrics
-from weft.training.metrics import bleu, chrf, exact_match, usable_metrics
+from weft.training import TextMetrics
+from weft.training.metrics import bleu, bootstrap_interval, chrf, exact_match, usable_metrics
 
 
 def test_exact_match():
@@ -31,8 +31,27 @@ def test_compute_metrics_from_padded_ids():
     # start token, text, eos; pads from the Trainer, -100 where batches of other lengths were joined
     predictions = numpy.array([[1, a, b, 2, 0, -100], [1, a, a, a, 2, -100]])
     labels = numpy.array([[a, b, 2, 0, 0], [a, b, 2, -100, -100]])
-    compute = build_compute_metrics(tokenizer, ["exact_match"])
+    compute = TextMetrics(tokenizer, ["exact_match"])
     assert compute(EvalPrediction(predictions=predictions, label_ids=labels)) == {"exact_match": 0.5, "gen_len": 4.5}
+
+
+def test_intervals_hold_the_scores_they_are_of():
+    pytest.importorskip("sacrebleu")
+    tokenizer = train_tokenizer(["one two three four five six"], vocab_size=280)
+    rows = [f"{a} {b} three four five {c}" for a in ("one", "two") for b in ("two", "six") for c in ("one", "six")]
+    ids = tokenizer(rows, padding=True, return_tensors="np").input_ids
+    compute = TextMetrics(tokenizer)
+    assert compute.intervals() == {}
+    scores = compute(EvalPrediction(predictions=numpy.roll(ids, 1, axis=0), label_ids=ids))
+    intervals = compute.intervals()
+    assert set(intervals) == {"bleu", "chrf"}
+    for name, (low, high) in intervals.items():
+        assert 0 < low < scores[name] < high < 100
+    assert compute.intervals() == intervals  # the draws are the same
+    few = bootstrap_interval("chrf", compute.predictions * 16, compute.references * 16)
+    assert few[1] - few[0] < 0.5 * (intervals["chrf"][1] - intervals["chrf"][0])
+    assert bootstrap_interval("bleu", ["a"] * 4, ["b"] * 4) is None
+    assert bootstrap_interval("chrf", ["a", "c"], ["b", "c"]) is None
 
 
 def test_without_sacrebleu_the_rest_is_computed(monkeypatch, caplog):
