@@ -95,6 +95,13 @@ class WeftTrainer(WholeCheckpointsTrainer):
         )
         return self.accelerator.prepare(loader)
 
+    def _run_epoch(self, **arguments):
+        # the Trainer asks after a step whether it was the last: resumed at the end, it would take one more each time
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(**arguments)
+
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         self._to_count, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
         return self._to_count, num_items
@@ -161,6 +168,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
     def log(self, logs, start_time=None):
         """With what the routers did: in words short enough for a screen, and in full for `report_to` and the history."""
+        if "train_loss" in logs and self.state.global_step == self._initial_global_step:
+            del logs["train_loss"]  # no step was taken: the Trainer's 0 is nothing that was measured
         if self.expert_statistics is None or "loss" not in logs:
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from weft.training.manifest import damage
 STEPS = 12
 
 
-def run(folder: str, data: str) -> None:
+def run(folder: str, data: str, steps: int = STEPS) -> None:
     """The command of every run of this file: `weft train`, which tells when it takes a step, and when it saves.
 
     Importing it all takes longer than the run: those that nothing kills share the process of the tests.
@@ -53,7 +54,7 @@ def run(folder: str, data: str) -> None:
     # the loss is logged between two saves, and the run is saved between two logs and in the middle of its epochs
     arguments = {
         "train_file": data, "output_dir": folder, "config_overrides": json.dumps(fields), "tokenizer_vocab_size": 262,
-        "resume_from_checkpoint": "true", "max_steps": STEPS, "save_strategy": "steps", "save_steps": 2,
+        "resume_from_checkpoint": "true", "max_steps": steps, "save_strategy": "steps", "save_steps": 2,
         "save_total_limit": 2, "logging_steps": 3, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
@@ -132,6 +133,19 @@ def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
     assert_same_end(folder, whole)
 
 
+def test_a_finished_run_stays_as_it_is(whole, data, tmp_path):
+    """Also in the middle of an epoch, where transformers' Trainer takes another step before it asks whether to."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / f"checkpoint-{STEPS}")
+    run(str(folder), str(data), steps=STEPS - 2)
+    state = json.loads((folder / "trainer_state.json").read_text())
+    assert state["global_step"] == STEPS - 2 and state["epoch"] % 1
+    assert all("train_loss" not in entry for entry in state["log_history"])
+    expected, found = (load_file(path / "model.safetensors") for path in (folder / f"checkpoint-{STEPS - 2}", folder))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kills",
@@ -164,6 +178,7 @@ def test_the_trainer_still_has_what_resuming_relies_on():
     source = inspect.getsource(Trainer)
     for name in ("self._tr_loss", "self._total_loss_scalar", "self._globalstep_last_logged"):
         assert name in source and name in inspect.getsource(WeftTrainer)
+    assert "self._run_epoch(" in source
 
 
 if __name__ == "__main__":
