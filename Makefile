@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # One worker for each core; the tests of a file stay together, for they share what is slow to make. In their order: the slow
-# files are those with few tests, which would otherwise come last, when there is nothing left for the other workers.
+# files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all lint format clean

@@ -1,4 +1,4 @@
-"""Two processes that talk by gloo, started once for all tests of this folder: most of a small test would be their start."""
+"""Two processes that talk by gloo, started once for all tests of a file: most of a small test would be their start."""
 
 import importlib.util
 import json
@@ -72,9 +72,9 @@ class Pair:
         return all(process.poll() is None for process in self.processes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer than needed: gloo's threads, a hundred by then, wake up all the time
 def pairs(tmp_path_factory):
-    """All pairs of this session; there is a second one only when a job has cost the first its life, or a test kills one."""
+    """All pairs of a file; there is a second one only when a job has cost the first its life, or a test kills one."""
     started: list[Pair] = []
     yield started, tmp_path_factory
     for pair in started:
