@@ -23,6 +23,13 @@ KNOWN = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    """Commands set the number of threads of their process, which is the tests' here; sums depend on it in their last bit."""
+    yield
+    torch.set_num_threads(1)
+
+
 def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
     """A planner whose model writes these routes, each told its length."""
     from weft.routes.planner import RoutePlanner

@@ -4,7 +4,6 @@ import argparse
 import json
 
 import pytest
-import torch
 
 from weft.scripts import benchmark
 from weft.scripts.benchmark_peers import Case, Contender
@@ -65,15 +64,7 @@ def test_a_contender_that_disturbs_the_others_is_timed_after_them():
     assert [row["contender"] for row in rows] == ["one", "two", "spins"]
 
 
-@pytest.fixture
-def threads():
-    """The command sets the number of threads for its process, which is the tests' here."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def test_a_case_is_measured_and_written(tmp_path, capsys, threads):
+def test_a_case_is_measured_and_written(tmp_path, capsys):
     file = tmp_path / "figures.json"
     arguments = ["greedy", "--new-tokens", "3", "--runs", "1", "--warm-ups", "1", "--no-compile", "--threads", "1"]
     report_file = tmp_path / "page.md"
@@ -91,7 +82,7 @@ def test_a_case_is_measured_and_written(tmp_path, capsys, threads):
     )
 
 
-def test_mistakes_are_named(capsys, threads):
+def test_mistakes_are_named(capsys):
     assert main(["benchmark", "gredy"]) == 1
     assert "there is no case 'gredy'" in capsys.readouterr().err
     assert main(["benchmark", "greedy", "--runs", "0"]) == 1

@@ -42,14 +42,6 @@ def held_out(monkeypatch):
     monkeypatch.setattr(benchmark, "load_routes", lambda arguments, seed: ([], [ESTER, AMIDE, ESTER]))
 
 
-@pytest.fixture
-def threads():
-    """The command sets the number of threads for its process, which is the tests' here."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def plan(*routes: Route | None) -> Plan:
     return Plan("CCOC(C)=O", [Candidate("", -1.0, 1, route) for route in routes])
 
@@ -107,7 +99,7 @@ def test_int8_is_the_arithmetic_of_its_rounded_weights(folder):
         assert not torch.allclose(before, plain(**inputs).logits, rtol=1e-4, atol=1e-4)
 
 
-def test_the_command_prints_and_writes(folder, tmp_path, capsys, threads):
+def test_the_command_prints_and_writes(folder, tmp_path, capsys):
     file = tmp_path / "figures.json"
     arguments = ["--model", folder, "--targets", "2", "--beams", "1", "--threads", "1", "--json", str(file)]
     assert run_script("precision", benchmark.main, [*arguments, "--precisions", "bfloat16", "float32"]) == 0
@@ -127,7 +119,7 @@ def test_the_command_prints_and_writes(folder, tmp_path, capsys, threads):
         (["--model", "no/such/folder"], "no/such/folder"),
     ],
 )
-def test_mistakes_are_named(words, message, folder, capsys, threads):
+def test_mistakes_are_named(words, message, folder, capsys):
     words = ["--model", folder, "--precisions", "float32", *words]
     assert run_script("precision", benchmark.main, words) == 1
     assert message in capsys.readouterr().err
