@@ -14,7 +14,7 @@ from typing import Any
 import datasets
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
-from weft.hub import measured
+from weft.hub import Measured, measured
 from weft.routes.metrics import wilson_interval
 from weft.scripts.cli import run_script
 from weft.training import (
@@ -99,17 +99,15 @@ def train(model_args: ModelArguments, data_args: DataArguments, training_args: W
     trainer.save_state()
     model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
     save_model_folder(trainer, training_args.output_dir)
-    scores: dict[str, dict[str, float]] = {}
-    intervals: dict[str, dict[str, tuple[float, float, str]]] = {}
+    results: list[Measured] = []
     if training_args.do_eval:
-        scores["eval"] = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
-        intervals["eval"] = _intervals(trainer, "eval", scores["eval"])
-        _report(trainer, "eval", scores["eval"])
+        scores = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
+        _report(trainer, "eval", scores)
+        results += _measured(trainer, "eval", scores)
     if "test" in splits:
-        scores["test"] = _predict(trainer, splits["test"])
-        intervals["test"] = _intervals(trainer, "test", scores["test"])
+        results += _measured(trainer, "test", _predict(trainer, splits["test"]))
     model.generation_config = generation_config
-    details = _card_details(data_args, scores, intervals)
+    details = _card_details(data_args, results)
     if training_args.push_to_hub:
         trainer.push_to_hub(**details)
     else:
@@ -162,29 +160,21 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     return scores
 
 
-def _intervals(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> dict[str, tuple[float, float, str]]:
-    """The 95 % intervals of what was just scored by generating: their ends, and how they were computed."""
-    if not isinstance(trainer.compute_metrics, TextMetrics):
-        return {}
-    found = {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
+def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[Measured]:
+    """What was just evaluated, for the model card: the scores of generated texts with their intervals."""
+    n = int(scores[f"{split}_samples"])
+    intervals: dict[str, tuple[float, float, str]] = {}
+    if isinstance(trainer.compute_metrics, TextMetrics):
+        intervals |= {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
     if (share := scores.get(f"{split}_exact_match")) is not None:
-        n = int(scores[f"{split}_samples"])
-        found["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
-    return found
+        intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
+    pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
+    return measured(scores, split, pairs, n=n, intervals=intervals)
 
 
-def _card_details(
-    data_args: DataArguments,
-    scores: dict[str, dict[str, float]],
-    intervals: dict[str, dict[str, tuple[float, float, str]]],
-) -> dict[str, Any]:
-    """What the model card says beyond what the trainer knows: the data by name, and the scores with their intervals."""
+def _card_details(data_args: DataArguments, results: list[Measured]) -> dict[str, Any]:
+    """What the model card says beyond what the trainer knows: the data by name, and what was measured."""
     name = data_args.dataset_name
-    results = []
-    for split, metrics in scores.items():
-        n = int(metrics[f"{split}_samples"])
-        pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
-        results += measured(metrics, split, pairs, n=n, intervals=intervals[split])
     if name and not Path(name).is_dir():
         return {"dataset_tags": name, "results": results}
     # without the folders they lie in, which are nobody else's concern

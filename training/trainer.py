@@ -54,6 +54,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
     _sum_router_counts: SumCounts | None = None
     # (sum of losses, labels) of each batch of the evaluation that is going on
     _evaluated: list[torch.Tensor] | None = None
+    _has_trained = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -100,6 +101,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
+            self._has_trained = True
             super()._run_epoch(**arguments)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -168,8 +170,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
     def log(self, logs, start_time=None):
         """With what the routers did: in words short enough for a screen, and in full for `report_to` and the history."""
-        if "train_loss" in logs and self.state.global_step == self._initial_global_step:
-            del logs["train_loss"]  # no step was taken: the Trainer's 0 is nothing that was measured
+        if not self._has_trained:
+            logs.pop("train_loss", None)  # no step was taken: the Trainer's 0 is nothing that was measured
         if self.expert_statistics is None or "loss" not in logs:
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)
