@@ -12,7 +12,7 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (under 10 minutes on 2 cores)
-	$(BIN)/weft train-routes --output_dir runs/demo
+	$(BIN)/weftformer train-routes --output_dir runs/demo
 
 test: lint  ## lint, type-check and run the fast tests
 	$(PYTEST) -m "not slow"
@@ -40,5 +40,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@# Its plain transformer is all the tests read; what it asks for (escnn) they do without.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.
-	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weft
+	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weftformer
 	touch $@

@@ -1,7 +1,7 @@
-"""`python -m weft` is the console command `weft`."""
+"""`python -m weftformer` is the console command `weftformer`."""
 
 import sys
 
-from weft.scripts.cli import main
+from weftformer.scripts.cli import main
 
 sys.exit(main())

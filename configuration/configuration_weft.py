@@ -92,7 +92,7 @@ class WeftConfig(PreTrainedConfig):
     # Its default in transformers is for one stack, and would split tables from the heads that are tied to them; the model
     # classes have plans of their own.
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
-    # Set by `weft/__init__.py`: writes the model's code beside a saved configuration. This room knows no other.
+    # Set by `weftformer/__init__.py`: writes the model's code beside a saved configuration. This room knows no other.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
@@ -197,7 +197,7 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "WeftConfig":
-        """The configuration of a named size (see `weft.configuration.presets.PRESETS`), with single fields replaced.
+        """The configuration of a named size (see `weftformer.configuration.presets.PRESETS`), with single fields replaced.
 
         Raises:
             ValueError: no preset has that name, or an override is unknown or not allowed.

@@ -26,6 +26,6 @@ def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT:
         raise ValueError(
             f"The configuration is of Weft {version}, format {found!r}, and this is Weft {__version__}, which reads formats "
-            f"up to {FORMAT}: upgrade it with `pip install -U weft`."
+            f"up to {FORMAT}: upgrade it with `pip install -U weftformer`."
         )
     return rest

@@ -7,7 +7,7 @@ The modules are those of the Haiku package: `hk.MultiHeadAttention` (query, key,
     encoder/layer_0/self_attention, self_attention_norm, feed_forward/linear, feed_forward/linear_1, feed_forward_norm
     decoder/layer_0/ the same, and cross_attention, cross_attention_norm
 
-Other names can be mapped on the way (`weft convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
+Other names can be mapped on the way (`weftformer convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
 positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and a final linear layer.
 """
 

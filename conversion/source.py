@@ -159,7 +159,7 @@ def convert(
 
     Args:
         weights: tensors by the source's keys (see `clean_keys`).
-        preset: take the configuration of this name (`weft.configuration.presets.PRESETS`) instead of reading shapes.
+        preset: take the configuration of this name (`weftformer.configuration.presets.PRESETS`) instead of reading shapes.
         source_config: the source's own configuration, where it has one.
         overrides: fields of `WeftConfig` that win over all of these.
 

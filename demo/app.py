@@ -53,4 +53,4 @@ def _build_look_tabs(models: list[tuple[str, RouteTask | TextTask | None]]) -> N
 
 
 def _absent(kind: str, option: str) -> None:
-    gr.Markdown(f"There is no model of {kind} here. Start with one: `weft demo {option} FOLDER`.")
+    gr.Markdown(f"There is no model of {kind} here. Start with one: `weftformer demo {option} FOLDER`.")

@@ -10,4 +10,4 @@ def needed(*packages: str) -> None:
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise ValueError(f"This export needs {' and '.join(missing)}: pip install 'weft[export]'.")
+        raise ValueError(f"This export needs {' and '.join(missing)}: pip install 'weftformer[export]'.")

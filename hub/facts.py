@@ -121,7 +121,7 @@ def converted_card(
     new: Sequence[str] = (),
     has_tokenizer: bool = True,
 ) -> ModelCard:
-    """The card of weights that `weft convert` made.
+    """The card of weights that `weftformer convert` made.
 
     Args:
         name: what `from_pretrained` is to be given.

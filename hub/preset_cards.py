@@ -1,6 +1,6 @@
 """The cards of the presets, from the template, the configurations and what `model_cards/facts.yaml` says of each.
 
-`python -m weft.hub.preset_cards` writes them into `model_cards/`.
+`python -m weftformer.hub.preset_cards` writes them into `model_cards/`.
 """
 
 from pathlib import Path

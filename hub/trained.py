@@ -14,7 +14,7 @@ from ..modeling import WeftPreTrainedModel
 from .card import Measured, build_card
 from .facts import facts_of
 
-if TYPE_CHECKING:  # a second to import, and `import weft` imports this file
+if TYPE_CHECKING:  # a second to import, and `import weftformer` imports this file
     from transformers import Trainer
 
 _NAMES = {"loss": "loss", "exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
@@ -133,7 +133,7 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
         "time": f"{seconds:,.0f} s" if (seconds := _last(log, "train_runtime")) is not None else None,
         "training loss, mean": f"{loss:.4g}" if (loss := _last(log, "train_loss")) is not None else None,
         "training loss, last logged": f"{loss:.4g}" if (loss := _last(log, "loss")) is not None else None,
-        "software": f"weft {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
+        "software": f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
     }
     return {name: str(value) for name, value in found.items() if value is not None}
 

@@ -26,7 +26,7 @@ def decode_step(model: Any) -> DecodeStep:
 
 
 def fast_decoding(model: Any, compile: bool = True) -> Any:
-    """Compile the decoding step of a model: `weft.fast_decoding(model)`, then `model.generate(...)` as ever.
+    """Compile the decoding step of a model: `weftformer.fast_decoding(model)`, then `model.generate(...)` as ever.
 
     The first `generate` of each batch size and number of beams compiles, for seconds to minutes, in every process. The weights become constants of the compiled step: when they change, the next
     `generate` compiles anew.

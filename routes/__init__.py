@@ -84,4 +84,4 @@ def __getattr__(name: str) -> Any:
         missing = {"rdkit": "RDKit", "PIL": "Pillow"}.get((error.name or "").split(".")[0])
         if missing is None:
             raise
-        raise ImportError(f"weft.routes.{name} needs {missing}: pip install weft[chem]") from error
+        raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[chem]") from error

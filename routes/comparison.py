@@ -1,7 +1,7 @@
 """How one route stands to another: is it its beginning, how many edits lie between them, is it linear or convergent.
 
 Nothing here looks at the order of the children. Molecules are compared as text: canonicalise both routes with the same
-program first (`weft.routes.molecules.canonical_route`).
+program first (`weftformer.routes.molecules.canonical_route`).
 """
 
 from __future__ import annotations
@@ -123,6 +123,6 @@ def _assignment_cost(costs: Sequence[Sequence[int]]) -> int:
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError as error:
-        raise ImportError("Comparing routes needs SciPy: pip install weft[chem].") from error
+        raise ImportError("Comparing routes needs SciPy: pip install weftformer[chem].") from error
     table = np.array(costs)
     return int(table[linear_sum_assignment(table)].sum())

@@ -15,7 +15,7 @@ from .tree import MAX_DEPTH, Route
 if TYPE_CHECKING:
     from .stock import Stock
 
-# Where a route stands in what others write, and `weft plan` (its candidates).
+# Where a route stands in what others write, and `weftformer plan` (its candidates).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")

@@ -32,7 +32,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
     for nothing outside itself and its policy forbids it to; it can be read, though not zoomed, without scripts.
 
     Args:
-        plans: what `RoutePlanner.plan` gives, or `Plan.from_dict` from the file of `weft plan --json`.
+        plans: what `RoutePlanner.plan` gives, or `Plan.from_dict` from the file of `weftformer plan --json`.
         title: its heading.
 
     Returns:
@@ -58,7 +58,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="weft">
+<meta name="generator" content="weftformer">
 <link rel="icon" href="data:,">
 <title>{escape(title)}</title>
 <style>{style}</style>

@@ -1,4 +1,4 @@
-"""`weft benchmark`: time and memory of Weft and its peers, side by side in one process on the same weights.
+"""`weftformer benchmark`: time and memory of Weft and its peers, side by side in one process on the same weights.
 
 Every contender runs in turn, after warm-ups; a row gives the median, its range and its ratio to the first contender.
 Outputs (tokens, or logits before training) are compared before a time is reported.
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weft.routes.whole_files import write_json
-from weft.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
-from weft.scripts.benchmark_report import as_table, plot, write_into
-from weft.scripts.benchmark_routes import BatchingCase, FileCase, RoutesCase
-from weft.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
+from weftformer.routes.whole_files import write_json
+from weftformer.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
+from weftformer.scripts.benchmark_report import as_table, plot, write_into
+from weftformer.scripts.benchmark_routes import BatchingCase, FileCase, RoutesCase
+from weftformer.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5, 500 new tokens", beams=5),
@@ -46,7 +46,7 @@ CASES: dict[str, Any] = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft benchmark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer benchmark", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all; routes and batching only if their files are named)")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
     parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
@@ -165,7 +165,7 @@ def _time(contender: Contender, row: dict[str, Any]) -> None:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    names = ("torch", "transformers", "directmultistep", "ctranslate2", "weft")
+    names = ("torch", "transformers", "directmultistep", "ctranslate2", "weftformer")
     versions = {name: _version(name) for name in names}
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
@@ -210,7 +210,7 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
         try:
             found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
         except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{file} holds no figures of `weft benchmark --json`: {error}.") from error
+            raise ValueError(f"{file} holds no figures of `weftformer benchmark --json`: {error}.") from error
     return {name: found[name] for name in CASES if name in found}
 
 

@@ -1,4 +1,4 @@
-"""What `weft benchmark` compares: the same weights in Weft and in its peers, each as a function to be timed."""
+"""What `weftformer benchmark` compares: the same weights in Weft and in its peers, each as a function to be timed."""
 
 import io
 import logging
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
-import weft
-from weft.conversion import SOURCES, convert
-from weft.tokenization import build_route_tokenizer
+import weftformer
+from weftformer.conversion import SOURCES, convert
+from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
 Tokens = list[list[int]]
@@ -130,7 +130,7 @@ def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
     yield Contender("Weft, plain path", generating(model, case, cache_implementation="dynamic"))
     yield Contender("Weft", generating(model, case))
     if compiled:
-        yield Contender("Weft, compiled", generating(weft.fast_decoding(as_weft(peer)), case))
+        yield Contender("Weft, compiled", generating(weftformer.fast_decoding(as_weft(peer)), case))
     if find_spec("ctranslate2") is not None:
         # its threads keep a core busy when they have nothing to do: in turn with the others it slows them to a half
         translate = cache(lambda: _ctranslate2(peer, case))
@@ -148,7 +148,9 @@ class SparseCase(Case):
             ("sparse, 2 of 3 experts", "dms-flex-20m", {}),
         ):  # fmt: skip
             torch.manual_seed(0)
-            model = weft.WeftForConditionalGeneration(weft.WeftConfig.from_preset(preset, **overrides)).eval()
+            model = weftformer.WeftForConditionalGeneration(
+                weftformer.WeftConfig.from_preset(preset, **overrides)
+            ).eval()
             run = generating(model, self, condition_values=torch.full((self.batch, 1), 3.0))
             yield Contender(name, run, check=lambda: None)
 
@@ -159,7 +161,7 @@ class PublishedCase(Case):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weft[parity].")
+            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
         return published_contenders(self, compiled)
 
 
@@ -241,5 +243,5 @@ def published_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
 
     yield Contender("Weft", without_starts(generating(as_weft(peer, "dms"), case, **settings)))
     if compiled:
-        model = weft.fast_decoding(as_weft(peer, "dms"))
+        model = weftformer.fast_decoding(as_weft(peer, "dms"))
         yield Contender("Weft, compiled", without_starts(generating(model, case, **settings)))

@@ -1,6 +1,6 @@
-"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weft.scripts.benchmark_precision`.
+"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weftformer.scripts.benchmark_precision`.
 
-The same held-out targets are planned with the same search in each: those that `weft train-routes` grows and holds out by
+The same held-out targets are planned with the same search in each: those that `weftformer train-routes` grows and holds out by
 default. A model trained on other routes, or with another seed, may have seen them. int8 is torchao's weight-only kind:
 whole numbers of 8 bits and a scale for each output; activations stay in float32.
 """
@@ -17,22 +17,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from weft.modeling.eligibility import can_step
-from weft.routes.candidates import Plan
-from weft.routes.metrics import Proportion
-from weft.routes.planner import RoutePlanner
-from weft.routes.whole_files import write_json
-from weft.scripts.benchmark import machine
-from weft.scripts.cli import run_script
-from weft.scripts.route_data import RouteArguments, load_routes
-from weft.scripts.train_routes import measure_accuracy
-from weft.tokenization import encode_route
+from weftformer.modeling.eligibility import can_step
+from weftformer.routes.candidates import Plan
+from weftformer.routes.metrics import Proportion
+from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.whole_files import write_json
+from weftformer.scripts.benchmark import machine
+from weftformer.scripts.cli import run_script
+from weftformer.scripts.route_data import RouteArguments, load_routes
+from weftformer.scripts.train_routes import measure_accuracy
+from weftformer.tokenization import encode_route
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft.scripts.benchmark_precision", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer.scripts.benchmark_precision", description=__doc__)
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, metavar="PRECISION",
                         help=f"of {', '.join(PRECISIONS)}; the first is what the others are held against (default: all)")  # fmt: skip
@@ -94,7 +94,7 @@ def precision_rows(
         ValueError: torchao is missing, or more targets are asked for than are held out.
     """
     if "int8" in precisions and find_spec("torchao") is None:
-        raise ValueError("int8 needs torchao: pip install weft[benchmark], or leave int8 out of --precisions.")
+        raise ValueError("int8 needs torchao: pip install weftformer[benchmark], or leave int8 out of --precisions.")
     arguments = RouteArguments(beams=beams, test_batch_size=1)
     if not 1 <= targets_limit <= arguments.num_test_routes:
         raise ValueError(f"--targets must be 1 to {arguments.num_test_routes}: got {targets_limit}.")

@@ -1,10 +1,10 @@
-"""What `weft benchmark` measured, as a table, in a Markdown file, and as a plot."""
+"""What `weftformer benchmark` measured, as a table, in a Markdown file, and as a plot."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-from weft.routes.whole_files import whole_file
+from weftformer.routes.whole_files import whole_file
 
 Rows = list[dict[str, Any]]
 
@@ -81,7 +81,7 @@ def plot(cases: dict[str, Rows], file: Path) -> None:
     try:
         from matplotlib import pyplot, ticker
     except ImportError as error:
-        raise ValueError("--plot needs matplotlib: pip install weft[benchmark].") from error
+        raise ValueError("--plot needs matplotlib: pip install weftformer[benchmark].") from error
     panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
     if not panels:
         raise ValueError("--plot draws curves: measure at least two cases that differ in length, beams or batch.")

@@ -13,13 +13,13 @@ import torch
 import yaml
 from transformers import DataCollatorForSeq2Seq
 
-import weft
-from weft.conversion import SOURCES, export
-from weft.routes import Route, read_routes
-from weft.routes.planner import RoutePlanner
-from weft.scripts.benchmark_peers import Contender, directmultistep, quiet
-from weft.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
-from weft.training import TokenBudgetSampler
+import weftformer
+from weftformer.conversion import SOURCES, export
+from weftformer.routes import Route, read_routes
+from weftformer.routes.planner import RoutePlanner
+from weftformer.scripts.benchmark_peers import Contender, directmultistep, quiet
+from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
+from weftformer.training import TokenBudgetSampler
 
 # for each target its ranked routes, one a line
 Texts = list[str]
@@ -60,7 +60,7 @@ class RoutesCase(FileCase):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weft[parity].")
+            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
         if self.targets:
             planner = RoutePlanner.from_pretrained(str(self.model))
             yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
@@ -68,7 +68,7 @@ class RoutesCase(FileCase):
             yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
             if compiled:
                 planner = RoutePlanner.from_pretrained(str(self.model))
-                weft.fast_decoding(planner.model)
+                weftformer.fast_decoding(planner.model)
                 yield Contender("Weft, compiled", self._planning(planner, grammar=False))
 
     def _planning(self, planner: RoutePlanner, **settings: Any) -> Callable[[], Texts]:
@@ -143,7 +143,7 @@ class BatchingCase(FileCase):
 
     def _training(self, batches: list[list[int]]) -> Callable[[], None]:
         torch.manual_seed(0)
-        model = weft.WeftForConditionalGeneration(weft.WeftConfig.from_preset("dms-tiny")).train()
+        model = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-tiny")).train()
         collate = DataCollatorForSeq2Seq(build_route_tokenizer())
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 

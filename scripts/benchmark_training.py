@@ -1,4 +1,4 @@
-"""What `weft benchmark` compares in training: forward, backward and AdamW, on the same batch, by target tokens a second."""
+"""What `weftformer benchmark` compares in training: forward, backward and AdamW, on the same batch, by target tokens a second."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
 
-import weft
-from weft.modeling.fused_loss import fused_cross_entropy
-from weft.modeling.losses import cross_entropy
-from weft.scripts.benchmark_peers import END, PAD, START, Contender, as_weft, bart, directmultistep
+import weftformer
+from weftformer.modeling.fused_loss import fused_cross_entropy
+from weftformer.modeling.losses import cross_entropy
+from weftformer.scripts.benchmark_peers import END, PAD, START, Contender, as_weft, bart, directmultistep
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class SparseTrainingCase(TrainingCase):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weft[parity].")
+            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
         source, target = self.tensors()
         peer = directmultistep("flex_20M").train()
         count = torch.full((self.batch, 1), 3)
@@ -110,7 +110,7 @@ class SparseTrainingCase(TrainingCase):
             return nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
 
         torch.manual_seed(0)
-        own = weft.WeftForConditionalGeneration(weft.WeftConfig.from_preset("dms-flex-20m"))
+        own = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
         yield Contender("directmultistep 1.1.3", steps(peer, published), check=lambda: None)
         yield self.contender("NLLB-MoE (transformers)", nllb_moe(), check=False)
         yield self.contender("Weft", own, check=False, condition_values=count.float())
@@ -138,8 +138,8 @@ class ExpertsCase(TrainingCase):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         for experts in (8, 32, 128):
             torch.manual_seed(0)
-            config = weft.WeftConfig.from_preset("dms-flex-20m", num_experts=experts)
-            model = weft.WeftForConditionalGeneration(config).train()
+            config = weftformer.WeftConfig.from_preset("dms-flex-20m", num_experts=experts)
+            model = weftformer.WeftForConditionalGeneration(config).train()
             made = self.contender(f"Weft, {experts} experts", model, False, condition_values=torch.ones(self.batch, 1))
             yield made
             yield Contender(f"the same, without AdamW ({experts})", without_optimizer(model, self), check=lambda: None)

@@ -1,6 +1,6 @@
-"""The console command `weft`: finds the script of a sub-command, and turns errors people can act on into one line.
+"""The console command `weftformer`: finds the script of a sub-command, and turns errors people can act on into one line.
 
-A script is imported when its sub-command is called: `weft --help` waits for the package alone.
+A script is imported when its sub-command is called: `weftformer --help` waits for the package alone.
 """
 
 import difflib
@@ -12,19 +12,22 @@ from importlib.metadata import PackageNotFoundError, version
 
 # name: (module with a `main(argv)`, what it does)
 COMMANDS = {
-    "train": ("weft.scripts.train", "train a model on pairs of texts"),
-    "train-routes": ("weft.scripts.train_routes", "train a model that writes synthesis routes"),
-    "prepare-routes": ("weft.scripts.prepare_routes", "make a data set to train on out of route files"),
-    "plan": ("weft.scripts.plan", "plan synthesis routes for a molecule"),
-    "draw": ("weft.scripts.draw", "draw the routes of a file"),
-    "evaluate": ("weft.scripts.evaluate", "score planned routes against recorded ones"),
-    "convert": ("weft.scripts.convert", "turn another family's weights into a Weft model"),
-    "export": ("weft.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
-    "benchmark": ("weft.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
-    "serve": ("weft.scripts.serve", "answer requests for routes or translations over HTTP"),
-    "demo": ("weft.scripts.demo", "show models on a page in the browser"),
-    "space": ("weft.scripts.space", "write the folder of a Space on the Hub that shows models"),
-    "upcycle": ("weft.scripts.upcycle", "turn a dense Weft model into a mixture of experts that starts equal to it"),
+    "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
+    "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
+    "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),
+    "plan": ("weftformer.scripts.plan", "plan synthesis routes for a molecule"),
+    "draw": ("weftformer.scripts.draw", "draw the routes of a file"),
+    "evaluate": ("weftformer.scripts.evaluate", "score planned routes against recorded ones"),
+    "convert": ("weftformer.scripts.convert", "turn another family's weights into a Weft model"),
+    "export": ("weftformer.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
+    "benchmark": ("weftformer.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
+    "serve": ("weftformer.scripts.serve", "answer requests for routes or translations over HTTP"),
+    "demo": ("weftformer.scripts.demo", "show models on a page in the browser"),
+    "space": ("weftformer.scripts.space", "write the folder of a Space on the Hub that shows models"),
+    "upcycle": (
+        "weftformer.scripts.upcycle",
+        "turn a dense Weft model into a mixture of experts that starts equal to it",
+    ),
 }
 
 USAGE_ERROR = 2
@@ -32,10 +35,10 @@ INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `weft COMMAND [arguments]`.
+    """Run `weftformer COMMAND [arguments]`.
 
     Args:
-        argv: the words after `weft` (default: those of this process).
+        argv: the words after `weftformer` (default: those of this process).
 
     Returns:
         The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
@@ -45,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_help())
         return 0
     if name == "--version":
-        print(f"weft {_version()}")
+        print(f"weftformer {_version()}")
         return 0
     if name not in COMMANDS:
         matches = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f" Did you mean `{matches[0]}`?" if matches else ""
-        print(f"weft: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     module = importlib.import_module(COMMANDS[name][0])
     return run_script(name, module.main, rest)
@@ -69,10 +72,10 @@ def run_script(
     except (ValueError, OSError) as error:
         if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
-        print(f"weft {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"weftformer {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"weft {name}: interrupted", file=sys.stderr)
+        print(f"weftformer {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -80,16 +83,16 @@ def _help() -> str:
     width = max(map(len, COMMANDS)) + 2
     commands = "\n".join(f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items())
     return (
-        "usage: weft [-h] [--version] COMMAND [arguments]\n\n"
+        "usage: weftformer [-h] [--version] COMMAND [arguments]\n\n"
         "Weft: one encoder-decoder family for Hugging Face transformers.\n\n"
         f"commands:\n{commands}\n\n"
-        "`weft COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from."
+        "`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from."
     )
 
 
 def _version() -> str:
     try:
-        return version("weft")
+        return version("weftformer")
     except PackageNotFoundError:  # a checkout that was never installed
         return "unknown"
 

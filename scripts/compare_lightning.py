@@ -1,6 +1,6 @@
 """Training DirectMultiStep's models with its own Lightning code and with Weft: validation loss at equal steps, and speed.
 
-`python -m weft.scripts.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
+`python -m weftformer.scripts.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
 weights and gives both the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each
 target to the longest its model can write; Weft pads to the longest of the batch. Both are evaluated by Weft, without
 dropout and masks, on the same routes. Training routes of a target that is evaluated are left out.
@@ -22,16 +22,16 @@ import yaml
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
-from weft.conversion import SOURCES, convert
-from weft.routes import drop_shared_targets, training_pairs
-from weft.routes.whole_files import write_json
-from weft.scripts.arguments import check_folders
-from weft.scripts.benchmark import machine
-from weft.scripts.benchmark_peers import directmultistep
-from weft.scripts.cli import run_script
-from weft.scripts.route_data import encode, read_canonical
-from weft.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
-from weft.training import WeftTrainer, WeftTrainingArguments
+from weftformer.conversion import SOURCES, convert
+from weftformer.routes import drop_shared_targets, training_pairs
+from weftformer.routes.whole_files import write_json
+from weftformer.scripts.arguments import check_folders
+from weftformer.scripts.benchmark import machine
+from weftformer.scripts.benchmark_peers import directmultistep
+from weftformer.scripts.cli import run_script
+from weftformer.scripts.route_data import encode, read_canonical
+from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 PEERS = {"dms-flash-10m": "flash_10M", "dms-flex-20m": "flex_20M"}
 # DirectMultiStep's share of source tokens that training hides
@@ -220,7 +220,7 @@ class Comparison:
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = build_parser().parse_args(argv)
     if find_spec("directmultistep") is None:
-        raise ValueError("directmultistep is not installed: pip install 'weft[parity]'.")
+        raise ValueError("directmultistep is not installed: pip install 'weftformer[parity]'.")
     for name in ("steps", "batch_size", "validation_rows", "threads"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")

@@ -1,4 +1,4 @@
-"""`weft convert`: another family's weights as a Weft model's folder, complete or not at all."""
+"""`weftformer convert`: another family's weights as a Weft model's folder, complete or not at all."""
 
 import argparse
 import logging
@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from weft.conversion import (
+from weftformer.conversion import (
     SOURCES,
     DoesNotFit,
     Source,
@@ -19,26 +19,26 @@ from weft.conversion import (
     read_source_config,
     read_weights,
 )
-from weft.conversion.files import READABLE, whole_folder
-from weft.conversion.source import HEADS
-from weft.hub import converted_card
-from weft.tokenization import build_route_tokenizer
-from weft.training.parsing import parse_overrides
+from weftformer.conversion.files import READABLE, whole_folder
+from weftformer.conversion.source import HEADS
+from weftformer.hub import converted_card
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training.parsing import parse_overrides
 
 logger = logging.getLogger(__name__)
 
 _EXAMPLES = """examples:
-  weft convert flash.ckpt runs/flash
-  weft convert dms flex.ckpt runs/flex --preset dms-flex-20m
-  weft convert bart folder-of-bart-base runs/bart
-  weft convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true
+  weftformer convert flash.ckpt runs/flash
+  weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
+  weftformer convert bart folder-of-bart-base runs/bart
+  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     sources = "\n".join(f"  {name:<10}{source.title}" for name, source in SOURCES.items())
     parser = argparse.ArgumentParser(
-        prog="weft convert",
+        prog="weftformer convert",
         description=f"{__doc__}\n\nsources:\n{sources}",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,14 +1,14 @@
-"""`weft demo`: a page in the browser that plans routes, writes texts and shows what the model looks at."""
+"""`weftformer demo`: a page in the browser that plans routes, writes texts and shows what the model looks at."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from weft.scripts.arguments import move_to
+from weftformer.scripts.arguments import move_to
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer demo", description=__doc__)
     add = parser.add_argument
     add("--model", metavar="MODEL", help="folder or Hub id of a model of routes, such as runs/demo after `make demo`")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
@@ -35,14 +35,14 @@ def load_models(route_model: str | None, text_model: str | None, device: str | N
     try:
         import gradio  # noqa: F401
 
-        from weft.serving.tasks import RouteTask, TextTask, load_task
+        from weftformer.serving.tasks import RouteTask, TextTask, load_task
 
         named = ((route_model, RouteTask), (text_model, TextTask))
         tasks: list[Any] = [None if name is None else load_task(name) for name, _ in named]
     except ModuleNotFoundError as error:
         if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
             raise
-        raise ValueError(f"The demo needs {error.name}: pip install 'weft[demo]'.") from error
+        raise ValueError(f"The demo needs {error.name}: pip install 'weftformer[demo]'.") from error
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
     for (name, kind), task in zip(named, tasks, strict=True):
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     arguments = build_parser().parse_args(argv)
     tasks = load_models(arguments.model, arguments.text_model, arguments.device)
-    from weft.demo import LAUNCH, build_demo
+    from weftformer.demo import LAUNCH, build_demo
 
     build_demo(*tasks).launch(server_name=arguments.host, server_port=arguments.port, share=arguments.share, **LAUNCH)
 

@@ -1,4 +1,4 @@
-"""`weft draw`: routes of a file as a page or as pictures."""
+"""`weftformer draw`: routes of a file as a page or as pictures."""
 
 import argparse
 import itertools
@@ -7,19 +7,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.drawing import check_picture, save_picture
-from weft.routes.files import read_routes
-from weft.routes.page import save_page
-from weft.routes.stock import Stock
-from weft.routes.tree import Route
-from weft.scripts.arguments import check_folders
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.drawing import check_picture, save_picture
+from weftformer.routes.files import read_routes
+from weftformer.routes.page import save_page
+from weftformer.routes.stock import Stock
+from weftformer.routes.tree import Route
+from weftformer.scripts.arguments import check_folders
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft draw", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer draw", description=__doc__)
     parser.add_argument(
-        "routes", type=Path, metavar="ROUTES", help="file of routes, of any form `weft prepare-routes` knows"
+        "routes", type=Path, metavar="ROUTES", help="file of routes, of any form `weftformer prepare-routes` knows"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     parser.add_argument("--picture", type=Path, metavar="FILE",

@@ -1,6 +1,6 @@
-"""`weft evaluate`: plan targets whose routes are recorded, and say how often and how well the routes are found.
+"""`weftformer evaluate`: plan targets whose routes are recorded, and say how often and how well the routes are found.
 
-The predictions come from a model, or from files that `weft plan --json` or `--save-predictions` wrote.
+The predictions come from a model, or from files that `weftformer plan --json` or `--save-predictions` wrote.
 """
 
 import argparse
@@ -16,17 +16,17 @@ from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-from weft.routes.candidates import Plan
-from weft.routes.entries import BROKEN_GZIP
-from weft.routes.evaluation import KS, Evaluation, evaluate
-from weft.routes.molecules import canonical_smiles
-from weft.routes.planner import RoutePlanner
-from weft.routes.search import RANKINGS
-from weft.routes.stock import Stock
-from weft.routes.tree import Route
-from weft.scripts.arguments import check_folders, move_to
-from weft.scripts.evaluate_report import as_markdown, as_text, check_plot, plot, write_json
-from weft.scripts.route_data import read_canonical
+from weftformer.routes.candidates import Plan
+from weftformer.routes.entries import BROKEN_GZIP
+from weftformer.routes.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.search import RANKINGS
+from weftformer.routes.stock import Stock
+from weftformer.routes.tree import Route
+from weftformer.scripts.arguments import check_folders, move_to
+from weftformer.scripts.evaluate_report import as_markdown, as_text, check_plot, plot, write_json
+from weftformer.scripts.route_data import read_canonical
 
 # What the model is told besides the target: as it is typed, and as a column is called.
 CONDITIONS = {
@@ -43,7 +43,7 @@ Told = tuple[Plan, str | None]
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft evaluate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer evaluate", description=__doc__)
     parser.add_argument("routes", type=Path, metavar="ROUTES", help="file of recorded routes, JSON lines (.gz works)")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained route model")
@@ -144,7 +144,7 @@ def predict(
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
-    """Plans by column and canonical target; JSON lines, or a list as `weft plan --json` writes it.
+    """Plans by column and canonical target; JSON lines, or a list as `weftformer plan --json` writes it.
 
     Raises:
         ValueError: a file holds something else; the message names the place.
@@ -155,7 +155,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
             try:
                 plan, material = Plan.from_dict(row), row.get("starting_material")
             except (TypeError, KeyError, ValueError, AttributeError) as error:
-                raise ValueError(f"{file}, {place}: no plan of `weft plan --json`: {error!r}") from error
+                raise ValueError(f"{file}, {place}: no plan of `weftformer plan --json`: {error!r}") from error
             # the names of the files tell them apart, or their whole paths
             stem = file.stem if len({one.stem for one in files}) == len(files) else str(file)
             names = [stem] if len(files) > 1 else []
@@ -221,7 +221,7 @@ def _growing(file: Path | None) -> Iterator[IO[str]]:
 
 
 def _note(text: str) -> None:
-    print(f"weft evaluate: {text}", file=sys.stderr)
+    print(f"weftformer evaluate: {text}", file=sys.stderr)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""What `weft evaluate` found, as a table for a terminal, in Markdown, as JSON, and as a picture."""
+"""What `weftformer evaluate` found, as a table for a terminal, in Markdown, as JSON, and as a picture."""
 
 import importlib.util
 import textwrap
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.routes import whole_files
-from weft.routes.evaluation import SHAPES, Evaluation, Metrics
-from weft.routes.metrics import Estimate
+from weftformer.routes import whole_files
+from weftformer.routes.evaluation import SHAPES, Evaluation, Metrics
+from weftformer.routes.metrics import Estimate
 
 WIDTH = 100
 _LABEL = 24
@@ -164,7 +164,7 @@ def check_plot(file: Path) -> None:
         ValueError: matplotlib is missing, or the file is of another kind.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install weft[benchmark].")
+        raise ValueError("--plot needs matplotlib: pip install weftformer[benchmark].")
     if file.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise ValueError(f"--plot {file}: the name must end in .svg, .png or .pdf.")
 

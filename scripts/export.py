@@ -1,4 +1,4 @@
-"""`weft export`: a Weft model for other runtimes, written, read back and compared before it gets its name."""
+"""`weftformer export`: a Weft model for other runtimes, written, read back and compared before it gets its name."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-import weft  # noqa: F401 (makes the Auto classes know the family)
-from weft.conversion.files import whole_folder
-from weft.exporting import (
+import weftformer  # noqa: F401 (makes the Auto classes know the family)
+from weftformer.conversion.files import whole_folder
+from weftformer.exporting import (
     compare_ctranslate2,
     largest_difference,
     load_onnx,
@@ -25,7 +25,7 @@ _GRAPHS = {"torch": (write_torch, load_torch), "onnx": (write_onnx, load_onnx)}
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer export", description=__doc__)
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
     parser.add_argument("--format", choices=(*_GRAPHS, "ctranslate2"), required=True,

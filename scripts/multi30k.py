@@ -1,9 +1,9 @@
 """Multi30k, English to German or French, from its raw files to BLEU: the recipe of Transformer-Tiny (Wu et al. 2021).
 
-`python -m weft.scripts.multi30k --data FOLDER --language de --output_dir runs/multi30k-de` prepares the texts as the data set's
+`python -m weftformer.scripts.multi30k --data FOLDER --language de --output_dir runs/multi30k-de` prepares the texts as the data set's
 authors do (lower-cased, punctuation normalized, Moses tokens), trains as `scripts/recipes/multi30k.yaml` says, averages the
 last checkpoints and translates test_2016_flickr. Repeated, the same command goes on where the last one was stopped. Every
-argument of `weft train` may follow: `--max_steps 2000`, `--config_overrides num_experts=8,...`.
+argument of `weftformer train` may follow: `--max_steps 2000`, `--config_overrides num_experts=8,...`.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weft.routes.whole_files import whole_file, write_json
-from weft.scripts.cli import run_script
-from weft.scripts.train import train
-from weft.training import WeftTrainingArguments, average_checkpoints, parse_arguments
+from weftformer.routes.whole_files import whole_file, write_json
+from weftformer.scripts.cli import run_script
+from weftformer.scripts.train import train
+from weftformer.training import WeftTrainingArguments, average_checkpoints, parse_arguments
 
 RECIPE = Path(__file__).parent / "recipes" / "multi30k.yaml"
 TRAIN, VALIDATION, TEST = "train", "val", "test_2016_flickr"
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="multi30k",
         description=__doc__,
-        epilog="All other arguments are those of `weft train`.",
+        epilog="All other arguments are those of `weftformer train`.",
         allow_abbrev=False,
     )
     parser.add_argument("--data", type=Path, required=True,
@@ -67,7 +67,7 @@ def read_tokenized(data: Path, split: str, language: str) -> list[str]:
 
 
 def prepare(data: Path, language: str, folder: Path) -> dict[str, Path]:
-    """Write the pairs of each split to a file that `weft train` reads; those that are there are taken as they are."""
+    """Write the pairs of each split to a file that `weftformer train` reads; those that are there are taken as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {split: folder / f"{split}.en-{language}.jsonl" for split in _SENTENCES}
     for split, file in files.items():
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     own, rest = build_parser().parse_known_args(argv)
     for name in ("sacremoses", "sacrebleu"):
         if find_spec(name) is None:
-            raise ValueError(f"{name} is not installed: pip install 'weft[train]'.")
+            raise ValueError(f"{name} is not installed: pip install 'weftformer[train]'.")
     if own.average < 1:
         raise ValueError(f"--average must be at least 1: got {own.average}.")
     folder = own.output_dir or Path("runs") / f"multi30k-{own.language}"

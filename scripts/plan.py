@@ -1,4 +1,4 @@
-"""`weft plan`: routes for target molecules, best first, with a model that `weft train-routes` made."""
+"""`weftformer plan`: routes for target molecules, best first, with a model that `weftformer train-routes` made."""
 
 import argparse
 import os
@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.routes.candidates import Plan
-from weft.routes.drawing import check_picture, save_picture
-from weft.routes.page import save_page
-from weft.routes.planner import RoutePlanner
-from weft.routes.search import RANKINGS
-from weft.routes.stock import Stock
-from weft.routes.whole_files import write_json
-from weft.scripts.arguments import check_folders, move_to
+from weftformer.routes.candidates import Plan
+from weftformer.routes.drawing import check_picture, save_picture
+from weftformer.routes.page import save_page
+from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.search import RANKINGS
+from weftformer.routes.stock import Stock
+from weftformer.routes.whole_files import write_json
+from weftformer.scripts.arguments import check_folders, move_to
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="weft plan", description=__doc__, fromfile_prefix_chars="@")
+    parser = _Parser(prog="weftformer plan", description=__doc__, fromfile_prefix_chars="@")
     parser.add_argument("targets", nargs="+", metavar="TARGET",
                         help="SMILES of a target molecule, or @FILE with one a line")  # fmt: skip
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         draw(plans, arguments.picture)
     failed = sum(plan.problem is not None for plan in plans)
     if failed:
-        print(f"weft plan: {failed} of {len(plans)} targets could not be planned", file=sys.stderr)
+        print(f"weftformer plan: {failed} of {len(plans)} targets could not be planned", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -1,11 +1,11 @@
-"""`weft prepare-routes`: route files of any kind as one data set to train on, and a report of what was left out and why."""
+"""`weftformer prepare-routes`: route files of any kind as one data set to train on, and a report of what was left out and why."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.routes.dataset import STARTING_MATERIALS
-from weft.routes.preparation import Preparation, prepare
+from weftformer.routes.dataset import STARTING_MATERIALS
+from weftformer.routes.preparation import Preparation, prepare
 
 _DEFAULT = Preparation()
 _EPILOG = """forms of route files, gzipped or not, told by what they hold:
@@ -17,18 +17,18 @@ _EPILOG = """forms of route files, gzipped or not, told by what they hold:
   reactions        reaction SMILES, those of a route on one line, separated by spaces, the target's last
 
 examples:
-  weft prepare-routes routes.jsonl.gz --out data/routes
-  weft prepare-routes all-routes.json.gz --exclude n1-routes.json n5-routes.json --permutations 3 \\
+  weftformer prepare-routes routes.jsonl.gz --out data/routes
+  weftformer prepare-routes all-routes.json.gz --exclude n1-routes.json n5-routes.json --permutations 3 \\
       --starting-material random --validation 0.01 --out data/routes
-  weft train-routes --train_file data/routes --test_file n1-routes.json
+  weftformer train-routes --train_file data/routes --test_file n1-routes.json
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="weft prepare-routes",
+        prog="weftformer prepare-routes",
         # files first: after --exclude they would be excluded
-        usage="weft prepare-routes FILE [FILE ...] --out DIR [--exclude FILE ...] [--argument value ...]",
+        usage="weftformer prepare-routes FILE [FILE ...] --out DIR [--exclude FILE ...] [--argument value ...]",
         description=__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse the arguments, prepare the data set, print the report.
 
     Raises:
-        ValueError, OSError: as in `weft.routes.preparation.prepare`.
+        ValueError, OSError: as in `weftformer.routes.preparation.prepare`.
     """
     arguments = build_parser().parse_args(argv)
     settings = Preparation(

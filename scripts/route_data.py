@@ -1,4 +1,4 @@
-"""What `weft train-routes` learns from and is tested on."""
+"""What `weftformer train-routes` learns from and is tested on."""
 
 import sys
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, load_from_disk
 
-from weft import WeftConfig
-from weft.routes import Route, drop_shared_targets, read_routes, training_pairs
-from weft.routes.molecules import canonical_route
-from weft.routes.synthetic import generate_routes, train_test_split
-from weft.tokenization import encode_route, encode_source
+from weftformer import WeftConfig
+from weftformer.routes import Route, drop_shared_targets, read_routes, training_pairs
+from weftformer.routes.molecules import canonical_route
+from weftformer.routes.synthetic import generate_routes, train_test_split
+from weftformer.tokenization import encode_route, encode_source
 
 
 @dataclass
@@ -24,7 +24,7 @@ class RouteArguments:
     train_file: str | None = field(
         default=None,
         metadata={
-            "help": "Routes to train on, of any form, or a folder of `weft prepare-routes`. Default: grown from templates."
+            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. Default: grown from templates."
         },
     )
     test_file: str | None = field(
@@ -100,7 +100,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
 
 
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
-    """The rows of a folder that `weft prepare-routes` wrote, without the targets of the test routes, and those.
+    """The rows of a folder that `weftformer prepare-routes` wrote, without the targets of the test routes, and those.
 
     Raises:
         ValueError: the folder is none, or was prepared for something else than is asked for; there is no test route.
@@ -109,16 +109,20 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     try:
         loaded = load_from_disk(folder)
     except FileNotFoundError as error:
-        raise ValueError(f"{folder} is no folder of `weft prepare-routes`.") from error
+        raise ValueError(f"{folder} is no folder of `weftformer prepare-routes`.") from error
     rows = loaded["train"] if isinstance(loaded, DatasetDict) else loaded
     if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
-        raise ValueError(f"{folder} has no column {', '.join(sorted(missing))}: make it with `weft prepare-routes`.")
+        raise ValueError(
+            f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer prepare-routes`."
+        )
     if arguments.permutations > 1:
-        raise ValueError(f"{folder} is prepared: give --permutations to `weft prepare-routes` instead.")
+        raise ValueError(f"{folder} is prepared: give --permutations to `weftformer prepare-routes` instead.")
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])
     elif "starting_material" not in rows.column_names:
-        raise ValueError(f"{folder} has no starting materials: give `weft prepare-routes` --starting-material random.")
+        raise ValueError(
+            f"{folder} has no starting materials: give `weftformer prepare-routes` --starting-material random."
+        )
     test = read_canonical(arguments.test_file) if arguments.test_file else []
     if not test:
         raise ValueError("Give --test_file with held-out routes: accuracy on the training routes says nothing.")

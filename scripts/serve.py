@@ -1,4 +1,4 @@
-"""`weft serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
+"""`weftformer serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
 
 import argparse
 import os
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from weft.scripts.arguments import move_to
+from weftformer.scripts.arguments import move_to
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft serve", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer serve", description=__doc__)
     add = parser.add_argument
     add("--model", required=True, help="folder or Hub id of a trained model")
     add(
@@ -87,11 +87,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         import uvicorn
 
-        from weft.serving import Limits, build_app, load_task
+        from weftformer.serving import Limits, build_app, load_task
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic"):
             raise
-        raise ValueError(f"Serving needs {error.name}: pip install 'weft[serve]'.") from error
+        raise ValueError(f"Serving needs {error.name}: pip install 'weftformer[serve]'.") from error
 
     limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
     # before the model is loaded: a port that is taken shows at once
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         stock = None
         if arguments.stock is not None:
-            from weft.routes import Stock
+            from weftformer.routes import Stock
 
             stock = Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
         task = load_task(arguments.model, stock, limits.max_new_tokens)

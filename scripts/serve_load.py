@@ -1,4 +1,4 @@
-"""Load for `weft serve`: starts a server, lets clients ask without pause, and counts what they got.
+"""Load for `weftformer serve`: starts a server, lets clients ask without pause, and counts what they got.
 
 Each answer is held against the one that the same input got alone. Some clients go away before their answer, some send what
 is no request: neither may cost another its answer, or the server memory.
@@ -65,12 +65,12 @@ class Figures:
 
 @contextmanager
 def served(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A `weft serve` of its own process: the address of its endpoint, and the process. Ends with SIGTERM.
+    """A `weftformer serve` of its own process: the address of its endpoint, and the process. Ends with SIGTERM.
 
     Raises:
         ValueError: the server did not start, or failed on the way; its log says why.
     """
-    command = [sys.executable, "-m", "weft", "serve", "--model", model, "--port", "0", "--log-level", "warning"]
+    command = [sys.executable, "-m", "weftformer", "serve", "--model", model, "--port", "0", "--log-level", "warning"]
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, text=True)
         try:
@@ -177,7 +177,7 @@ async def load(
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m weft.scripts.serve_load", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m weftformer.scripts.serve_load", description=__doc__)
     parser.add_argument("--model", required=True, help="folder of a trained model")
     parser.add_argument("--inputs", type=Path, help="targets or texts, one a line (default: 16 targets)")
     parser.add_argument("--clients", type=int, default=100, help="clients at once (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""`weft space`: the folder of a Space on the Hub that shows models, ready for `hf upload`."""
+"""`weftformer space`: the folder of a Space on the Hub that shows models, ready for `hf upload`."""
 
 import argparse
 import shutil
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from huggingface_hub import SpaceCard, SpaceCardData
 
-from weft.conversion.files import whole_folder
-from weft.hub.export import ROOT
-from weft.scripts.demo import check_named, load_models
+from weftformer.conversion.files import whole_folder
+from weftformer.hub.export import ROOT
+from weftformer.scripts.demo import check_named, load_models
 
 _APP = '''"""The page of this Space; Weft, which is not on PyPI, lies beside this file."""
 
 import os
 
-from weft.scripts.demo import main
+from weftformer.scripts.demo import main
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)))  # where a model that was copied lies
 main({arguments})
@@ -28,7 +28,7 @@ _TEXT = """# {title}
 A page to try models of Weft, an encoder-decoder family for Hugging Face transformers:
 {shows}
 
-`weft/` is the package itself, as it was when this Space was written, and `requirements.txt` what it needs; gradio is in the
+`weftformer/` is the package itself, as it was when this Space was written, and `requirements.txt` what it needs; gradio is in the
 version that `sdk_version` above says. The build of torch is the one for CPUs: on a Space with a GPU, take the first line out of
 `requirements.txt`.
 """
@@ -38,7 +38,7 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft space", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer space", description=__doc__)
     add = parser.add_argument
     add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
     add("--model", metavar="MODEL", help="model of routes: a folder, which is copied, or its id on the Hub")
@@ -84,7 +84,7 @@ def write_space(
                 )
         (staging / "app.py").write_text(_APP.format(arguments=arguments), encoding="utf-8")
         (staging / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
-        _copy_sources(staging / "weft")
+        _copy_sources(staging / "weftformer")
         card.save(staging / "README.md")
 
 
@@ -92,7 +92,7 @@ def _card(title: str, named: dict[str, str | None]) -> SpaceCard:
     try:
         gradio = version("gradio")
     except PackageNotFoundError:
-        raise ValueError("A Space needs gradio: pip install 'weft[demo]'.") from None
+        raise ValueError("A Space needs gradio: pip install 'weftformer[demo]'.") from None
     data = SpaceCardData(
         title=title,
         sdk="gradio",
@@ -120,7 +120,7 @@ def _requirements() -> list[str]:
         ValueError: Weft is not installed, so that nobody knows what it asks for.
     """
     try:
-        asked = requires("weft") or []
+        asked = requires("weftformer") or []
     except PackageNotFoundError:
         raise ValueError("Weft must be installed to write a Space: pip install -e . in its folder.") from None
     return ["--extra-index-url https://download.pytorch.org/whl/cpu", *_needed(asked)]

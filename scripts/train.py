@@ -1,7 +1,7 @@
-"""`weft train`: train a Weft model on pairs of texts with `Seq2SeqTrainer`, evaluate it by generation, save it.
+"""`weftformer train`: train a Weft model on pairs of texts with `Seq2SeqTrainer`, evaluate it by generation, save it.
 
-Runs as `weft train`, `python -m weft.scripts.train`, and under `torchrun --nproc_per_node N -m weft.scripts.train` or
-`accelerate launch -m weft.scripts.train`.
+Runs as `weftformer train`, `python -m weftformer.scripts.train`, and under `torchrun --nproc_per_node N -m weftformer.scripts.train` or
+`accelerate launch -m weftformer.scripts.train`.
 """
 
 import copy
@@ -14,10 +14,10 @@ from typing import Any
 import datasets
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
-from weft.hub import Measured, measured
-from weft.routes.metrics import wilson_interval
-from weft.scripts.cli import run_script
-from weft.training import (
+from weftformer.hub import Measured, measured
+from weftformer.routes.metrics import wilson_interval
+from weftformer.scripts.cli import run_script
+from weftformer.training import (
     METRICS,
     DataArguments,
     ModelArguments,
@@ -42,7 +42,7 @@ from weft.training import (
     split_validation,
 )
 
-logger = logging.getLogger("weft.scripts.train")
+logger = logging.getLogger("weftformer.scripts.train")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def train(model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments) -> WeftTrainer:
-    """Everything `weft train` does, after its arguments are read; returns the trainer with the trained model."""
+    """Everything `weftformer train` does, after its arguments are read; returns the trainer with the trained model."""
     distributed_config = build_distributed_config(model_args, training_args)
     if training_args.is_main_process:  # the others would meet what this one has already written
         check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
     if training_args.n_gpu > 1:
         logger.warning(
             f"One process for {training_args.n_gpu} GPUs is slow and does not balance experts: start it with "
-            f"torchrun --nproc_per_node {training_args.n_gpu} -m weft.scripts.train"
+            f"torchrun --nproc_per_node {training_args.n_gpu} -m weftformer.scripts.train"
         )
     checkpoint = find_checkpoint(training_args)
 
@@ -188,7 +188,9 @@ def _report(trainer: WeftTrainer, split: str, metrics: dict[str, float]) -> None
 
 def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     conditions = f", condition_values=torch.tensor([{[1.0] * num_conditions}])" if num_conditions else ""
-    imports = "import torch, weft, transformers as t" if num_conditions else "import weft, transformers as t"
+    imports = (
+        "import torch, weftformer, transformers as t" if num_conditions else "import weftformer, transformers as t"
+    )
     return (
         f"Saved in {folder}. To use it:\n"
         f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, t.AutoModelForSeq2SeqLM))\n"
@@ -199,7 +201,7 @@ def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
 
 def _set_up_logging(is_main_process: bool) -> None:
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("weft").setLevel(logging.INFO if is_main_process else logging.ERROR)
+    logging.getLogger("weftformer").setLevel(logging.INFO if is_main_process else logging.ERROR)
     if not is_main_process:
         datasets.disable_progress_bars()
 

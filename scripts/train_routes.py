@@ -1,7 +1,7 @@
-"""`weft train-routes`: train a model that writes synthesis routes, test it on held-out targets, plan one of them.
+"""`weftformer train-routes`: train a model that writes synthesis routes, test it on held-out targets, plan one of them.
 
 Without files it grows its own routes from reaction templates; with `--train_file` and `--test_file` it reads real
-ones, `--train_file` also from a folder that `weft prepare-routes` made.
+ones, `--train_file` also from a folder that `weftformer prepare-routes` made.
 """
 
 import logging
@@ -14,16 +14,16 @@ from typing import Any
 
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.hub import Measured
-from weft.routes import Route, top_k_exact
-from weft.routes.candidates import Plan
-from weft.routes.planner import RoutePlanner
-from weft.routes.whole_files import write_json
-from weft.scripts.cli import run_script
-from weft.scripts.route_data import RouteArguments, encode, load_pairs, pairs_of
-from weft.tokenization import build_route_tokenizer
-from weft.training import (
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.hub import Measured
+from weftformer.routes import Route, top_k_exact
+from weftformer.routes.candidates import Plan
+from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.whole_files import write_json
+from weftformer.scripts.cli import run_script
+from weftformer.scripts.route_data import RouteArguments, encode, load_pairs, pairs_of
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import (
     ArgumentParser,
     WeftTrainer,
     WeftTrainingArguments,
@@ -36,12 +36,12 @@ from weft.training import (
     save_model_folder,
 )
 
-logger = logging.getLogger("weft.scripts.train_routes")
+logger = logging.getLogger("weftformer.scripts.train_routes")
 
 
 @dataclass
 class RouteTrainingArguments(WeftTrainingArguments):
-    """The training arguments of `weft train` with defaults that learn the grown routes in minutes on two CPU cores."""
+    """The training arguments of `weftformer train` with defaults that learn the grown routes in minutes on two CPU cores."""
 
     output_dir: str | None = field(default="runs/routes", metadata={"help": "Folder for the model."})
     max_steps: int = field(default=1800, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
@@ -110,19 +110,21 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
         print(f"{route.format_tree()} ({agrees})")
-    print(f"\nThe model is in {folder}. To plan with it:\n  weft plan '{plan.target}' --model {folder}")
+    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer plan '{plan.target}' --model {folder}")
 
 
 def card_details(arguments: RouteArguments, seed: int, results: dict[str, Any], told_steps: bool) -> dict[str, Any]:
     """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
     if arguments.train_file is None:
         data = (
-            f"Routes grown by `weft.routes.generate_routes`: {arguments.num_routes:,} of them with those of the test, targets "
+            f"Routes grown by `weftformer.routes.generate_routes`: {arguments.num_routes:,} of them with those of the test, targets "
             f"of at most {arguments.max_smiles_length} characters, at most {arguments.max_depth} reactions in a row, seed {seed}."
         )
     else:
         data = f"Routes of `{Path(arguments.train_file).name}`"
-        prepared = Path(arguments.train_file).is_dir()  # by `weft prepare-routes`, which had its own number of orders
+        prepared = Path(
+            arguments.train_file
+        ).is_dir()  # by `weftformer prepare-routes`, which had its own number of orders
         data += "." if prepared else f", at most {arguments.permutations} orders of the reactants each."
     told = ["the target", *["the number of steps"] * told_steps]
     told += ["a starting material"] * arguments.with_starting_material
@@ -155,8 +157,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     parser = ArgumentParser(
         [RouteArguments, RouteTrainingArguments],
-        prog="weft train-routes",
-        usage="weft train-routes [FILE.yaml] [--output_dir FOLDER] [--argument value ...]",
+        prog="weftformer train-routes",
+        usage="weftformer train-routes [FILE.yaml] [--output_dir FOLDER] [--argument value ...]",
         description=__doc__,
     )
     arguments, training = parser.parse(sys.argv[1:] if argv is None else argv)
@@ -164,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
-    """Everything `weft train-routes` does, after its arguments are read; returns the results it writes."""
+    """Everything `weftformer train-routes` does, after its arguments are read; returns the results it writes."""
     for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")

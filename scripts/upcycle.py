@@ -1,4 +1,4 @@
-"""`weft upcycle`: a dense Weft model as a mixture of experts that starts with the same outputs."""
+"""`weftformer upcycle`: a dense Weft model as a mixture of experts that starts with the same outputs."""
 
 import argparse
 import shutil
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from transformers import AutoModelForSeq2SeqLM
 
-import weft  # noqa: F401 (makes the Auto classes know the family)
-from weft.conversion import upcycle
-from weft.conversion.files import whole_folder
+import weftformer  # noqa: F401 (makes the Auto classes know the family)
+from weftformer.conversion import upcycle
+from weftformer.conversion.files import whole_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft upcycle", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer upcycle", description=__doc__)
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
     parser.add_argument("--experts", type=int, default=8, help="experts of a sparse layer (default: %(default)s)")

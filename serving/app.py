@@ -127,7 +127,7 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
 
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
-        """Ranked routes to each target, as `weft plan --json` writes them."""
+        """Ranked routes to each target, as `weftformer plan --json` writes them."""
         settings = wanted.model_dump(exclude={"max_routes", "svg"})
         works = await _checked(task.works, **settings)
         plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)

@@ -11,9 +11,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.routes import Route
-from weft.tokenization import build_route_tokenizer, encode_route, encode_source
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import Route
+from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
 
 KNOWN = [
     Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
@@ -32,7 +32,7 @@ def one_thread() -> Any:
 
 def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
     """A planner whose model writes these routes, each told its length."""
-    from weft.routes.planner import RoutePlanner
+    from weftformer.routes.planner import RoutePlanner
 
     tokenizer = build_route_tokenizer()
     rows = [
@@ -64,7 +64,7 @@ def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
 def known() -> list[Route]:
     pytest.importorskip("rdkit")
     # targets as the planner writes them
-    from weft.routes.molecules import canonical_smiles
+    from weftformer.routes.molecules import canonical_smiles
 
     return [Route(canonical_smiles(route.smiles), route.children) for route in KNOWN]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from weft import WeftForConditionalGeneration
-from weft.configuration import PRESETS
-from weft.scripts import cli
+from weftformer import WeftForConditionalGeneration
+from weftformer.configuration import PRESETS
+from weftformer.scripts import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,7 +55,9 @@ def test_routes_run(planner, monkeypatch, tmp_path, capsys):
 def test_commands_exist():
     text = "\n".join(blocks("bash")).replace("\\\n", " ")
     commands = {
-        words[1] for line in text.splitlines() if (words := shlex.split(line, comments=True)) and words[0] == "weft"
+        words[1]
+        for line in text.splitlines()
+        if (words := shlex.split(line, comments=True)) and words[0] == "weftformer"
     }
     assert commands and commands <= set(cli.COMMANDS)
 

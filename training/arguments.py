@@ -1,4 +1,4 @@
-"""The arguments of `weft train`: what model, what data, how to train. Names follow transformers where it has one."""
+"""The arguments of `weftformer train`: what model, what data, how to train. Names follow transformers where it has one."""
 
 import os
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class ModelArguments:
         None, "Folder or Hub id of a trained Weft model to go on from. Without it a new model is made."
     )
     preset: str | None = _argument(
-        None, "A named size for a new model, such as modern-small (see weft.configuration.PRESETS)."
+        None, "A named size for a new model, such as modern-small (see weftformer.configuration.PRESETS)."
     )
     # `field` itself where the linter takes the type for a mutable one
     config_overrides: dict | str | None = field(
@@ -226,7 +226,7 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         if not self.output_dir:
             raise ValueError("Give --output_dir, the folder for the model and its checkpoints.")
         if not self.do_train:
-            raise ValueError("--no_do_train: this command trains; a trained model is scored by `weft evaluate`.")
+            raise ValueError("--no_do_train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         super().__post_init__()

@@ -49,7 +49,7 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
         ValueError: matplotlib is missing, or a file holds no loads.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("Drawing the load of experts needs matplotlib: pip install weft[benchmark].")
+        raise ValueError("Drawing the load of experts needs matplotlib: pip install weftformer[benchmark].")
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # no pyplot: no window, whatever backend is set
 

@@ -73,7 +73,9 @@ def usable_metrics(names: Sequence[str]) -> list[str]:
             raise ValueError(f"There is no metric {name!r}: choose from {', '.join(METRICS)}.{closest(name, METRICS)}")
     missing = [name for name in names if name in _NEED_SACREBLEU and importlib.util.find_spec("sacrebleu") is None]
     if missing:
-        logger.warning(f"{' and '.join(missing)} left out: sacrebleu is not installed (pip install 'weft[train]').")
+        logger.warning(
+            f"{' and '.join(missing)} left out: sacrebleu is not installed (pip install 'weftformer[train]')."
+        )
     return [name for name in names if name not in missing]
 
 

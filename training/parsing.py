@@ -1,4 +1,4 @@
-"""Command lines and files of arguments, as the three dataclasses of `weft train`."""
+"""Command lines and files of arguments, as the three dataclasses of `weftformer train`."""
 
 import json
 import re
@@ -89,15 +89,15 @@ class ArgumentParser(HfArgumentParser):
 def parse_arguments(
     argv: Sequence[str] | None = None,
 ) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:
-    """The arguments of `weft train`, from the command line or a file; see [`ArgumentParser.parse`].
+    """The arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`].
 
     Args:
         argv: the words of the command line (default: those of this process).
     """
     parser = ArgumentParser(
         [ModelArguments, DataArguments, WeftTrainingArguments],
-        prog="weft train",
-        usage="weft train [FILE.yaml] --train_file PAIRS --output_dir FOLDER [--argument value ...]",
+        prog="weftformer train",
+        usage="weftformer train [FILE.yaml] --train_file PAIRS --output_dir FOLDER [--argument value ...]",
         description="Train a Weft model on pairs of texts, evaluate it by generation, save it in a folder that loads.",
     )
     model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)

@@ -11,7 +11,7 @@ _FOLDER = tempfile.TemporaryDirectory()
 
 @event_priority(100)  # before mkdocstrings reads where to look
 def on_config(config):
-    package = Path(_FOLDER.name) / "weft"
+    package = Path(_FOLDER.name) / "weftformer"
     if not package.exists():
         package.mkdir()
         rooms = [path for path in ROOT.iterdir() if (path / "__init__.py").is_file() and path.name != "tests"]

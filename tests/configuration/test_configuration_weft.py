@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from weft import WeftConfig, WeftModel
+from weftformer import WeftConfig, WeftModel
 
 SMALL = {
     "vocab_size": 31,
@@ -268,7 +268,7 @@ def test_an_unknown_field_of_a_file_is_named_in_a_warning_and_ignored(tmp_path, 
     file.write_text(json.dumps(json.loads(file.read_text()) | {"warp_factor": 9}))
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
-    package = logging.getLogger("weft")
+    package = logging.getLogger("weftformer")
     package.addHandler(caplog.handler)
     try:
         config = WeftConfig.from_pretrained(tmp_path)

@@ -6,8 +6,8 @@ import math
 import pytest
 from transformers import PreTrainedConfig
 
-from weft import WeftConfig
-from weft.configuration.fields import RULES, closest
+from weftformer import WeftConfig
+from weftformer.configuration.fields import RULES, closest
 
 NAN, INFINITY = math.nan, math.inf
 NO_NUMBER = ["4", True, [4], {}]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.configuration import PRESETS
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration import PRESETS
 
 # encoder layers, decoder layers, source window, experts, learned step vector, parameters: from `default_configs/*.yaml` of
 # DirectMultiStep 1.1.3 and from its own modules, counted on the meta device. The explorers hold a step vector of 256

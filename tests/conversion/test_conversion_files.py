@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import BartConfig, MarianConfig
 
-from weft.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
-from weft.conversion.files import whole_folder
+from weftformer.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
+from weftformer.conversion.files import whole_folder
 
 WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
 

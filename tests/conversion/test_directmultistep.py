@@ -10,8 +10,8 @@ import torch
 import yaml
 from torch import nn
 
-from weft.conversion import SOURCES, convert
-from weft.conversion.table import to_weft
+from weftformer.conversion import SOURCES, convert
+from weftformer.conversion.table import to_weft
 
 DMS, PAD = SOURCES["dms"], 52
 DENSE = ("flash_10M", "flash_20M", "deep_40M")

@@ -7,8 +7,8 @@ import pytest
 import torch
 import yaml
 
-from weft import WeftConfig
-from weft.conversion import SOURCES, clean_keys, convert, export
+from weftformer import WeftConfig
+from weftformer.conversion import SOURCES, clean_keys, convert, export
 
 DMS = SOURCES["dms"]
 NAMES = ("flash_10M", "flash_20M", "deep_40M", "flex_20M", "wide_40M", "explorer_19M", "explorer_xl_50M")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from weft.conversion import SOURCES, convert, export
-from weft.conversion.haiku import flatten
+from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion.haiku import flatten
 
 jax = pytest.importorskip("jax", reason="jax is not installed: Haiku's transformer cannot run")
 hk = pytest.importorskip("haiku", reason="dm-haiku is not installed: there is no Haiku transformer to compare with")

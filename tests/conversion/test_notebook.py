@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from weft.conversion import SOURCES, convert, export
-from weft.conversion.notebook import valid_length_mask
+from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion.notebook import valid_length_mask
 
 SOURCE = SOURCES["notebook"]
 LAYERS, WIDTH, HEADS, FFN, DROPOUT = 2, 32, 4, 48, 0.1

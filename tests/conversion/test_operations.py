@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.conversion.operations import (
+from weftformer.conversion.operations import (
     Chain,
     DropFirstAxis,
     Heads,

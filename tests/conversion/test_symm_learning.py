@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from weft.conversion import SOURCES, convert, export
-from weft.conversion.table import to_weft
-from weft.conversion.torch_transformer import stack_part
-from weft.modeling import WeftDecoder, WeftEncoder
+from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion.table import to_weft
+from weftformer.conversion.torch_transformer import stack_part
+from weftformer.modeling import WeftDecoder, WeftEncoder
 
 BATCH, TARGET, SOURCE, WIDTH, HEADS, FFN, EPS = 2, 6, 7, 16, 4, 20, 1e-5
 ROWS, MEMORY_ROWS, DISTANCE = 12, 15, 2

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from weft import WeftConfig
-from weft.conversion.operations import Operation, Split, Stack
-from weft.conversion.table import Leave, fill, from_weft, match, rename, to_weft
+from weftformer import WeftConfig
+from weftformer.conversion.operations import Operation, Split, Stack
+from weftformer.conversion.table import Leave, fill, from_weft, match, rename, to_weft
 
 CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from weft.conversion import SOURCES, convert, export
-from weft.conversion.table import to_weft
-from weft.conversion.torch_transformer import EMBEDDINGS, stack_part
-from weft.modeling import WeftDecoder, WeftEncoder, WeftModel
+from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion.table import to_weft
+from weftformer.conversion.torch_transformer import EMBEDDINGS, stack_part
+from weftformer.modeling import WeftDecoder, WeftEncoder, WeftModel
 
 BATCH, TARGET, SOURCE, WIDTH, HEADS, FFN = 2, 6, 7, 16, 4, 20
 TORCH = SOURCES["torch"]

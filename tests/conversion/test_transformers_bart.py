@@ -9,7 +9,7 @@ import transformers
 from torch.func import functional_call
 from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeExperts
 
-from weft.conversion import SOURCES, convert, export, read_source_config, read_weights
+from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
 
 BART = SOURCES["bart"]
 # Wherever the two stacks can differ, they do.

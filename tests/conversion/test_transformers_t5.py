@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 from torch.func import functional_call
 
-from weft.conversion import SOURCES, convert, export, read_source_config, read_weights
+from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
 
 T5 = SOURCES["t5"]
 # Heads that are not as wide together as the model; more layers in the decoder; a distance that the sequences exceed.

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from weft.conversion import SOURCES, convert, export
-from weft.conversion.operations import Split, SplitByHead
-from weft.conversion.tutorial import special_tokens
+from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion.operations import Split, SplitByHead
+from weftformer.conversion.tutorial import special_tokens
 
 SOURCE = SOURCES["tutorial"]
 LAYERS, WIDTH, HEADS, FFN, DROPOUT = 2, 32, 4, 48, 0.1

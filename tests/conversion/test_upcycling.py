@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftDecoder, WeftForConditionalGeneration
-from weft.conversion import upcycle
+from weftformer import WeftConfig, WeftDecoder, WeftForConditionalGeneration
+from weftformer.conversion import upcycle
 
 IDS = torch.tensor([[5, 6, 7, 8, 0], [9, 10, 11, 12, 13]])
 LABELS = torch.tensor([[4, 5, 6, -100], [8, 9, 3, 10]])

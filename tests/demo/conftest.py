@@ -4,11 +4,11 @@ import pytest
 import torch
 
 pytest.importorskip("rdkit")
-pytest.importorskip("gradio", reason="needs gradio: pip install weft[demo]")
+pytest.importorskip("gradio", reason="needs gradio: pip install weftformer[demo]")
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.serving.tasks import RouteTask, TextTask
-from weft.tokenization import train_tokenizer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.serving.tasks import RouteTask, TextTask
+from weftformer.tokenization import train_tokenizer
 
 WORDS = "one two three four five six seven eight nine ten <b>bold</b>"
 

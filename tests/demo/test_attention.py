@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from weft.demo import look
-from weft.modeling.mixture import Router
-from weft.tokenization import encode_route, encode_source
+from weftformer.demo import look
+from weftformer.modeling.mixture import Router
+from weftformer.tokenization import encode_route, encode_source
 
 TEXT = "one two three"
 

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-pytest.importorskip("playwright", reason="needs playwright: pip install weft[test]")
+pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
 
 from playwright.sync_api import expect
 
-from weft.demo import LAUNCH, build_demo
-from weft.serving.tasks import WhileWanted
+from weftformer.demo import LAUNCH, build_demo
+from weftformer.serving.tasks import WhileWanted
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")

@@ -1,13 +1,13 @@
-"""`weft demo`: the right models at the right tabs, or one line that says what to do."""
+"""`weftformer demo`: the right models at the right tabs, or one line that says what to do."""
 
 import sys
 
 import pytest
 
-from weft.demo import LAUNCH
-from weft.scripts import demo as script
-from weft.scripts.cli import run_script
-from weft.serving.tasks import RouteTask, TextTask
+from weftformer.demo import LAUNCH
+from weftformer.scripts import demo as script
+from weftformer.scripts.cli import run_script
+from weftformer.serving.tasks import RouteTask, TextTask
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_no_model(capsys):
 def test_a_missing_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert run_script("demo", script.main, ["--model", "somewhere"]) == 1
-    assert capsys.readouterr().err == "weft demo: error: The demo needs gradio: pip install 'weft[demo]'.\n"
+    assert (
+        capsys.readouterr().err == "weftformer demo: error: The demo needs gradio: pip install 'weftformer[demo]'.\n"
+    )
 
 
 def test_arguments_reach_the_launch(monkeypatch, folders):

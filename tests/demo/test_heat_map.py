@@ -4,8 +4,8 @@ import re
 
 import torch
 
-from weft.demo.attention import LayerExperts, Look
-from weft.demo.heat_map import expert_map, heat_map
+from weftformer.demo.attention import LayerExperts, Look
+from weftformer.demo.heat_map import expert_map, heat_map
 
 WEIGHTS = torch.tensor([[[[0.5, 0.25, 0.25], [0.001, 0.0, 0.999]], [[0.1, 0.2, 0.7], [0.0, 1.0, 0.0]]]])
 FOUND = Look(

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import SpaceCard
 
-from weft.scripts import space as script
-from weft.scripts.space import write_space
+from weftformer.scripts import space as script
+from weftformer.scripts.space import write_space
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +38,22 @@ def test_what_it_needs(space):
     lines = (space / "requirements.txt").read_text().splitlines()
     needs = {re.match(r"[\w-]+", line)[0] for line in lines if not line.startswith("--")}
     assert {"torch", "transformers", "tokenizers", "rdkit", "pillow"} <= needs
-    assert not {"gradio", "pytest", "sacrebleu", "weft"} & needs and not any(";" in line for line in lines)
+    assert not {"gradio", "pytest", "sacrebleu", "weftformer"} & needs and not any(";" in line for line in lines)
 
 
 def test_what_is_in_it(space, untrained_folder):
-    assert {path.name for path in space.iterdir()} == {"README.md", "app.py", "model", "requirements.txt", "weft"}
+    assert {path.name for path in space.iterdir()} == {
+        "README.md",
+        "app.py",
+        "model",
+        "requirements.txt",
+        "weftformer",
+    }
     assert "'--model', 'model', '--text-model', 'somebody/some-text'" in (space / "app.py").read_text()
-    inside = {path.name for path in (space / "weft").iterdir()}
+    inside = {path.name for path in (space / "weftformer").iterdir()}
     assert {"__init__.py", "demo", "modeling", "routes", "LICENSE"} <= inside
     assert not {"tests", ".venv", "runs", "docs", ".git"} & inside
-    assert (space / "weft" / "routes" / "page.css").is_file() and not list(space.rglob("__pycache__"))
+    assert (space / "weftformer" / "routes" / "page.css").is_file() and not list(space.rglob("__pycache__"))
     texts = [path.read_text(encoding="utf-8") for path in space.rglob("*.json")]
     assert texts and not any(untrained_folder in text for text in texts)
 
@@ -77,9 +83,9 @@ def test_all_or_nothing(untrained_folder, tmp_path, monkeypatch):
 START = """
 import sys
 sys.path.insert(0, "space")
-import weft
+import weftformer
 assert "gradio" not in sys.modules
-print("weft of", weft.__file__, flush=True)
+print("weftformer of", weftformer.__file__, flush=True)
 import runpy
 runpy.run_path("space/app.py", run_name="__main__")
 """
@@ -119,4 +125,4 @@ def test_it_starts_alone(untrained_folder, tmp_path):
     finally:
         running.kill()
         running.wait()
-    assert f"weft of {out}" in log.read_text()
+    assert f"weftformer of {out}" in log.read_text()

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
-from weft.demo import asking
-from weft.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
-from weft.demo.attention import token_labels
-from weft.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
-from weft.demo.routes_tab import plan_routes, routes_html
-from weft.demo.text_tab import greedy, write
-from weft.routes import Route
-from weft.routes.candidates import Candidate, Plan
-from weft.serving.batching import Unwanted
-from weft.serving.tasks import WhileWanted
+from weftformer.demo import asking
+from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
+from weftformer.demo.attention import token_labels
+from weftformer.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
+from weftformer.demo.routes_tab import plan_routes, routes_html
+from weftformer.demo.text_tab import greedy, write
+from weftformer.routes import Route
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.serving.batching import Unwanted
+from weftformer.serving.tasks import WhileWanted
 
 TEXT = "one two three"
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_looked_at(text_task, route_task):
 
 
 def test_everything_waits_for_one_model(route_task, text_task):
-    from weft.demo import build_demo
+    from weftformer.demo import build_demo
 
     demo = build_demo(route_task, text_task)
     slow = [function for function in demo.fns.values() if function.concurrency_id == "model"]

@@ -12,15 +12,15 @@ from accelerate import FullyShardedDataParallelPlugin
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import patch_environment, prepare_multi_gpu_env
 
-import weft
+import weftformer
 
-FOLDER = Path(weft.__file__).parent / "scripts" / "configs"
+FOLDER = Path(weftformer.__file__).parent / "scripts" / "configs"
 NAMES = ["ddp", "deepspeed_zero3", "expert_parallel", "fsdp2", "tensor_parallel"]
 
 
 def parsed(name):
     """What `accelerate launch --config_file` makes of a file."""
-    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weft.scripts.train", "--seed", "1"]
+    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer.scripts.train", "--seed", "1"]
     return _validate_launch_command(launch_command_parser().parse_args(command))[0]
 
 
@@ -65,7 +65,7 @@ def test_weft_train_runs_under_accelerate_launch(tmp_path):
         "per_device_train_batch_size": 4,
     }  # fmt: skip
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", str(FOLDER / "ddp.yaml")]
-    command = [*launch, "--main_process_port", "0", "-m", "weft.scripts.train"]
+    command = [*launch, "--main_process_port", "0", "-m", "weftformer.scripts.train"]
     command += [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM
 
-from weft.training import EXPERT_LOAD, read_expert_load
-from weft.training.manifest import damage
+from weftformer.training import EXPERT_LOAD, read_expert_load
+from weftformer.training.manifest import damage
 
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,

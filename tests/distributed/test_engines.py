@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 TINY = {
     "vocab_size": 31,  # odd: the tables do not divide evenly

@@ -11,10 +11,10 @@ from peft import LoraConfig, get_peft_model
 from torch.distributed.tensor import DTensor
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.scripts import train as script
-from weft.tokenization import build_route_tokenizer
-from weft.training import WeftTrainer, WeftTrainingArguments, parse_arguments
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.scripts import train as script
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments, parse_arguments
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -37,7 +37,7 @@ class Tell(TrainerCallback):
 
 
 def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
-    """The words of `weft train`."""
+    """The words of `weftformer train`."""
     settings = {
         "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})), "use_cpu": True,
         "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
@@ -49,7 +49,7 @@ def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **
 
 
 def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dict[str, Any]:
-    """`weft train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model."""
+    """`weftformer train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model."""
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
     build = script._build_trainer
 
@@ -106,7 +106,7 @@ def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
 
 
 def refused(data: Path, folder: Path, **settings) -> str | None:
-    """The message with which `weft train` refuses these arguments."""
+    """The message with which `weftformer train` refuses these arguments."""
     try:
         script.train(*parse_arguments(arguments(data, folder, **settings)))
     except ValueError as error:

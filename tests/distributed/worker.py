@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers.distributed import DistributedConfig
 
-from weft import WeftForConditionalGeneration
+from weftformer import WeftForConditionalGeneration
 
 RANK = int(os.environ.get("RANK", "0"))
 

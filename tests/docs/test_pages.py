@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.scripts import cli
+from weftformer.scripts import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -39,9 +39,9 @@ def test_commands_exist(page):
     for block in blocks(own_text(page), "bash"):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            if words and words[0] == "weft":
+            if words and words[0] == "weftformer":
                 assert words[1] in cli.COMMANDS, line
-            modules = re.findall(r"-m weft\.scripts\.(\w+)", line)
+            modules = re.findall(r"-m weftformer\.scripts\.(\w+)", line)
             assert all((ROOT / "scripts" / f"{name}.py").is_file() for name in modules), line
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 _SIZES = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,

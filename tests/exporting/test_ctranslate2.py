@@ -3,9 +3,16 @@
 import pytest
 import torch
 
-from weft import WeftConfig
-from weft.exporting import check_expressible, compare_ctranslate2, comparing, ctranslate2, extras, write_ctranslate2
-from weft.tokenization import build_route_tokenizer
+from weftformer import WeftConfig
+from weftformer.exporting import (
+    check_expressible,
+    compare_ctranslate2,
+    comparing,
+    ctranslate2,
+    extras,
+    write_ctranslate2,
+)
+from weftformer.tokenization import build_route_tokenizer
 
 OWN_VOCABULARY = {
     "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "lm_head_bias": True,
@@ -122,5 +129,5 @@ def test_what_it_has_no_words_for_is_refused(fields, field, allowed):
 
 def test_without_the_package_the_error_says_what_to_install(small, tmp_path, monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weft\[export\]'"):
+    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weftformer\[export\]'"):
         write_ctranslate2(small("tiny"), tmp_path)

@@ -1,11 +1,11 @@
-"""`weft export`: what it writes and prints, and that a folder is there whole or not at all."""
+"""`weftformer export`: what it writes and prints, and that a folder is there whole or not at all."""
 
 import pytest
 
-from weft.exporting import Exported, graphs, load_onnx
-from weft.scripts import export
-from weft.scripts.cli import main
-from weft.tokenization import build_route_tokenizer
+from weftformer.exporting import Exported, graphs, load_onnx
+from weftformer.scripts import export
+from weftformer.scripts.cli import main
+from weftformer.tokenization import build_route_tokenizer
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import weft
-from weft.exporting import Exported, graphs, largest_difference, load_onnx, load_torch, write_onnx, write_torch
+import weftformer
+from weftformer.exporting import Exported, graphs, largest_difference, load_onnx, load_torch, write_onnx, write_torch
 
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
 GROUPED = {"num_key_value_heads": 2, "use_qk_norm": True}
@@ -132,7 +132,7 @@ def test_experts_computed_otherwise(small, tmp_path, implementation):
 
 def test_extras_are_not_imported_with_the_room():
     extras = {"onnx", "onnxscript", "onnxruntime", "ctranslate2"}
-    files = list((Path(weft.__file__).parent / "exporting").glob("*.py"))
+    files = list((Path(weftformer.__file__).parent / "exporting").glob("*.py"))
     assert len(files) > 5
     for file in files:
         for node in ast.parse(file.read_text()).body:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 PAD, START, END = 0, 1, 2
 TINY = {

@@ -7,9 +7,9 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-import weft
-from weft.modeling import decoding
-from weft.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
+import weftformer
+from weftformer.modeling import decoding
+from weftformer.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
 
 PAD, START = 0, 1
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
@@ -245,15 +245,15 @@ def test_a_search_with_beams_is_not_gone_on_with_by_several_tokens(build, source
 
 
 def test_a_copied_model_decodes(build, source):
-    model = weft.fast_decoding(build("rotary"))
+    model = weftformer.fast_decoding(build("rotary"))
     twin = copy.deepcopy(model)
-    weft.fast_decoding(model, compile=False)
+    weftformer.fast_decoding(model, compile=False)
     assert torch.equal(twin.generate(source, max_new_tokens=4), model.generate(source, max_new_tokens=4))
 
 
 def test_what_cannot_be_compiled_is_refused(build):
     with pytest.raises(ValueError, match=r"call `model.eval\(\)`"):
-        weft.fast_decoding(build("rotary").train())
+        weftformer.fast_decoding(build("rotary").train())
 
 
 def test_source_positions_that_nobody_sees_are_left_out():
@@ -278,9 +278,9 @@ def test_compiled_and_not_give_the_same(build, source, kind):
         inputs["condition_values"] = torch.ones(4, 1)
     for beams in (1, 3):
         expected = model.generate(**inputs, num_beams=beams)
-        weft.fast_decoding(model)
+        weftformer.fast_decoding(model)
         assert torch.equal(model.generate(**inputs, num_beams=beams), expected)
-        weft.fast_decoding(model, compile=False)
+        weftformer.fast_decoding(model, compile=False)
 
 
 def test_compiled_steps_share_no_code(build):
@@ -301,7 +301,7 @@ def test_two_compiled_models_keep_to_their_own_weights(build, source):
     expected = [model.generate(source, **settings) for model in (one, other)]
     assert not torch.equal(*expected)
     for model, tokens in zip((one, other), expected, strict=True):
-        assert torch.equal(weft.fast_decoding(model).generate(source, **settings), tokens)
+        assert torch.equal(weftformer.fast_decoding(model).generate(source, **settings), tokens)
     with torch.no_grad():
         one.lm_head.weight.copy_(one.lm_head.weight.flip(0))
     changed = one.generate(source, **settings)

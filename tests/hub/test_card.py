@@ -4,8 +4,8 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
-from weft.hub import Facts, Measured, build_card, facts_of
+from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
+from weftformer.hub import Facts, Measured, build_card, facts_of
 
 SHARE = Measured("exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True)
 TINY = {

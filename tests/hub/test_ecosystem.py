@@ -15,8 +15,8 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.hub.export import flat_files
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.hub.export import flat_files
 
 TINY = {
     "vocab_size": 31,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from transformers.dynamic_module_utils import get_relative_import_files
 
-import weft
-from weft import WeftConfig, WeftForConditionalGeneration, WeftModel
-from weft.hub import export, export_code
-from weft.hub.export import AUTO_MAP, ROOT, flat_files
+import weftformer
+from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
+from weftformer.hub import export, export_code
+from weftformer.hub.export import AUTO_MAP, ROOT, flat_files
 
 TINY = {
     "vocab_size": 31,
@@ -49,7 +49,7 @@ def imported(text: str) -> set[str]:
 
 
 def test_every_file_of_the_two_rooms_is_there():
-    assert Path(weft.__file__).parent == ROOT
+    assert Path(weftformer.__file__).parent == ROOT
     assert set(flat_files()) == sources()
     assert {"configuration_weft.py", "modeling_weft.py", "generation.py", "mixture.py"} <= set(flat_files())
 
@@ -77,7 +77,7 @@ def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
                 assert re.fullmatch(r"\.\w+", module) and f"{module[1:]}.py" in files, f"{name}: {module}"
             else:
                 assert module in allowed | standard, f"{name}: {module}"
-        assert "weft." not in re.sub(r'`[^`]*`|""".*?"""', "", text, flags=re.DOTALL), name
+        assert "weftformer" not in re.sub(r'`[^`]*`|""".*?"""', "", text, flags=re.DOTALL), name
 
 
 def test_transformers_follows_every_import(tmp_path):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.configuration import PRESETS
-from weft.hub import facts_of
-from weft.hub.facts import count_parameters, preset_of
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration import PRESETS
+from weftformer.hub import facts_of
+from weftformer.hub.facts import count_parameters, preset_of
 
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.configuration import PRESETS
-from weft.hub.card import FOLDER
-from weft.hub.export import ROOT
-from weft.hub.facts import written_facts
-from weft.hub.preset_cards import preset_card, write_preset_cards
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration import PRESETS
+from weftformer.hub.card import FOLDER
+from weftformer.hub.export import ROOT
+from weftformer.hub.facts import written_facts
+from weftformer.hub.preset_cards import preset_card, write_preset_cards
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -21,12 +21,12 @@ def test_the_folder_holds_what_is_generated(tmp_path):
     again = {path.name: path.read_text() for path in write_preset_cards(tmp_path)}
     found = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
     assert found.pop("template.md")
-    assert found == again, "run `python -m weft.hub.preset_cards`"
+    assert found == again, "run `python -m weftformer.hub.preset_cards`"
     assert set(found) == {f"{name}.md" for name in PRESETS}
 
 
 def test_an_installed_weft_has_what_cards_are_made_of():
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["weft"]
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["weftformer"]
     for name in ("template.md", "facts.yaml"):
         assert (FOLDER / name).is_file() and any(FOLDER / name in ROOT.glob(pattern) for pattern in data)
 

@@ -9,9 +9,9 @@ from huggingface_hub import ModelCard
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainingArguments
 
-from weft import WeftConfig, WeftForConditionalGeneration, WeftModel
-from weft.hub.export import flat_files
-from weft.training import WeftTrainer
+from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
+from weftformer.hub.export import flat_files
+from weftformer.training import WeftTrainer
 
 TINY = {
     "vocab_size": 31,

@@ -10,10 +10,10 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-import weft
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.configuration import version
-from weft.hub import export_code
+import weftformer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration import version
+from weftformer.hub import export_code
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RELEASED = sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/config.json"))
@@ -36,8 +36,8 @@ def test_every_format_has_a_folder():
 
 
 def test_the_version_is_one():
-    project = tomllib.loads((Path(weft.__file__).parent / "pyproject.toml").read_text())["project"]
-    assert version.__version__ == weft.__version__ == project["version"]
+    project = tomllib.loads((Path(weftformer.__file__).parent / "pyproject.toml").read_text())["project"]
+    assert version.__version__ == weftformer.__version__ == project["version"]
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -65,7 +65,7 @@ def test_a_saved_file_says_which_weft_wrote_it(folder):
     config = WeftConfig.from_pretrained(folder)
     config.save_pretrained(folder)
     found = json.loads((folder / "config.json").read_text())
-    assert (found["weft_version"], found["weft_format"]) == (weft.__version__, version.FORMAT)
+    assert (found["weft_version"], found["weft_format"]) == (weftformer.__version__, version.FORMAT)
     assert WeftConfig(**config.to_dict()).to_dict() == config.to_dict()
 
 
@@ -85,7 +85,9 @@ def test_a_later_version_of_a_known_format_loads(folder):
 @pytest.mark.parametrize("later", [version.FORMAT + 1, "2", None, True], ids=str)
 def test_a_later_format_is_refused(folder, later):
     rewrite(folder, weft_version="99.0.0", weft_format=later, norm_type=["what will be"])
-    message = rf"of Weft 99.0.0, format {later!r}, and this is Weft {weft.__version__}, .*pip install -U weft"
+    message = (
+        rf"of Weft 99.0.0, format {later!r}, and this is Weft {weftformer.__version__}, .*pip install -U weftformer"
+    )
     for load in (AutoConfig.from_pretrained, AutoModelForSeq2SeqLM.from_pretrained, WeftConfig.from_json_file):
         with pytest.raises(ValueError, match=message):
             load(folder / "config.json" if load == WeftConfig.from_json_file else folder)
@@ -98,7 +100,7 @@ def test_code_without_weft_reads_and_refuses_alike(folder, tmp_path, monkeypatch
     flat = get_class_from_dynamic_module("configuration_weft.WeftConfig", str(folder))
     assert flat is not WeftConfig
     flat.from_pretrained(folder).save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["weft_version"] == weft.__version__
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["weft_version"] == weftformer.__version__
     rewrite(folder, weft_version="99.0.0", weft_format=version.FORMAT + 1)
-    with pytest.raises(ValueError, match="pip install -U weft"):
+    with pytest.raises(ValueError, match="pip install -U weftformer"):
         flat.from_pretrained(folder)

@@ -10,13 +10,13 @@ from huggingface_hub import ModelCard
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import Seq2SeqTrainingArguments
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.conversion import SOURCES, export
-from weft.hub import measured
-from weft.hub.facts import written_facts
-from weft.hub.trained import hardware
-from weft.scripts import cli
-from weft.training import WeftTrainer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.conversion import SOURCES, export
+from weftformer.hub import measured
+from weftformer.hub.facts import written_facts
+from weftformer.hub.trained import hardware
+from weftformer.scripts import cli
+from weftformer.training import WeftTrainer
 
 SMALL = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=16,decoder_ffn_dim=16"
 QUICK = ["--max_steps", "2", "--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no"]

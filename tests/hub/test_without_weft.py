@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 TINY = {
     "vocab_size": 31,
@@ -53,17 +53,17 @@ import sys
 
 class Blind:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "weft":
-            raise ModuleNotFoundError("No module named 'weft'")
+        if name.split(".")[0] == "weftformer":
+            raise ModuleNotFoundError("No module named 'weftformer'")
 
 sys.meta_path.insert(0, Blind())
 sys.path[:] = [path for path in sys.path if path != {root!r}]
 try:
-    import weft
+    import weftformer
 except ModuleNotFoundError:
     pass
 else:
-    raise SystemExit("weft is visible")
+    raise SystemExit("weftformer is visible")
 
 import torch
 from safetensors.torch import save_file
@@ -92,7 +92,7 @@ for kind in {kinds}:
         }}
     model.save_pretrained(f"{{target}}/{{kind}}", max_shard_size="8KB")
     save_file({{name: value.contiguous() for name, value in found.items()}}, f"{{target}}/{{kind}}.safetensors")
-assert not any(name == "weft" or name.startswith("weft.") for name in sys.modules)
+assert not any(name == "weftformer" or name.startswith("weftformer.") for name in sys.modules)
 """
 
 

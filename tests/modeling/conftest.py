@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 SMALL = {
     "vocab_size": 29,

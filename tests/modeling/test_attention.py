@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from weft.modeling.attention import CrossAttention, SelfAttention
-from weft.modeling.masks import encoder_mask, refuse_flash_with_bias
-from weft.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
+from weftformer.modeling.attention import CrossAttention, SelfAttention
+from weftformer.modeling.masks import encoder_mask, refuse_flash_with_bias
+from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
 
 BATCH, LENGTH, SOURCE = 2, 5, 6
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.conversion import SOURCES, convert
-from weft.tokenization import build_route_tokenizer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.conversion import SOURCES, convert
+from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
 LENGTH = 30
@@ -174,7 +174,9 @@ def test_sampling_is_refused(model):
 @pytest.fixture(scope="module", params=[0, 1])
 def both(request):
     """The original with random weights, and the same converted."""
-    package = pytest.importorskip("directmultistep", reason="the original is not installed: pip install weft[parity]")
+    package = pytest.importorskip(
+        "directmultistep", reason="the original is not installed: pip install weftformer[parity]"
+    )
     from directmultistep.model import ModelFactory
     from directmultistep.model.config import Seq2SeqConfig
 

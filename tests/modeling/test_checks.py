@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
 TINY = {
     "vocab_size": 31,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.modeling.decoding_cache import BeamCache
+from weftformer.modeling.decoding_cache import BeamCache
 
 LAYERS, HEADS, WIDTH = 2, 1, 3
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 PAD = 52
 

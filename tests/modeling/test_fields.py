@@ -11,7 +11,7 @@ import typing
 import pytest
 import torch
 
-from weft import WeftConfig, WeftDecoder, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftDecoder, WeftForConditionalGeneration
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.modeling import fused_loss
-from weft.modeling.fused_loss import fused_cross_entropy, skips_logits
-from weft.modeling.losses import cross_entropy
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling import fused_loss
+from weftformer.modeling.fused_loss import fused_cross_entropy, skips_logits
+from weftformer.modeling.losses import cross_entropy
 
 
 @pytest.fixture

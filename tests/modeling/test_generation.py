@@ -8,8 +8,8 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 from transformers.generation import GenerationMixin
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.modeling.generation import RefuseNonFiniteScores
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.generation import RefuseNonFiniteScores
 
 TINY = {
     "vocab_size": 31,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from weft.modeling.losses import balance_loss, cross_entropy, expert_load, router_counts, router_z_loss
+from weftformer.modeling.losses import balance_loss, cross_entropy, expert_load, router_counts, router_z_loss
 
 
 def draw(seed=0):

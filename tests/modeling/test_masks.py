@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
-from weft import WeftDecoder, WeftEncoder
-from weft.modeling.cache import new_cache
-from weft.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
+from weftformer import WeftDecoder, WeftEncoder
+from weftformer.modeling.cache import new_cache
+from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
 MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9]

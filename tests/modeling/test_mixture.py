@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from weft import WeftForConditionalGeneration
-from weft.modeling.feed_forward import FeedForward
-from weft.modeling.losses import expert_load
-from weft.modeling.mixture import NoisyTopKRouter, Router, SparseFeedForward
+from weftformer import WeftForConditionalGeneration
+from weftformer.modeling.feed_forward import FeedForward
+from weftformer.modeling.losses import expert_load
+from weftformer.modeling.mixture import NoisyTopKRouter, Router, SparseFeedForward
 
 TOKENS = 9
 

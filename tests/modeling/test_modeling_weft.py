@@ -8,9 +8,9 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
-from weft.configuration import PRESETS
-from weft.modeling.losses import balance_loss, cross_entropy, router_z_loss
+from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer.configuration import PRESETS
+from weftformer.modeling.losses import balance_loss, cross_entropy, router_z_loss
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])

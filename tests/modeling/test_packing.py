@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig
-from weft.modeling import packing
-from weft.modeling.mixture import SparseFeedForward
-from weft.modeling.packing import FewTokenExperts, PackedLinear, packed
+from weftformer import WeftConfig
+from weftformer.modeling import packing
+from weftformer.modeling.mixture import SparseFeedForward
+from weftformer.modeling.packing import FewTokenExperts, PackedLinear, packed
 
 pytestmark = pytest.mark.skipif(
     not packing.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"

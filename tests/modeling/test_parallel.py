@@ -7,8 +7,8 @@ import torch
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
 
-from weft import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
-from weft.modeling.parallel import STACK_EP_PLAN, STACK_FSDP_PLAN, STACK_TP_PLAN, check_sizes
+from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer.modeling.parallel import STACK_EP_PLAN, STACK_FSDP_PLAN, STACK_TP_PLAN, check_sizes
 
 pytestmark = pytest.mark.skipif(
     not hasattr(DistributedConfig, "ep_size"), reason="this transformers knows no expert parallelism"

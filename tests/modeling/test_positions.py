@@ -8,8 +8,8 @@ from torch import nn
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from weft import WeftDecoder, WeftEncoder
-from weft.modeling.positions import (
+from weftformer import WeftDecoder, WeftEncoder
+from weftformer.modeling.positions import (
     SinusoidalPositions,
     TokenPositions,
     WeftRotaryEmbedding,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])

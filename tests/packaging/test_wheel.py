@@ -27,18 +27,18 @@ ROOMS = [
     "training",
 ]
 
-# Everything a person does first; `weft` must be the wheel's and nobody else's.
+# Everything a person does first; `weftformer` must be the wheel's and nobody else's.
 FIRST_STEPS = """
 import runpy
 import sys
 from pathlib import Path
 
-import weft
+import weftformer
 
-assert Path(weft.__file__).is_relative_to(sys.prefix), weft.__file__
+assert Path(weftformer.__file__).is_relative_to(sys.prefix), weftformer.__file__
 from transformers import AutoModelForSeq2SeqLM
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.hub import export_code
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.hub import export_code
 
 config = WeftConfig.from_preset("modern-tiny", encoder_layers=1, decoder_layers=1)
 model = AutoModelForSeq2SeqLM.from_config(config)
@@ -46,9 +46,9 @@ assert type(model) is WeftForConditionalGeneration
 model.save_pretrained(sys.argv[1])
 assert (Path(sys.argv[1]) / "modeling_weft.py").is_file()
 print("fine")
-# last, for it ends the process: `python -m weft --help`
+# last, for it ends the process: `python -m weftformer --help`
 sys.argv[1:] = ["--help"]
-runpy.run_module("weft", run_name="__main__")
+runpy.run_module("weftformer", run_name="__main__")
 """
 
 
@@ -92,21 +92,21 @@ def test_the_wheel_holds_every_module_and_its_data(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     data = (".smi", ".css", ".js", ".yaml")  # in the rooms: what else lies beside them is the user's
     expected = {
-        f"weft/{name}"
+        f"weftformer/{name}"
         for name in sources()
         if name.endswith((".py", ".typed", *(data if "/" in name else ())))
         and ("/" not in name or name.split("/")[0] in ROOMS)
     }
-    assert {"weft/__init__.py", "weft/py.typed", "weft/routes/building_blocks.smi"} <= expected
+    assert {"weftformer/__init__.py", "weftformer/py.typed", "weftformer/routes/building_blocks.smi"} <= expected
     assert expected <= held, sorted(expected - held)
 
 
 def test_the_wheel_holds_nothing_else(wheel):
     for name in zipfile.ZipFile(wheel).namelist():
         top, *rest = name.split("/")
-        assert top == "weft" or top.endswith(".dist-info"), name
+        assert top == "weftformer" or top.endswith(".dist-info"), name
         assert not {"tests", "build", "runs", ".venv", "__pycache__"} & set(rest), name
-        if top == "weft":
+        if top == "weftformer":
             assert len(rest) == 1 or rest[0] in [*ROOMS, "model_cards"], name
             assert name.endswith((".py", ".typed", ".smi", ".json", ".md", ".yaml", ".css", ".js")), name
 
@@ -118,7 +118,7 @@ def test_the_wheel_names_its_licence_its_needs_and_its_command(wheel):
     assert "License-Expression: Apache-2.0" in metadata
     for need in ("torch>=", "transformers<6,>=", "tokenizers>=", "safetensors>=", "accelerate>=", "datasets>="):
         assert f"Requires-Dist: {need}" in metadata
-    assert "weft = weft.scripts.cli:main" in archive.read(f"{info}/entry_points.txt").decode()
+    assert "weftformer = weftformer.scripts.cli:main" in archive.read(f"{info}/entry_points.txt").decode()
     assert any(name.startswith(f"{info}/") and name.endswith("LICENSE") for name in archive.namelist())
 
 
@@ -161,9 +161,9 @@ def test_an_installed_wheel_builds_and_saves_a_model(installed, tmp_path):
 
 
 def test_an_installed_wheel_has_its_command(installed, tmp_path):
-    assert "usage" in command(installed / "weft", "--help", cwd=tmp_path).lower()
+    assert "usage" in command(installed / "weftformer", "--help", cwd=tmp_path).lower()
 
 
 def test_the_repository_is_left_as_it_was(installed):
-    for name in ("build", "dist", "weft"):
+    for name in ("build", "dist", "weftformer"):
         assert not (ROOT / name).exists()

@@ -4,10 +4,10 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes import building_blocks
-from weft.routes.building_blocks import load_building_blocks
-from weft.routes.groups import count_groups
-from weft.routes.retro import Retrosynthesis
+from weftformer.routes import building_blocks
+from weftformer.routes.building_blocks import load_building_blocks
+from weftformer.routes.groups import count_groups
+from weftformer.routes.retro import Retrosynthesis
 
 
 def test_blocks_are_many_small_and_canonical():
@@ -30,7 +30,7 @@ def test_no_line_is_listed_twice():
 
 
 def test_every_block_can_react():
-    from weft.routes.templates import TEMPLATES
+    from weftformer.routes.templates import TEMPLATES
 
     retro = Retrosynthesis()
     for smiles in load_building_blocks():

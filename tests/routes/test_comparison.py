@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from weft.routes.comparison import _assignment_cost, edit_distance, is_convergent, is_prefix, truncated
-from weft.routes.tree import Route
+from weftformer.routes.comparison import _assignment_cost, edit_distance, is_convergent, is_prefix, truncated
+from weftformer.routes.tree import Route
 
 
 def made(smiles: str, *children: Route | str) -> Route:

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from weft.routes.dataset import drop_shared_targets, training_pairs
-from weft.routes.tree import Route
+from weftformer.routes.dataset import drop_shared_targets, training_pairs
+from weftformer.routes.tree import Route
 
 ONE = Route("CCO", (Route("C"), Route("O")))
 TWO = Route("CCN", (Route("CC", (Route("F"), Route("S"))), Route("N")))
@@ -78,10 +78,10 @@ def test_rows_make_a_dataset():
 def test_room_imports_without_rdkit():
     code = (
         "import sys; sys.modules['rdkit'] = None\n"
-        "import weft.routes as routes\n"
+        "import weftformer.routes as routes\n"
         "assert routes.Route('C').depth == 0 and routes.training_pairs and routes.top_k_exact and routes.read_routes\n"
         "try:\n    routes.generate_routes\n"
-        "except ImportError as error:\n    assert 'pip install weft[chem]' in str(error), error\n"
+        "except ImportError as error:\n    assert 'pip install weftformer[chem]' in str(error), error\n"
         "else:\n    raise SystemExit('no error')\n"
         "assert not hasattr(routes, 'nonsense')\n"
     )

@@ -7,9 +7,9 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes import Route
-from weft.routes import depict as module
-from weft.routes.depict import BOND_LENGTH, depict, depict_route
+from weftformer.routes import Route
+from weftformer.routes import depict as module
+from weftformer.routes.depict import BOND_LENGTH, depict, depict_route
 
 ACID = Route(
     "COc1ccc(-n2nccn2)c(C(=O)N2CCOCC2)c1",

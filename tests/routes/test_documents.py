@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from weft.routes import documents
-from weft.routes.documents import document_entries
-from weft.routes.formats import routes_in
-from weft.routes.tree import Route
+from weftformer.routes import documents
+from weftformer.routes.documents import document_entries
+from weftformer.routes.formats import routes_in
+from weftformer.routes.tree import Route
 
 LEAF, TREE = {"smiles": "C"}, {"smiles": "CO", "children": [{"smiles": "C"}, {"smiles": "O"}]}
 RETROCAST = {"target": {"smiles": "CO", "product_of": {"reactants": [LEAF, {"smiles": "O"}]}, "annotations": {}}}

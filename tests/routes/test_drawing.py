@@ -8,10 +8,10 @@ pytest.importorskip("rdkit")
 
 from PIL import Image
 
-from weft.routes import Route, Stock
-from weft.routes import drawing as module
-from weft.routes.drawing import route_png, route_svg, save_picture
-from weft.routes.picture import LOOKS, picture
+from weftformer.routes import Route, Stock
+from weftformer.routes import drawing as module
+from weftformer.routes.drawing import route_png, route_svg, save_picture
+from weftformer.routes.picture import LOOKS, picture
 
 ROUTE = Route(
     "CC(=O)NCc1ccc(OC)cc1",
@@ -125,7 +125,7 @@ def test_what_stands_where():
 
 
 def test_steps_are_numbered_as_the_reactions_are_listed():
-    from weft.routes.formats import reactions
+    from weftformer.routes.formats import reactions
 
     def bush(depth):
         return Route("C" * (depth + 1), tuple(bush(depth - 1) for _ in range(2)) if depth else ())

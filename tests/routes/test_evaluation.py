@@ -7,12 +7,12 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes import Stock
-from weft.routes.candidates import Candidate, Plan, ranked
-from weft.routes.evaluation import directmultistep_rank, evaluate
-from weft.routes.molecules import canonical_route
-from weft.routes.synthetic import generate_routes
-from weft.routes.tree import Route
+from weftformer.routes import Stock
+from weftformer.routes.candidates import Candidate, Plan, ranked
+from weftformer.routes.evaluation import directmultistep_rank, evaluate
+from weftformer.routes.molecules import canonical_route
+from weftformer.routes.synthetic import generate_routes
+from weftformer.routes.tree import Route
 
 
 def made(smiles: str, *children: Route | str) -> Route:

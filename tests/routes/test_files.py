@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.routes.files import FORMS, read_routes, write_routes
-from weft.routes.tree import Route
+from weftformer.routes.files import FORMS, read_routes, write_routes
+from weftformer.routes.tree import Route
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "routes"
 FORMATS = DATA.parent / "formats"
@@ -170,7 +170,7 @@ def test_other_forms_are_literal(tmp_path):
 
 def test_the_stock_is_told_by(tmp_path):
     pytest.importorskip("rdkit")
-    from weft.routes import Stock
+    from weftformer.routes import Stock
 
     for form in ("paroutes", "aizynthfinder"):
         write_routes(tmp_path / "a", ROUTES[:1], form, stock=Stock(["O", "CCO"]))

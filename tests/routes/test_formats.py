@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.routes import Route
-from weft.routes.formats import reactions, routes_in, to_reaction_tree
+from weftformer.routes import Route
+from weftformer.routes.formats import reactions, routes_in, to_reaction_tree
 
 ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 FORMATS = Path(__file__).parents[3] / "shared" / "data" / "formats"
@@ -114,7 +114,7 @@ def test_reactions_come_in_the_order_in_which_they_are_run():
 
 def test_stock_is_written_as_it_is_told():
     pytest.importorskip("rdkit")
-    from weft.routes import Stock
+    from weftformer.routes import Stock
 
     tree = to_reaction_tree(ROUTE, Stock(["CO"]))
     leaves = tree["children"][0]["children"]
@@ -138,7 +138,7 @@ def test_real_files_are_read_and_written_again(name, count):
 
 def test_the_form_of_retrocast_reads_back():
     pytest.importorskip("rdkit")
-    from weft.routes.formats import to_retrocast
+    from weftformer.routes.formats import to_retrocast
 
     written = to_retrocast(ROUTE)
     assert list(routes_in({"target": written})) == [ROUTE]

@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
-from weft.routes import Route
-from weft.routes.grammar import START, RouteGrammar, advance
-from weft.routes.tree import MAX_DEPTH
-from weft.tokenization import build_route_tokenizer
+from weftformer.routes import Route
+from weftformer.routes.grammar import START, RouteGrammar, advance
+from weftformer.routes.tree import MAX_DEPTH
+from weftformer.tokenization import build_route_tokenizer
 
 ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 

@@ -4,7 +4,7 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes.groups import GROUPS, LATENT_GROUPS, REACTIVE_GROUPS, count_groups, site
+from weftformer.routes.groups import GROUPS, LATENT_GROUPS, REACTIVE_GROUPS, count_groups, site
 
 
 def groups(smiles: str) -> dict[str, int]:

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from weft.routes import Route
-from weft.routes.layout import Layout, nodes, tidy_tree
+from weftformer.routes import Route
+from weftformer.routes.layout import Layout, nodes, tidy_tree
 
 
 def places(layout: Layout) -> list[tuple[float, float]]:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from weft.routes import metrics
-from weft.routes.metrics import (
+from weftformer.routes import metrics
+from weftformer.routes.metrics import (
     Estimate,
     Proportion,
     bootstrap_interval,
@@ -13,7 +13,7 @@ from weft.routes.metrics import (
     top_k_exact,
     wilson_interval,
 )
-from weft.routes.tree import Route
+from weftformer.routes.tree import Route
 
 A = Route("CCO", (Route("CC"), Route("O")))
 A_TURNED = Route("CCO", (Route("O"), Route("CC")))

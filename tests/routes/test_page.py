@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Route
-from weft.routes import page as module
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.page import routes_page, save_page
+from weftformer.routes import Route
+from weftformer.routes import page as module
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.page import routes_page, save_page
 
 AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
 LONGER = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)Cl"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))

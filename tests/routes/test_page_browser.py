@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 import pytest
 
 pytest.importorskip("rdkit")
-pytest.importorskip("playwright", reason="needs playwright: pip install weft[test]")
+pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
 
 from PIL import Image
 from playwright.sync_api import expect
 
-from weft.routes import Route
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.page import save_page
-from weft.routes.picture import LOOKS
+from weftformer.routes import Route
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.page import save_page
+from weftformer.routes.picture import LOOKS
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")

@@ -6,8 +6,8 @@ pytest.importorskip("rdkit")
 
 import transformers
 
-import weft  # noqa: F401  registers the pipeline
-from weft.routes import Stock
+import weftformer  # noqa: F401  registers the pipeline
+from weftformer.routes import Stock
 
 
 @pytest.fixture(scope="module")

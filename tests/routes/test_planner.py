@@ -5,12 +5,12 @@ pytest.importorskip("rdkit")
 import numpy as np
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.routes import Route, Stock
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.molecules import canonical_smiles
-from weft.routes.planner import DEFAULT_STEPS, RoutePlanner
-from weft.tokenization import encode_route, encode_source
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import Route, Stock
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.planner import DEFAULT_STEPS, RoutePlanner
+from weftformer.tokenization import encode_route, encode_source
 
 
 def targets_and_steps(routes: list[Route]) -> tuple[list[str], list[int]]:
@@ -218,7 +218,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
 def test_each_target_may_begin_from_a_molecule_of_its_own(planner, monkeypatch):
     seen = []
     search = type("Search", (), {"__call__": lambda self, jobs: seen.extend(jobs) or [[] for _ in jobs]})
-    monkeypatch.setattr("weft.routes.planner.RouteSearch", lambda *a, **k: search())
+    monkeypatch.setattr("weftformer.routes.planner.RouteSearch", lambda *a, **k: search())
     targets, settings = ["CCO", "CCN", "CCCl"], {"n_steps": 1, "progress": False}
     planner.plan(targets, starting_material=["OC", None, "NC"], **settings)
     assert {job.smiles: job.starting_material for job in seen} == {"CCO": "CO", "CCN": None, "CCCl": "CN"}

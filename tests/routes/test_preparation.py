@@ -10,9 +10,9 @@ pytest.importorskip("rdkit")
 
 import datasets
 
-from weft.routes import Route, read_routes, training_pairs, write_routes
-from weft.routes.preparation import REASONS, Preparation, _Hashes, prepare
-from weft.tokenization import build_route_tokenizer, encode_route, encode_source
+from weftformer.routes import Route, read_routes, training_pairs, write_routes
+from weftformer.routes.preparation import REASONS, Preparation, _Hashes, prepare
+from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -168,7 +168,7 @@ def test_the_number_of_processes_does_not_matter(tmp_path):
         file.write("broken\n")
     # in a process of its own, where spawned workers find a main module
     code = (
-        "import sys; from weft.routes.preparation import *\n"
+        "import sys; from weftformer.routes.preparation import *\n"
         "if __name__ == '__main__':\n"
         "    for workers in (1, 2):\n"
         "        prepare([sys.argv[1]], f'{sys.argv[2]}/out{workers}', Preparation(permutations=2, seed=5), workers=workers)\n"

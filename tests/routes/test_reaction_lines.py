@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from weft.routes import Route
-from weft.routes.reaction_lines import from_reaction_line, to_reaction_line
+from weftformer.routes import Route
+from weftformer.routes.reaction_lines import from_reaction_line, to_reaction_line
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 MADE = Route("CC", (Route("C"), Route("[H][H]")))

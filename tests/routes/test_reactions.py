@@ -4,8 +4,8 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes.groups import count_groups
-from weft.routes.reactions import Template, canonical_smiles
+from weftformer.routes.groups import count_groups
+from weftformer.routes.reactions import Template, canonical_smiles
 
 AMIDE = Template(
     "test amide",

@@ -2,8 +2,8 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes.retro import Retrosynthesis
-from weft.routes.tree import Route
+from weftformer.routes.retro import Retrosynthesis
+from weftformer.routes.tree import Route
 
 
 @pytest.fixture(scope="module")

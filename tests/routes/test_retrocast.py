@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from weft.routes import Route, read_routes, write_routes
+from weftformer.routes import Route, read_routes, write_routes
 
 pytest.importorskip("rdkit")
 retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")

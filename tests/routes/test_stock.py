@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Route, Stock
-from weft.routes import stock as stock_module
-from weft.scripts.cli import main
+from weftformer.routes import Route, Stock
+from weftformer.routes import stock as stock_module
+from weftformer.scripts.cli import main
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]

@@ -7,10 +7,10 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes.building_blocks import load_building_blocks
-from weft.routes.retro import Retrosynthesis
-from weft.routes.synthetic import generate_routes, train_test_split
-from weft.routes.tree import Route
+from weftformer.routes.building_blocks import load_building_blocks
+from weftformer.routes.retro import Retrosynthesis
+from weftformer.routes.synthetic import generate_routes, train_test_split
+from weftformer.routes.tree import Route
 
 COUNT = 600
 
@@ -110,7 +110,7 @@ def test_the_seed_decides_also_in_another_process():
     assert here == [route.to_string() for route in generate_routes(60, seed=5, progress=False)]
     assert here != [route.to_string() for route in generate_routes(60, seed=6, progress=False)]
     code = (
-        "from weft.routes.synthetic import generate_routes\n"
+        "from weftformer.routes.synthetic import generate_routes\n"
         "print('\\n'.join(route.to_string() for route in generate_routes(60, seed=5, progress=False)))"
     )
     # Another hash seed gives sets another order.

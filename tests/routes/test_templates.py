@@ -6,8 +6,8 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weft.routes.groups import GROUPS, REACTIVE_GROUPS, count_groups
-from weft.routes.templates import TEMPLATES
+from weftformer.routes.groups import GROUPS, REACTIVE_GROUPS, count_groups
+from weftformer.routes.templates import TEMPLATES
 
 BY_NAME = {template.name: template for template in TEMPLATES}
 REACTIONS = [

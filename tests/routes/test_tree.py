@@ -3,7 +3,7 @@ from itertools import islice
 
 import pytest
 
-from weft.routes.tree import SMILES_CHARACTERS, Route
+from weftformer.routes.tree import SMILES_CHARACTERS, Route
 
 AMIDE = Route(
     "CC(=O)Nc1ccc(-c2ccccc2)cc1",

@@ -1,15 +1,15 @@
-"""`weft benchmark`: outputs are compared, contenders run in turn, and the table says what was measured."""
+"""`weftformer benchmark`: outputs are compared, contenders run in turn, and the table says what was measured."""
 
 import argparse
 import json
 
 import pytest
 
-from weft.scripts import benchmark
-from weft.scripts.benchmark_peers import Case, Contender
-from weft.scripts.benchmark_report import plot, write_into
-from weft.scripts.benchmark_training import TrainingCase, VocabularyCase
-from weft.scripts.cli import main
+from weftformer.scripts import benchmark
+from weftformer.scripts.benchmark_peers import Case, Contender
+from weftformer.scripts.benchmark_report import plot, write_into
+from weftformer.scripts.benchmark_training import TrainingCase, VocabularyCase
+from weftformer.scripts.cli import main
 
 HEAD = "<!-- benchmark greedy -->"
 FIGURES = {"case": "greedy", "contender": "one", "median_s": 2.0, "times_s": [2.0], "speed": "4 ms a token",

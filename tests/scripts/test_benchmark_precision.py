@@ -8,12 +8,12 @@ import torch
 
 pytest.importorskip("rdkit")
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.routes import Route
-from weft.routes.candidates import Candidate, Plan
-from weft.scripts import benchmark_precision as benchmark
-from weft.scripts.cli import run_script
-from weft.tokenization import build_route_tokenizer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import Route
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.scripts import benchmark_precision as benchmark
+from weftformer.scripts.cli import run_script
+from weftformer.tokenization import build_route_tokenizer
 
 ESTER = Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO")))
 TURNED = Route("CCOC(C)=O", (Route("CCO"), Route("CC(=O)O")))
@@ -127,5 +127,5 @@ def test_mistakes_are_named(words, message, folder, capsys):
 
 def test_missing_torchao_is_named(folder, monkeypatch):
     monkeypatch.setattr(benchmark, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install weft\[benchmark\]"):
+    with pytest.raises(ValueError, match=r"pip install weftformer\[benchmark\]"):
         benchmark.precision_rows(folder, 1, beams=1)

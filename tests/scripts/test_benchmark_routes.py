@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("directmultistep")
 
-from weft.routes import write_routes
-from weft.scripts import benchmark, benchmark_routes
-from weft.scripts.cli import main
+from weftformer.routes import write_routes
+from weftformer.scripts import benchmark, benchmark_routes
+from weftformer.scripts.cli import main
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.scripts import cli
+from weftformer.scripts import cli
 
 SCRIPTS = Path(cli.__file__).parent
 
@@ -22,7 +22,7 @@ def _script(monkeypatch, main):
 
 
 def test_help_lists_commands_and_waits_for_nothing_heavy():
-    # by its path: `import weft.scripts.cli` would run weft/__init__.py, which registers the family and so needs torch
+    # by its path: `import weftformer.scripts.cli` would run weftformer/__init__.py, which registers the family and so needs torch
     code = f"""
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("cli", {str(SCRIPTS / "cli.py")!r})
@@ -36,26 +36,26 @@ assert not heavy, heavy
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name in ("train", "train-routes", "plan"):
         assert f"\n  {name} " in output
-    assert "\nweft 0." in output
+    assert "\nweftformer 0." in output
 
 
 def test_every_command_names_a_script():
     for module, text in cli.COMMANDS.values():
         package, _, name = module.rpartition(".")
-        assert package == "weft.scripts" and text
+        assert package == "weftformer.scripts" and text
         assert (SCRIPTS / f"{name}.py").is_file() or name in ("train_routes", "plan")  # written beside this one
 
 
 def test_without_a_command_the_help(capsys):
     assert cli.main([]) == 0
-    assert "usage: weft" in capsys.readouterr().out
+    assert "usage: weftformer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("word", "hint"), [("trian", " Did you mean `train`?"), ("xyz", "")])
 def test_unknown_command(capsys, word, hint):
     assert cli.main([word]) == 2
     assert capsys.readouterr().err == (
-        f"weft: there is no command {word!r}.{hint}\nCommands: {', '.join(cli.COMMANDS)}\n"
+        f"weftformer: there is no command {word!r}.{hint}\nCommands: {', '.join(cli.COMMANDS)}\n"
     )
 
 
@@ -76,7 +76,7 @@ def test_an_error_is_one_line(monkeypatch, capsys, error):
     _script(monkeypatch, fail)
     monkeypatch.delenv("WEFT_DEBUG", raising=False)
     assert cli.main(["fake"]) == 1
-    assert capsys.readouterr().err == "weft fake: error: column x is missing\n"
+    assert capsys.readouterr().err == "weftformer fake: error: column x is missing\n"
     monkeypatch.setenv("WEFT_DEBUG", "1")
     with pytest.raises(error):
         cli.main(["fake"])
@@ -92,11 +92,11 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
 
 
 def test_python_m_weft(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["weft", "--version"])
+    monkeypatch.setattr(sys, "argv", ["weftformer", "--version"])
     with pytest.raises(SystemExit) as exit_:
-        runpy.run_module("weft", run_name="__main__")
+        runpy.run_module("weftformer", run_name="__main__")
     assert exit_.value.code == 0
-    assert capsys.readouterr().out.startswith("weft ")
+    assert capsys.readouterr().out.startswith("weftformer ")
 
 
 def test_help_of_train(capsys):
@@ -104,7 +104,7 @@ def test_help_of_train(capsys):
         cli.main(["train", "--help"])
     assert exit_.value.code == 0
     output = capsys.readouterr().out
-    for words in ("usage: weft train", "--train_file", "--preset", "--learning_rate", "--overwrite_output_dir"):
+    for words in ("usage: weftformer train", "--train_file", "--preset", "--learning_rate", "--overwrite_output_dir"):
         assert words in output
 
 
@@ -112,4 +112,4 @@ def test_errors_of_train_are_one_line(capsys, monkeypatch):
     monkeypatch.delenv("WEFT_DEBUG", raising=False)
     assert cli.main(["train", "--train_file", "nowhere.csv", "--output_dir", "out", "--use_cpu"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("weft train: error: the file nowhere.csv does not exist.")
+    assert last.startswith("weftformer train: error: the file nowhere.csv does not exist.")

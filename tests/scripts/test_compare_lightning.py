@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from weft.routes import generate_routes, write_routes
-from weft.scripts import compare_lightning
-from weft.tokenization import build_route_tokenizer
+from weftformer.routes import generate_routes, write_routes
+from weftformer.scripts import compare_lightning
+from weftformer.tokenization import build_route_tokenizer
 
 pytest.importorskip("directmultistep")
 

@@ -1,4 +1,4 @@
-"""`weft convert` and `weft upcycle`: what they print, what they write, what they refuse and with which exit code."""
+"""`weftformer convert` and `weftformer upcycle`: what they print, what they write, what they refuse and with which exit code."""
 
 import json
 
@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.conversion import SOURCES, export
-from weft.scripts.cli import main
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.conversion import SOURCES, export
+from weftformer.scripts.cli import main
 
 WORDS = {"input_ids": torch.tensor([[4, 5, 6, 52, 52, 7]]), "decoder_input_ids": torch.tensor([[0, 3, 4]])}
 
@@ -113,7 +113,7 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     assert loaded.generation_config.num_beams == 3
     assert torch.equal(loaded.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # there was none
-    from weft.tokenization import build_route_tokenizer
+    from weftformer.tokenization import build_route_tokenizer
 
     build_route_tokenizer().save_pretrained(tmp_path / "bart")
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
@@ -133,7 +133,7 @@ def test_a_bare_transformer_becomes_a_model_without_head(tmp_path):
 
 
 def test_upcycle(tmp_path, capsys):
-    from weft.tokenization import build_route_tokenizer
+    from weftformer.tokenization import build_route_tokenizer
 
     model = small_dms()
     model.save_pretrained(tmp_path / "dense")

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Candidate, Plan, Route, read_routes, write_routes
-from weft.scripts import cli
+from weftformer.routes import Candidate, Plan, Route, read_routes, write_routes
+from weftformer.scripts import cli
 
 ROUTES = [
     Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO"))),

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft import WeftConfig
-from weft.routes import Route, write_routes
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.planner import RoutePlanner
-from weft.scripts import evaluate, evaluate_report
-from weft.scripts.cli import INTERRUPTED, run_script
+from weftformer import WeftConfig
+from weftformer.routes import Route, write_routes
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.planner import RoutePlanner
+from weftformer.scripts import evaluate, evaluate_report
+from weftformer.scripts.cli import INTERRUPTED, run_script
 
 
 def route(smiles: str, *children: Route | str) -> Route:
@@ -229,7 +229,7 @@ def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
         (["--predictions", "nowhere.json"], "nowhere.json"),
         (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
         (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
-        (["--predictions", "WRONG"], "line 2: no plan of `weft plan --json`"),
+        (["--predictions", "WRONG"], "line 2: no plan of `weftformer plan --json`"),
         (["--predictions", "NO_JSON"], "neither a list of plans"),
         (["--predictions", "EMPTY"], "there is no plan"),
     ],
@@ -245,7 +245,7 @@ def test_errors_are_one_line(words, message, untrained_folder, routes, tmp_path,
     pytest.importorskip("matplotlib")
     assert run(routes, *words) == 1
     error = capsys.readouterr().err
-    assert message in error.splitlines()[-1] and error.splitlines()[-1].startswith("weft evaluate: error: ")
+    assert message in error.splitlines()[-1] and error.splitlines()[-1].startswith("weftformer evaluate: error: ")
 
 
 def test_a_model_that_is_not_told_steps():
@@ -258,13 +258,13 @@ def test_a_model_that_is_not_told_steps():
 
 def test_plot_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate_report.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install weft\[benchmark\]"):
+    with pytest.raises(ValueError, match=r"pip install weftformer\[benchmark\]"):
         evaluate_report.check_plot(tmp_path / "a.svg")
 
 
 def test_every_metric_has_a_title():
-    from weft.routes import Stock
-    from weft.routes.evaluation import evaluate as score
+    from weftformer.routes import Stock
+    from weftformer.routes.evaluation import evaluate as score
 
     plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
     result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)

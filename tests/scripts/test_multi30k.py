@@ -6,9 +6,9 @@ import json
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.scripts import multi30k
-from weft.tokenization import train_tokenizer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.scripts import multi30k
+from weftformer.tokenization import train_tokenizer
 
 pytest.importorskip("sacremoses")
 pytest.importorskip("sacrebleu")

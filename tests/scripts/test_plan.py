@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Route
-from weft.routes.candidates import Candidate, Plan
-from weft.routes.planner import RoutePlanner
-from weft.scripts import cli
+from weftformer.routes import Route
+from weftformer.routes.candidates import Candidate, Plan
+from weftformer.routes.planner import RoutePlanner
+from weftformer.scripts import cli
 
 
 def test_prints_and_writes_all_candidates(untrained_folder, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""`weft prepare-routes` as it is typed."""
+"""`weftformer prepare-routes` as it is typed."""
 
 import json
 
@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weft.routes import Route, write_routes
-from weft.scripts.cli import run_script
-from weft.scripts.prepare_routes import main
+from weftformer.routes import Route, write_routes
+from weftformer.scripts.cli import run_script
+from weftformer.scripts.prepare_routes import main
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))

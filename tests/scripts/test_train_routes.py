@@ -6,11 +6,11 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weft.routes import Route, write_routes
-from weft.routes.preparation import Preparation, prepare
-from weft.scripts import cli
-from weft.scripts.route_data import RouteArguments, load_routes
-from weft.scripts.train_routes import measure_accuracy
+from weftformer.routes import Route, write_routes
+from weftformer.routes.preparation import Preparation, prepare
+from weftformer.scripts import cli
+from weftformer.scripts.route_data import RouteArguments, load_routes
+from weftformer.scripts.train_routes import measure_accuracy
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"
 QUICK = ["--config_overrides", SMALL, "--beams", "2", "--disable_tqdm", "true", "--use_cpu"]
@@ -75,7 +75,7 @@ def test_routes_of_other_forms_are_trained_on(files, tmp_path, capsys):
     ("words", "message"),
     [
         (["--train_file", "routes.jsonl"], "--train_file and --test_file go together"),
-        (["--train_file", "."], "is no folder of `weft prepare-routes`"),
+        (["--train_file", "."], "is no folder of `weftformer prepare-routes`"),
         (["--preset", "modern-tiny"], "take one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
         (["--num_route", "3"], "Did you mean `num_routes`?"),

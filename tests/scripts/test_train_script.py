@@ -1,4 +1,4 @@
-"""`weft train` from end to end, on texts to copy and models of a few thousand parameters."""
+"""`weftformer train` from end to end, on texts to copy and models of a few thousand parameters."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
-from weft import WeftForConditionalGeneration
-from weft.modeling.losses import cross_entropy
-from weft.scripts import train as script
-from weft.tokenization import build_route_tokenizer
-from weft.training import parse_arguments
+from weftformer import WeftForConditionalGeneration
+from weftformer.modeling.losses import cross_entropy
+from weftformer.scripts import train as script
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import parse_arguments
 
 SIZE = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -216,7 +216,7 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
                 lambda module, args, kwargs: seen.append(kwargs["condition_values"]), with_kwargs=True
             )
 
-    monkeypatch.setattr("weft.training.trainer.RouterBiasCallback", Look)
+    monkeypatch.setattr("weftformer.training.trainer.RouterBiasCallback", Look)
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\nab,ab,3,0.5\nab,ab,3,0.5\n")
     trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, eval_strategy="no", test_file=file)
@@ -262,7 +262,7 @@ def test_routes_vocabulary_and_no_mask(tmp_path):
 
 
 def test_over_long_pairs_are_counted(pairs, tmp_path, caplog):
-    with caplog.at_level("WARNING", logger="weft"):
+    with caplog.at_level("WARNING", logger="weftformer"):
         trainer = _train(pairs, tmp_path, max_steps=1, max_source_length=5)
     kept = len(trainer.train_dataset)
     assert 0 < kept < 256
@@ -283,7 +283,13 @@ def test_two_processes_equal_one(pairs, tmp_path):
         pairs, tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, ddp_backend="gloo",
         **options,
     )  # fmt: skip
-    command = [str(Path(sys.executable).with_name("torchrun")), "--nproc_per_node", "2", "-m", "weft.scripts.train"]
+    command = [
+        str(Path(sys.executable).with_name("torchrun")),
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "weftformer.scripts.train",
+    ]
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
     run = subprocess.run([*command, *argv], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -14,8 +14,8 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
-from weft.serving import Limits, build_app
-from weft.serving.batching import Unwanted
+from weftformer.serving import Limits, build_app
+from weftformer.serving.batching import Unwanted
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.serving import Limits
+from weftformer.serving import Limits
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`weft serve` as a process of its own, under load and stopped by a signal."""
+"""`weftformer serve` as a process of its own, under load and stopped by a signal."""
 
 import asyncio
 import re
@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-import weft
-from weft.scripts import cli
-from weft.scripts.serve_load import TARGETS, load, request_bodies, served
+import weftformer
+from weftformer.scripts import cli
+from weftformer.scripts.serve_load import TARGETS, load, request_bodies, served
 
 from .conftest import soon
 
-ROOT = Path(weft.__file__).resolve().parent
+ROOT = Path(weftformer.__file__).resolve().parent
 
 
 def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner, tmp_path):
@@ -47,11 +47,13 @@ def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner, tmp
 
 
 def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
-    for name in [name for name in sys.modules if name.startswith("weft.serving")]:
+    for name in [name for name in sys.modules if name.startswith("weftformer.serving")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert cli.main(["serve", "--model", str(tmp_path)]) == 1
-    assert "weft serve: error: Serving needs fastapi: pip install 'weft[serve]'." in capsys.readouterr().err
+    assert (
+        "weftformer serve: error: Serving needs fastapi: pip install 'weftformer[serve]'." in capsys.readouterr().err
+    )
 
 
 def test_settings_that_do_not_fit_are_one_line(capsys, tmp_path):
@@ -64,6 +66,6 @@ def test_importing_weft_imports_no_server():
     files = [path for room in below for path in (ROOT / room).glob("*.py")]
     files += [ROOT / "__init__.py", ROOT / "scripts" / "cli.py", ROOT / "scripts" / "serve.py"]
     # at the beginning of a line: inside a function it waits until that is called
-    servers = re.compile(r"^(import|from) (fastapi|starlette|uvicorn|(weft)?\.+serving)", re.MULTILINE)
+    servers = re.compile(r"^(import|from) (fastapi|starlette|uvicorn|(weftformer)?\.+serving)", re.MULTILINE)
     assert [path.name for path in files if servers.search(path.read_text(encoding="utf-8"))] == []
     assert servers.search((ROOT / "serving" / "limits.py").read_text(encoding="utf-8"))

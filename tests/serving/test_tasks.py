@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import weft
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.routes import Plan
-from weft.serving.batching import Unwanted
-from weft.serving.tasks import RouteTask, TextTask, load_task
-from weft.tokenization import train_tokenizer
+import weftformer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import Plan
+from weftformer.serving.batching import Unwanted
+from weftformer.serving.tasks import RouteTask, TextTask, load_task
+from weftformer.tokenization import train_tokenizer
 
 from .conftest import StubTask, running, soon
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_planned_is_refused_before_it_waits(planner, body, reason
 
 
 def test_the_example_of_the_readme(planner):
-    readme = (Path(weft.__file__).parent / "README.md").read_text(encoding="utf-8")
+    readme = (Path(weftformer.__file__).parent / "README.md").read_text(encoding="utf-8")
     bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", readme))
     assert set(bodies) == {"/plan", "/translate"}
     with running(RouteTask(planner)) as server:

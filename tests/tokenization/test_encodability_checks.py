@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from weft.tokenization import build_route_tokenizer, check_encodable
+from weftformer.tokenization import build_route_tokenizer, check_encodable
 
 
 def wrap(model, **special) -> PreTrainedTokenizerFast:

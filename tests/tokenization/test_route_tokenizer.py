@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
-from weft.tokenization import build_route_tokenizer, encode_route, encode_source, source_text
+from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source, source_text
 
 ROUTES = Path(__file__).parents[3] / "shared" / "data" / "routes"
 
@@ -196,7 +196,7 @@ def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
         "from transformers import AutoTokenizer\n"
         "folder, texts = sys.argv[1], json.loads(sys.argv[2])\n"
         "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
-        "assert 'weft' not in sys.modules\n"
+        "assert 'weftformer' not in sys.modules\n"
         "print(json.dumps([tokenizer(texts)['input_ids'], tokenizer.model_input_names, tokenizer.all_special_ids,\n"
         "    tokenizer.decode(tokenizer(texts[0])['input_ids'], skip_special_tokens=True)]))\n"
     )

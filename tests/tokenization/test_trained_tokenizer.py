@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from weft.tokenization import check_encodable, iter_columns, train_tokenizer
+from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 TEXTS = [
@@ -95,7 +95,7 @@ def test_same_texts_give_the_same_vocabulary(tokenizer):
     # A new process has other hash seeds, and here another number of threads.
     code = (
         "import json, sys\n"
-        "from weft.tokenization import train_tokenizer\n"
+        "from weftformer.tokenization import train_tokenizer\n"
         "print(train_tokenizer(json.loads(sys.argv[1]), vocab_size=320).backend_tokenizer.to_str())\n"
     )
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
         "import json, sys\n"
         "from transformers import AutoTokenizer\n"
         "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "assert 'weft' not in sys.modules\n"
+        "assert 'weftformer' not in sys.modules\n"
         "ids = tokenizer(json.loads(sys.stdin.read()))['input_ids']\n"
         "print(json.dumps([ids, [tokenizer.decode(row, skip_special_tokens=True) for row in ids]]))\n"
     )

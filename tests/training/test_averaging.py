@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.training import average_checkpoints
-from weft.training.manifest import write_manifest
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.training import average_checkpoints
+from weftformer.training.manifest import write_manifest
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from weft.training.batching import TokenBudgetSampler
+from weftformer.training.batching import TokenBudgetSampler
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import torch
 from datasets import Dataset
 from transformers import BartConfig
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.tokenization import build_route_tokenizer, train_tokenizer
-from weft.training import (
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.tokenization import build_route_tokenizer, train_tokenizer
+from weftformer.training import (
     Columns,
     DataArguments,
     ModelArguments,
@@ -134,7 +134,7 @@ def test_messages(folder, tokenizer, tmp_path):
         ("fsdp_size=0", "fsdp_size=0 is not allowed"),
         ("pp_size=2", "Weft has no pipeline plan"),
         ({"fsdp_size": 2, "ep_size": 2}, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
-        ("tp_size=4", "torchrun --nproc_per_node 4 -m weft.scripts.train"),
+        ("tp_size=4", "torchrun --nproc_per_node 4 -m weftformer.scripts.train"),
         ("fsdp_size", "distributed_config must be JSON or key=value"),
     ],
 )  # fmt: skip

@@ -7,9 +7,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq
 
-from weft.tokenization import build_route_tokenizer, source_text, train_tokenizer
-from weft.training import Columns, encode_pairs, longest
-from weft.training.encoding import encode_target
+from weftformer.tokenization import build_route_tokenizer, source_text, train_tokenizer
+from weftformer.training import Columns, encode_pairs, longest
+from weftformer.training.encoding import encode_target
 
 COLUMNS = Columns("source", "target")
 
@@ -75,14 +75,14 @@ def test_batches_have_masks_conditions_and_padded_labels(bpe):
 
 def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     pairs = [("abc", "abc"), ("abcd", "a"), ("a", "abcd"), ("", "a"), ("a", " "), ("a", "a")]
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
         dataset = _encode(_splits(*pairs), bpe, source=4, target=4)
     assert [len(ids) for ids in dataset["labels"]] == [4, 2]
     assert "4 of 6 pairs of train are left out" in caplog.text
     assert "max_source_length=4, max_target_length=4" in caplog.text
     assert longest(dataset) == 4
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
         dataset = _encode(_splits(*pairs), bpe, source=4, target=4, truncate=True)
     assert "2 of 6 pairs of train are left out" in caplog.text
     assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]

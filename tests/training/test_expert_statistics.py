@@ -10,8 +10,8 @@ import torch
 from transformers import Seq2SeqTrainer, TrainerCallback, TrainerState
 from transformers.integrations import integration_utils
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.training import (
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.training import (
     EXPERT_LOAD,
     ExpertStatisticsCallback,
     WeftTrainer,
@@ -19,7 +19,7 @@ from weft.training import (
     draw_expert_load,
     read_expert_load,
 )
-from weft.training.expert_statistics import flat, summary
+from weftformer.training.expert_statistics import flat, summary
 
 PAD = 52
 SIZES = {
@@ -251,5 +251,5 @@ def test_a_picture_of_the_load(tmp_path, monkeypatch):
         draw_expert_load(tmp_path / "empty.jsonl", tmp_path / "load.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs matplotlib: pip install weft\[benchmark\]"):
+    with pytest.raises(ValueError, match=r"needs matplotlib: pip install weftformer\[benchmark\]"):
         draw_expert_load(tmp_path / EXPERT_LOAD, tmp_path / "load.svg")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.tokenization import build_route_tokenizer
-from weft.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
 
 SIZES = {
     "vocab_size": 53, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 16,

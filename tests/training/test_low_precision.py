@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.tokenization import build_route_tokenizer
-from weft.training import WeftTrainer, WeftTrainingArguments
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 SIZES = {"vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64,
          "decoder_ffn_dim": 64, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 52,

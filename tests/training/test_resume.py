@@ -13,22 +13,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from weft.training import EXPERT_LOAD, WeftTrainer, read_expert_load
-from weft.training.manifest import damage
+from weftformer.training import EXPERT_LOAD, WeftTrainer, read_expert_load
+from weftformer.training.manifest import damage
 
 STEPS = 12
 
 
 def run(folder: str, data: str, steps: int = STEPS) -> None:
-    """The command of every run of this file: `weft train`, which tells when it takes a step, and when it saves.
+    """The command of every run of this file: `weftformer train`, which tells when it takes a step, and when it saves.
 
     Importing it all takes longer than the run: those that nothing kills share the process of the tests.
     """
     import datasets
     from transformers import TrainerCallback
 
-    from weft.scripts import train as script
-    from weft.training import trainer as trainer_module
+    from weftformer.scripts import train as script
+    from weftformer.training import trainer as trainer_module
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):

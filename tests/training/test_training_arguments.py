@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from weft.training import DataArguments, ModelArguments, WeftTrainingArguments, parse_arguments
-from weft.training.parsing import ArgumentParser, parse_overrides
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, parse_arguments
+from weftformer.training.parsing import ArgumentParser, parse_overrides
 
 NEEDED = ["--train_file", "a.csv", "--use_cpu", "--output_dir", "out"]
 

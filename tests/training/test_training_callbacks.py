@@ -4,8 +4,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from weft import WeftConfig, WeftForConditionalGeneration
-from weft.training import RouterBiasCallback
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.training import RouterBiasCallback
 
 RATE = 0.01
 

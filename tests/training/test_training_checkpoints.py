@@ -7,15 +7,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from weft import WeftConfig
-from weft.training import (
+from weftformer import WeftConfig
+from weftformer.training import (
     WeftTrainingArguments,
     check_output_dir,
     check_same_model,
     find_checkpoint,
     remove_checkpoints,
 )
-from weft.training.checkpoints import checkpoints, save_model_folder
+from weftformer.training.checkpoints import checkpoints, save_model_folder
 
 FILES = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 
@@ -62,7 +62,7 @@ def test_engines_of_accelerate_keep_their_optimizer_in_files_of_their_own(tmp_pa
 def test_an_incomplete_checkpoint_is_passed_over_and_named(tmp_path, caplog, missing):
     _checkpoint(tmp_path, 5)
     broken = _checkpoint(tmp_path, 10, leave_out=[missing])
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
         assert find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true")).endswith("checkpoint-5")
     assert f"{broken} lacks {missing}" in caplog.text
     with pytest.raises(ValueError, match=f"checkpoint-10 lacks {missing}"):
@@ -82,7 +82,7 @@ def test_nothing_to_resume(tmp_path, caplog):
     assert find_checkpoint(last) is None
     (tmp_path / "new" / ".saving-checkpoint").mkdir(parents=True)
     (tmp_path / "new" / "expert_load.jsonl").touch()
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
         assert find_checkpoint(last) is None
     assert f"no checkpoint in {tmp_path / 'new'} yet" in caplog.text
     (tmp_path / "new" / "model.safetensors").touch()

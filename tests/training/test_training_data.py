@@ -7,7 +7,7 @@ import shutil
 import pytest
 from datasets import Dataset
 
-from weft.training import Columns, DataArguments, load_file, load_pairs, split_validation
+from weftformer.training import Columns, DataArguments, load_file, load_pairs, split_validation
 
 # looks like numbers, nothing and a quotation to a reader that guesses
 ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]

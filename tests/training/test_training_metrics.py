@@ -6,9 +6,9 @@ import numpy
 import pytest
 from transformers import EvalPrediction
 
-from weft.tokenization import train_tokenizer
-from weft.training import TextMetrics
-from weft.training.metrics import bleu, bootstrap_interval, chrf, exact_match, usable_metrics
+from weftformer.tokenization import train_tokenizer
+from weftformer.training import TextMetrics
+from weftformer.training.metrics import bleu, bootstrap_interval, chrf, exact_match, usable_metrics
 
 
 def test_exact_match():
@@ -56,7 +56,7 @@ def test_intervals_hold_the_scores_they_are_of():
 
 def test_without_sacrebleu_the_rest_is_computed(monkeypatch, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
         assert usable_metrics(["exact_match", "bleu", "chrf"]) == ["exact_match"]
     assert "bleu and chrf left out: sacrebleu is not installed" in caplog.text
 
