@@ -3,6 +3,8 @@
 Importing it registers the family with transformers' Auto classes, and the planner with its pipelines.
 """
 
+from collections.abc import Callable
+
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -24,6 +26,15 @@ AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
 PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
 WeftConfig.code_exporter = staticmethod(export_code)
+
+
+def _sqrt_length_search() -> Callable:
+    from .routes.sqrt_length_search import sqrt_length_beam_search
+
+    return sqrt_length_beam_search
+
+
+WeftForConditionalGeneration.searches = {"sqrt_length": _sqrt_length_search}
 
 __all__ = [
     "WeftConfig",

@@ -7,8 +7,8 @@ from torch import nn
 
 from ..configuration import WeftConfig
 from ..modeling import WeftPreTrainedModel
-from ..modeling.feed_forward import FeedForward
-from ..modeling.mixture import SparseFeedForward
+from ..modeling.layers import FeedForward
+from ..modeling.moe import SparseFeedForward
 
 LayerTypes = Sequence[str] | str
 

@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.attention import CrossAttention
-from ..modeling.layers import WeftDecoderLayer
+from ..modeling.modeling_weft import WeftDecoderLayer
 from ..modeling.positions import TokenPositions, attention_positions
 
 Inputs = dict[str, torch.Tensor]

@@ -1,7 +1,9 @@
 """Writes the model's code beside its weights, so that a machine with transformers alone loads the folder.
 
 transformers copies the files of a custom model flat, and follows only imports of the same folder; Weft's rooms are
-folders, so their files are flattened here and their imports with them.
+folders, so their files are flattened here and their imports with them. What travels is the model and the plain path of
+decoding. The fast path and the splitting over processes read many private names of transformers, which a folder that is
+pushed today may not find next year: they come with the installed package.
 """
 
 import os
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
+_STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
@@ -27,7 +30,7 @@ def flat_files() -> dict[str, str]:
     files: dict[str, str] = {}
     for room in _ROOMS:
         for path in sorted((ROOT / room).glob("*.py")):
-            if path.name == "__init__.py":
+            if _STAYS_HERE.fullmatch(path.stem):
                 continue
             if path.name in files:
                 raise ValueError(f"{path.name} stands in two rooms: rename one, or the folder cannot be flat.")

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 from ..configuration import PRESETS, WeftConfig
 from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
-from ..modeling.mixture import ExpertsBase
+from ..modeling.moe import ExpertsBase
 from .card import FOLDER, Facts, build_card, writes_routes
 
 # Fields in which a model may differ from its preset and still be of that size.

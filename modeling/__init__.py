@@ -1,7 +1,17 @@
-from .compiling import fast_decoding
-from .modeling_weft import WeftForConditionalGeneration, WeftModel
-from .pretrained import WeftPreTrainedModel
-from .stacks import WeftDecoder, WeftEncoder
+from . import decoding_dispatch, parallel
+from .decoding_dispatch import fast_decoding
+from .modeling_weft import (
+    WeftDecoder,
+    WeftEncoder,
+    WeftForConditionalGeneration,
+    WeftModel,
+    WeftPreTrainedModel,
+    WeftStack,
+)
+
+# What the page of the model and the code that travels with weights do without.
+parallel.install(WeftPreTrainedModel, WeftStack)
+WeftForConditionalGeneration.fast_path = decoding_dispatch
 
 __all__ = [
     "WeftDecoder",

@@ -3,15 +3,42 @@
 Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width, H heads, K width of a head.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_weft import WeftConfig
-from .cache import KeysValues, reuse_or_fill, self_attention_cache
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
+
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+
+
+def new_cache(config: WeftConfig) -> EncoderDecoderCache:
+    """An empty cache of both attentions of the decoder."""
+    return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+
+
+def self_attention_cache(past_key_values: Cache | None) -> Cache | None:
+    """The half of a cache that self-attention reads and fills."""
+    if isinstance(past_key_values, EncoderDecoderCache):
+        return past_key_values.self_attention_cache
+    return past_key_values
+
+
+def reuse_or_fill(past_key_values: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
+    """Keys and values of the source: from the cache once a layer has filled it, else projected (and kept)."""
+    if not isinstance(past_key_values, EncoderDecoderCache):
+        return project()
+    cache = past_key_values.cross_attention_cache
+    if past_key_values.is_updated.get(layer_idx):
+        return cache.layers[layer_idx].keys, cache.layers[layer_idx].values
+    keys, values = cache.update(*project(), layer_idx)
+    past_key_values.is_updated[layer_idx] = True
+    return keys, values
 
 
 def eager_attention_forward(

@@ -1,19 +1,91 @@
-"""What `generate` keeps from token to token when it decodes the short way (see `decoding.py`).
+"""What the fast path of decoding keeps from token to token (see `decoding_step.py`).
 
 Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M source
 positions, K width of a head.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 
-KeysValues = tuple[torch.Tensor, torch.Tensor]
+from ..configuration.configuration_weft import WeftConfig
 
 
-class BeamCache(Cache):
+class FastPathRequest(EncoderDecoderCache):
+    """An ordinary cache, with what the fast path has to know of a request that it may decode.
+
+    The prefix is read into it as into any other. The fast path takes its keys and values over from there; a search that
+    needs the whole forward pass goes on with it as it is.
+
+    Args:
+        config: of the model.
+        sources: sources in the batch. beams: rows of one source.
+        prefix_mask: (B, prefix), 0 where a prefix is padded on the left; None where none is.
+        source_mask: (B, M), 1 where a source position may be seen; None where all may.
+        length: tokens of a row at most, where that is known.
+    """
+
+    def __init__(
+        self,
+        config: WeftConfig,
+        sources: int,
+        beams: int,
+        prefix_mask: torch.Tensor | None = None,
+        source_mask: torch.Tensor | None = None,
+        length: int = 0,
+    ):
+        super().__init__(DynamicCache(config=config), DynamicCache(config=config))
+        self.config, self.sources, self.beams, self.length = config, sources, beams, length
+        self.prefix_mask, self.source_mask = prefix_mask, source_mask
+
+
+class DecodingCache:
+    """Both halves of what the fast path keeps, made of a prefix that has been read.
+
+    Args:
+        request: with the keys and values of the prefix, one row a source; it is empty afterwards.
+        is_returned: whether [`as_dynamic`] will be called, which needs what nobody may see of the source too.
+    """
+
+    def __init__(self, request: FastPathRequest, is_returned: bool = False):
+        self.config = request.config
+        own, source = request.self_attention_cache, request.cross_attention_cache
+        self.own = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
+        self.own.fill(_taken(own))
+        states = _taken(source)
+        self.source = SourceCache(states, request.source_mask)
+        self._whole_source = states if is_returned else None
+
+    def reorder(self, beam_idx: torch.Tensor) -> None:
+        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        self.own.reorder(beam_idx)
+
+    def as_dynamic(self) -> EncoderDecoderCache:
+        """The cache that transformers' own search would return: one row a beam, in the order of their ranks."""
+        assert self._whole_source is not None
+        halves = []
+        for states in (self.own.by_rank(), self._whole_source.repeat_interleave(self.own.beams, dim=2)):
+            half = DynamicCache(config=self.config)
+            for layer_idx, (keys, values) in enumerate(by_layer(states)):
+                half.update(keys, values, layer_idx)
+            halves.append(half)
+        return EncoderDecoderCache(*halves)
+
+
+def _taken(cache: Cache) -> torch.Tensor:
+    """Keys and values of all layers (2, L, B, G, T, K), which the cache then holds no more."""
+    keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
+    cache.layers = []
+    return torch.stack([*keys, *values]).unflatten(0, (2, -1))
+
+
+def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(2, L, ...) as the keys and values of each layer."""
+    keys, values = states.unbind()
+    return list(zip(keys.unbind(), values.unbind(), strict=True))
+
+
+class BeamCache:
     """Keys and values of what was written: what all beams of a source share once (the trunk), the rest a beam (the tails).
 
     A beam keeps its row of the tails for as long as it lives, whatever its rank: reordering the beams renumbers the rows,
@@ -21,7 +93,6 @@ class BeamCache(Cache):
     moves from the tails to the trunk. Without beams there is no trunk.
 
     Args:
-        num_layers: layers of the decoder.
         sources: sources in the batch.
         beams: rows of one source.
         prefix_mask: (B, prefix), 0 where a prefix is padded on the left.
@@ -36,15 +107,12 @@ class BeamCache(Cache):
     # Room that is made at once on a CPU, whose memory is taken only as it is written to.
     _MOST_ROOM = 4096
 
-    def __init__(
-        self, num_layers: int, sources: int, beams: int, prefix_mask: torch.Tensor | None = None, length: int = 0
-    ):
-        self.num_layers, self.sources, self.beams, self.prefix_mask = num_layers, sources, beams, prefix_mask
+    def __init__(self, sources: int, beams: int, prefix_mask: torch.Tensor | None = None, length: int = 0):
+        self.sources, self.beams, self.prefix_mask = sources, beams, prefix_mask
         self.expected = length
-        self.layers: list = []  # of transformers' kind: none
         # Columns in use, of the trunk and of the tails, and columns of the trunk that are padding.
         self.shared = self.own = self.padding = 0
-        # Made with the first keys: (2, L, B, G, room, K) and (2, L, W, G, room, K), keys first.
+        # Made with the prefix: (2, L, B, G, room, K) and (2, L, W, G, room, K), keys first.
         self.trunk = self.tails = torch.empty(0)
         # Numbers to add to scores, (B, room): -inf for what nobody sees. Of the trunk, or without beams of the tails.
         self.mask = torch.empty(0)
@@ -53,59 +121,41 @@ class BeamCache(Cache):
         self.writers = torch.empty(0)
         self.rows: torch.Tensor | None = None  # the row of each rank (W,), None while they agree
 
-    def __len__(self) -> int:
-        return self.num_layers
-
-    @property
-    def is_compileable(self) -> bool:
-        return False
-
-    @property
-    def is_sliding(self) -> list[bool]:
-        return [False] * self.num_layers
-
     @property
     def length(self) -> int:
         """Tokens of each sequence."""
         return self.shared - self.padding + self.own
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.length
+    def fill(self, prefix: torch.Tensor) -> None:
+        """Keys and values of the prefix (2, L, B, G, T, K), of which all beams of a source have the same."""
+        length = prefix.shape[4]
+        self.padding = 0 if self.beams == 1 else max(0, self._SHORTEST - length)
+        self._allocate(length, prefix)
+        end = self.padding + length
+        if self.beams == 1:
+            self.tails[:, :, :, :, :length] = prefix
+            self.own = length
+        else:
+            self.trunk[:, :, :, :, self.padding : end] = prefix
+            self.shared = end
 
-    def get_max_length(self, layer_idx: int | None = None) -> int:
-        return -1
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs
-    ) -> KeysValues:
-        """The plain path's way in: the prefix, of which all beams of a source have the same, or tokens after it."""
-        if self.length > 0:
-            return self._append(key_states, value_states, layer_idx)
-        length, step = key_states.shape[2], key_states.shape[0] // self.sources
-        if layer_idx == 0:
-            self.padding = 0 if self.beams == 1 else max(0, self._SHORTEST - length)
-            self._allocate(length, key_states)
-        to = self.tails if self.beams == 1 else self.trunk
-        for kind, states in enumerate((key_states, value_states)):
-            to[kind, layer_idx, :, :, self.padding : self.padding + length] = states[::step]
-        if layer_idx == self.num_layers - 1:
-            if self.beams == 1:
-                self.own = length
-            else:
-                self.shared = self.padding + length
-        return key_states, value_states
+    def by_rank(self) -> torch.Tensor:
+        """Keys and values of each row (2, L, W, G, length, K), rows in the order of their ranks."""
+        tails = self.tails[:, :, :, :, : self.own]
+        tails = tails if self.rows is None else tails.index_select(2, self.rows)
+        if self.beams == 1:
+            return tails.clone()
+        trunk = self.trunk[:, :, :, :, self.padding : self.shared].repeat_interleave(self.beams, dim=2)
+        return torch.cat([trunk, tails], dim=4)
 
     def _allocate(self, length: int, like: torch.Tensor) -> None:
-        heads, width = like.shape[1], like.shape[3]
+        layers, heads, width = like.shape[1], like.shape[3], like.shape[5]
         room = max(64, length + self.padding)
         if like.device.type == "cpu":
             room = max(room, min(self.expected + self.padding, self._MOST_ROOM))
-        self.tails = like.new_empty(2, self.num_layers, self.sources * self.beams, heads, room, width)
+        self.tails = like.new_empty(2, layers, self.sources * self.beams, heads, room, width)
         if self.beams > 1:
-            self.trunk = like.new_empty(2, self.num_layers, self.sources, heads, room, width)
+            self.trunk = like.new_empty(2, layers, self.sources, heads, room, width)
             self.trunk[:, :, :, :, : self.padding] = 0  # masked, and still multiplied
             self.writers = torch.zeros(self.tails.shape[2], room, dtype=torch.int32, device=like.device)
             self._own_numbers = torch.arange(self.beams, dtype=torch.int32, device=like.device)
@@ -116,24 +166,6 @@ class BeamCache(Cache):
             hidden_BT = ~self.prefix_mask[:, :length].bool()
             self.mask[:, self.padding : self.padding + length].masked_fill_(hidden_BT, float("-inf"))
             self.is_masked = True
-
-    def _append(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int) -> KeysValues:
-        """Tokens of the plain path after the prefix: kept, and handed back behind all that each row has (W, G, T, K)."""
-        if self.beams > 1:
-            raise ValueError(
-                "The cache of a search with beams takes one token at a time: to go on from it, generate with "
-                'cache_implementation="dynamic".'
-            )
-        new = key_states.shape[2]
-        if layer_idx == 0:
-            self.make_room(new)
-        end = self.own + new
-        for kind, states in enumerate((key_states, value_states)):
-            self.tails[kind, layer_idx, :, :, self.own : end] = states.detach()
-        if layer_idx == self.num_layers - 1:
-            self.own = end
-        past = self.tails[:, layer_idx, :, :, : end - new]
-        return torch.cat([past[0], key_states], dim=2), torch.cat([past[1], value_states], dim=2)
 
     def places(self) -> tuple[torch.Tensor, ...]:
         """Where the columns in use stand: of the trunk, if there is one, and of the tails."""
@@ -163,8 +195,8 @@ class BeamCache(Cache):
         if self.beams > 1 and self.own % self.SHARE_EVERY == 0:
             self._share()
 
-    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let rank i go on from rank `beam_idx[i]`."""
+    def reorder(self, beam_idx: torch.Tensor) -> None:
+        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
         parents = beam_idx.long() if self.rows is None else self.rows[beam_idx]
         wanted = parents.tolist()
         if self.own == 0:  # nothing but what all share
@@ -212,84 +244,25 @@ class BeamCache(Cache):
         self.shared, self.own = end, rest
 
 
-class SourceCache(Cache):
-    """Keys and values of the source, once per source and without the positions that nobody may see.
+class SourceCache:
+    """Keys and values of the source, once a source and without the positions that nobody may see.
 
     Args:
-        sources: sources in the batch.
+        states: of all layers (2, L, B, G, M, K), keys first.
         mask: (B, M), 1 where a source position may be seen; None where all may.
     """
 
-    is_compileable = False
-
-    def __init__(self, sources: int, mask: torch.Tensor | None):
-        self.sources, self.kept = sources, None
-        self.layers: list = []
-        self._by_layer: list[torch.Tensor] = []
-        self._states: torch.Tensor | None = None
-        self._positions: torch.Tensor | None = None
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor | None):
+        self.states = states  # (2, L, B, G, kept, K)
+        self.positions = torch.arange(states.shape[4], device=states.device)[None]  # where they stood, (B or 1, kept)
         self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), where sources differ in length
         real = None if mask is None else mask.bool()
         if real is None or real.all():
             return
         lengths = real.sum(dim=-1)
         longest = int(lengths.max())
-        self.kept = (~real).long().argsort(dim=-1, stable=True)[:, :longest]
+        self.positions = (~real).long().argsort(dim=-1, stable=True)[:, :longest]
+        index = self.positions[None, None, :, None, :, None]
+        self.states = states.gather(4, index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5]))
         if int(lengths.min()) < longest:
             self.mask = (torch.arange(longest, device=real.device) < lengths[:, None])[:, None, None]
-
-    @property
-    def states(self) -> torch.Tensor:
-        """Keys and values of all layers (2, L, B, G, kept, K)."""
-        if self._states is None:
-            self._states = torch.stack(self._by_layer, dim=1)
-        return self._states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._by_layer[0].shape[3] if self._by_layer else 0
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs
-    ) -> KeysValues:
-        if layer_idx < len(self._by_layer):  # the plain path again, which projects anew
-            return key_states, value_states
-        step = key_states.shape[0] // self.sources
-        states = torch.stack([key_states[::step], value_states[::step]])
-        if self.kept is not None:
-            index = self.kept[None, :, None, :, None].expand(2, -1, states.shape[2], -1, states.shape[4])
-            states = states.gather(3, index)
-        self._by_layer.append(states)
-        return key_states, value_states
-
-    def positions(self) -> torch.Tensor:
-        """Where the kept positions stood: (B or 1, kept)."""
-        if self._positions is None:
-            states = self._by_layer[0]
-            self._positions = torch.arange(states.shape[3], device=states.device)[None]
-        return self._positions if self.kept is None else self.kept
-
-
-class DecodingCache(EncoderDecoderCache):
-    """What `generate` hands from step to step when it takes the short way (see `decoding.py`)."""
-
-    self_attention_cache: BeamCache
-    cross_attention_cache: SourceCache
-
-    def __init__(self, own: BeamCache, source: SourceCache, step: Callable | None):
-        self.self_attention_cache, self.cross_attention_cache = own, source
-        self.is_updated: dict[int, bool] = {}
-        self.step = step
-
-    def serves(self, ids: torch.Tensor | None, labels: torch.Tensor | None, other: dict) -> bool:
-        """Whether a call is one more token of each row and nothing else."""
-        if self.step is None or ids is None or ids.shape[1] != 1 or labels is not None or torch.is_grad_enabled():
-            return False
-        return self.get_seq_length() > 0 and all(value is None or value is False for value in other.values())
-
-    def take_step(self, ids: torch.Tensor | None, position_ids: torch.Tensor | None) -> torch.Tensor:
-        """Logits (W, vocabulary) after one more token of each row, ids (W, 1); rows in the order of their ranks."""
-        assert self.step is not None and ids is not None
-        return self.step(ids, self, position_ids)
-
-    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        self.self_attention_cache.reorder_cache(beam_idx)

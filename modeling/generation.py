@@ -1,6 +1,9 @@
 """What Weft adds to transformers' `generate`: inputs that are safe to forget, and refusals before the first step."""
 
-from typing import Any
+from collections.abc import Callable
+from copy import copy
+from types import ModuleType
+from typing import Any, ClassVar
 
 import torch
 from transformers.cache_utils import Cache
@@ -11,17 +14,7 @@ from transformers.generation import (
     PromptLookupCandidateGenerator,
 )
 
-from .beam_search import sqrt_length_beam_search
 from .checks import inferred_mask
-from .compiling import decode_step
-from .decoding_cache import BeamCache, DecodingCache, SourceCache
-from .eligibility import can_step, takes_short_way
-from .parallel import gather_for_generate, is_fully_sharded
-from .short_search import beam_search, sample, serves_beams
-from .stepping import is_short
-
-# What `custom_generate` may name beside a repository on the Hub.
-SEARCHES = {"sqrt_length": sqrt_length_beam_search}
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -40,12 +33,19 @@ class RefuseNonFiniteScores(LogitsProcessor):
 
 
 class WeftGenerationMixin(GenerationMixin):
+    """The plain path of decoding, and the doors to what the installed package adds to it."""
+
+    # The fast path (`decoding_dispatch.py`), where the installed package has put it: code that travels with weights has none.
+    fast_path: ClassVar[ModuleType | None] = None
+    # What `custom_generate` may name beside a repository on the Hub: name to what loads the search.
+    searches: ClassVar[dict[str, Callable[[], Callable]]] = {}
+
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """As `GenerationMixin.generate`, in all its modes, and:
 
         - a missing `attention_mask` is inferred from `pad_token_id`;
         - `condition_values` (batch, features) goes to the encoder, once;
-        - `custom_generate="sqrt_length"` searches as DirectMultiStep does (see [`sqrt_length_beam_search`]);
+        - `custom_generate="sqrt_length"` searches as DirectMultiStep does (with the installed package);
         - `decoder_input_ids` with `decoder_attention_mask` is a forced prefix, left-padded where rows differ in length;
         - `position_ids`, `position_mask`, `decoder_position_ids`, `decoder_position_mask` may be (T,) or (batch, T).
 
@@ -53,15 +53,15 @@ class WeftGenerationMixin(GenerationMixin):
             ValueError: the request cannot fit the learned positions, an input is not allowed, or the scores of a step
                 are not finite.
         """
-        if is_fully_sharded(self):
+        if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
             # who has finished still holds a part of the weights; the Trainer asks for this only of its own FSDP
             kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
             if "generate" not in self.__dict__:
-                gather_for_generate(self)
+                self.parallelism.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
-        if kwargs.get("custom_generate") in SEARCHES:
-            kwargs["custom_generate"] = SEARCHES[kwargs["custom_generate"]]
+        if kwargs.get("custom_generate") in self.searches:
+            kwargs["custom_generate"] = self.searches[kwargs["custom_generate"]]()
         elif kwargs.get("custom_generate") is not None:
             kwargs.setdefault("cache_implementation", "dynamic")  # it may do with the cache what only that one can
         source = inputs if inputs is not None else kwargs.get("input_ids")
@@ -75,8 +75,6 @@ class WeftGenerationMixin(GenerationMixin):
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of its length transformers takes a whole sequence for one that follows the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
-        if isinstance(cache, DecodingCache) and not can_step(self):
-            cache.step = None  # of an earlier request; the model has changed since
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # beams are written into it
         # first of the given ones: what a later processor forbids is not the model's fault
@@ -86,18 +84,13 @@ class WeftGenerationMixin(GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
     ) -> None:
-        beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
-        if takes_short_way(self, generation_config, model_kwargs, generation_mode):
-            masks = {name: model_kwargs.get(name) for name in ("attention_mask", "cross_attn_mask")}
-            source_mask = masks["attention_mask" if masks["cross_attn_mask"] is None else "cross_attn_mask"]
-            prefix_mask = model_kwargs.get("decoder_attention_mask")
-            rows = [
-                None if m is None else m[::beams] if len(m) > batch_size else m for m in (source_mask, prefix_mask)
-            ]
-            own = BeamCache(self.config.decoder_layers, batch_size, beams, rows[1], generation_config.max_length)
-            source = SourceCache(batch_size, rows[0])
-            model_kwargs["past_key_values"] = DecodingCache(own, source, decode_step(self).step)
-            return
+        if self.fast_path is not None:
+            request = self.fast_path.prepared_request(
+                self, generation_config, model_kwargs, generation_mode, batch_size
+            )
+            if request is not None:
+                model_kwargs["past_key_values"] = request
+                return
         super()._prepare_cache_for_generation(
             generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
         )
@@ -123,20 +116,21 @@ class WeftGenerationMixin(GenerationMixin):
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
     def _sample(self, *args, synced_gpus: bool = False, **kwargs):
-        if is_short(kwargs) and not synced_gpus:
-            return sample(self, *args, **kwargs)
+        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+            return self.fast_path.sample(self, *args, **kwargs)
         return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
-        if is_short(kwargs) and not synced_gpus and serves_beams(kwargs["stopping_criteria"]):
-            return beam_search(self, *args, **kwargs)
-        # transformers 5.17 splits the scores of all beams by the configuration's `vocab_size`, which is the source's: let
-        # it read the target's; nothing reads the source's while the decoder runs
-        size, self.config.vocab_size = self.config.vocab_size, self.config.target_vocab_size
-        try:
-            return super()._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
-        finally:
-            self.config.vocab_size = size
+        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+            return self.fast_path.beam_search(self, *args, **kwargs)
+        model = self
+        if self.config.vocab_size != self.config.target_vocab_size:
+            # transformers 5.17 splits the scores of all beams by the configuration's `vocab_size`, which is the source's:
+            # let it read the target's. A twin with a configuration of its own, as other requests may run beside this one.
+            model = copy(self)
+            model.config = copy(self.config)
+            model.config.vocab_size = self.config.target_vocab_size
+        return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _get_candidate_generator(self, *args, **kwargs):
         generator = super()._get_candidate_generator(*args, **kwargs)

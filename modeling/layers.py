@@ -1,107 +1,82 @@
-"""One layer of the encoder, one of the decoder."""
+"""What layers are made of: norms, the dense feed-forward, and what stays in fp32 in a model of half precision."""
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.activations import ACT2FN
 
 from ..configuration.configuration_weft import WeftConfig
-from .attention import CrossAttention, SelfAttention
-from .feed_forward import FeedForward
-from .mixture import SparseFeedForward
-from .norms import build_norm
-from .positions import AttentionPositions
 
 
-def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
-    """Dense or sparse, as the configuration says for this layer of this stack."""
-    layer_types = config.decoder_mlp_layer_types if is_decoder else config.encoder_mlp_layer_types
-    assert layer_types is not None
-    ffn_dim = config.decoder_ffn_dim if is_decoder else config.encoder_ffn_dim
-    return (SparseFeedForward if layer_types[layer_idx] == "sparse" else FeedForward)(config, ffn_dim)
+class Float32Buffers(nn.Module):
+    """A module whose own buffers keep their dtype when the model changes its own.
+
+    `.to(torch.bfloat16)` casts buffers too; a load counted in 8 bits stops at 256, and rotary frequencies of 8 bits put
+    the thousandth token a radian off.
+    """
+
+    def _apply(self, fn, recurse: bool = True):
+        kept = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, buffer in kept.items():
+            moved = getattr(self, name)
+            if moved.dtype != buffer.dtype:
+                setattr(self, name, buffer.to(moved.device))
+        return self
 
 
-class ResidualLayer(GradientCheckpointingLayer):
-    """The two orders of norm and residual: norm first, x + f(norm(x)); or after, norm(x + f(x))."""
+class Float32Linear(nn.Linear):
+    """A linear layer that computes in fp32 whatever its weights are kept in.
 
-    def __init__(self, config: WeftConfig):
+    A module of its own, and called as one: offloaded weights are fetched by a hook on the call.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        bias = None if self.bias is None else self.bias.float()
+        return nn.functional.linear(input.float(), self.weight.float(), bias)
+
+
+class StdLayerNorm(nn.Module):
+    """weight * (x - mean) / (std + eps) + bias, with the sample standard deviation over the last dimension.
+
+    The variant of some tutorials: eps is added to the deviation, not to the variance, and the deviation is the
+    unbiased one (divided by n - 1), so it is not `nn.LayerNorm` at any eps.
+    """
+
+    def __init__(self, width: int, eps: float, bias: bool):
         super().__init__()
-        self.norm_first = config.norm_first
-        self.dropout = config.dropout
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
-    def _enter(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-        return norm(hidden_states) if self.norm_first else hidden_states
-
-    def _leave(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        return hidden_states if self.norm_first else norm(hidden_states)
-
-
-class WeftEncoderLayer(ResidualLayer):
-    def __init__(self, config: WeftConfig, layer_idx: int):
-        super().__init__(config)
-        self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
-        self.self_attn_layer_norm = build_norm(config)
-        self.mlp = build_feed_forward(config, layer_idx, is_decoder=False)
-        self.final_layer_norm = build_norm(config)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        positions: AttentionPositions | None = None,
-        **kwargs,
-    ) -> torch.Tensor:
-        residual = hidden_states
-        hidden_states = self._enter(self.self_attn_layer_norm, residual)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
-        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
-        residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
-        return self._leave(self.final_layer_norm, residual, hidden_states)
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        mean = hidden_states.mean(-1, keepdim=True)
+        std = hidden_states.std(-1, keepdim=True)
+        hidden_states = self.weight * (hidden_states - mean) / (std + self.eps)
+        return hidden_states if self.bias is None else hidden_states + self.bias
 
 
-class WeftDecoderLayer(ResidualLayer):
-    def __init__(self, config: WeftConfig, layer_idx: int):
-        super().__init__(config)
-        self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
-        self.self_attn_layer_norm = build_norm(config)
-        self.encoder_attn = CrossAttention(config, layer_idx)
-        self.encoder_attn_layer_norm = build_norm(config)
-        self.mlp = build_feed_forward(config, layer_idx, is_decoder=True)
-        self.final_layer_norm = build_norm(config)
+def build_norm(config: WeftConfig, width: int | None = None) -> nn.Module:
+    """The norm that the configuration names, over `width` features (default: `d_model`)."""
+    width = width or config.d_model
+    if config.norm_type == "rmsnorm":
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    norm_class = nn.LayerNorm if config.norm_type == "layernorm" else StdLayerNorm
+    return norm_class(width, eps=config.norm_eps, bias=config.norm_bias)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        positions: AttentionPositions | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        cross_positions: AttentionPositions | None = None,
-        past_key_values: Cache | None = None,
-        is_causal: bool | None = None,
-        **kwargs,
-    ) -> torch.Tensor:
-        residual = hidden_states
-        hidden_states = self._enter(self.self_attn_layer_norm, residual)
-        causality = {} if is_causal is None else {"is_causal": is_causal}
-        hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions, past_key_values=past_key_values, **causality, **kwargs
-        )
-        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
-        if encoder_hidden_states is not None:
-            residual = hidden_states
-            hidden_states = self._enter(self.encoder_attn_layer_norm, residual)
-            hidden_states, _ = self.encoder_attn(
-                hidden_states,
-                encoder_hidden_states,
-                encoder_attention_mask,
-                cross_positions,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
-            hidden_states = self._leave(self.encoder_attn_layer_norm, residual, hidden_states)
-        residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
-        return self._leave(self.final_layer_norm, residual, hidden_states)
+
+class FeedForward(nn.Module):
+    """down(dropout(act(up(x)))), or down(dropout(act(gate(x)) * up(x))) when gated (Shazeer 2020)."""
+
+    def __init__(self, config: WeftConfig, ffn_dim: int):
+        super().__init__()
+        self.up_proj = nn.Linear(config.d_model, ffn_dim, bias=config.mlp_bias)
+        self.gate_proj = nn.Linear(config.d_model, ffn_dim, bias=config.mlp_bias) if config.is_gated_act else None
+        self.down_proj = nn.Linear(ffn_dim, config.d_model, bias=config.mlp_bias)
+        self.act_fn = ACT2FN[config.activation_function]
+        self.dropout = config.activation_dropout
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        up = self.up_proj(hidden_states)
+        up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up
+        up = nn.functional.dropout(up, p=self.dropout, training=self.training)
+        return self.down_proj(up)

@@ -1,7 +1,9 @@
-"""Losses of the model: cross-entropy over real tokens, and the two that keep a router balanced and small.
+"""Cross-entropy over the labels that count: from logits, or straight from hidden states, in pieces.
 
-Shape suffixes: N tokens (all rows, flattened), E experts, K experts of a token, V vocabulary.
+Shape suffixes: N tokens that count, D width, V vocabulary.
 """
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,59 +37,87 @@ def cross_entropy(
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 
-def expert_load(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Assignments per expert (E,) in fp32, tokens that are not real (pads) left out."""
-    ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
-    if real_N is not None:
-        ones_NK = ones_NK * real_N[:, None]
-    load_E = torch.zeros(num_experts, dtype=torch.float32, device=ids_NK.device)
-    return load_E.scatter_add(0, ids_NK.flatten(), ones_NK.flatten())
+# Logits held at a time: a CPU is fastest when they stay in its cache, a GPU with large products.
+_CHUNKS = {"cpu": 2**23}
+_CHUNK = 2**24
+# With smaller vocabularies the logits dominate neither memory nor time.
+_LARGE_VOCABULARY = 4096
 
 
-def router_counts(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Assignments per expert and, last, the tokens they are of, (E + 1,) in fp32; pads left out."""
-    tokens = ids_NK.new_tensor(len(ids_NK)) if real_N is None else real_N.sum()
-    return torch.cat([expert_load(ids_NK, num_experts, real_N), tokens.float()[None]])
+def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
+    """Whether the loss is to be computed without keeping logits; `asked` decides, else whether it is worth while."""
+    weight = getattr(lm_head, "weight", None)
+    # adapters, sharded and gathered weights want their module to be called
+    is_plain = type(lm_head) is nn.Linear and type(weight) is nn.Parameter and len(weight) == lm_head.out_features
+    if not is_plain:
+        if asked:
+            raise ValueError(
+                f"skip_logits=True needs a plain linear head: this one is a {type(lm_head).__name__} with weights of type "
+                f"{type(weight).__name__} (an adapter, or sharded). Leave `skip_logits` out."
+            )
+        return False
+    return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if asked is None else asked)
 
 
-def _sum_over_real(values: torch.Tensor, real_N: torch.Tensor | None) -> torch.Tensor:
-    """Sum over the first dimension of the rows that are real."""
-    if real_N is None:
-        return values.sum(dim=0)
-    return (values * real_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
-
-
-def balance_loss(
-    logits_NE: torch.Tensor,
-    ids_NK: torch.Tensor,
-    real_N: torch.Tensor | None = None,
-    counts: torch.Tensor | None = None,
+def fused_cross_entropy(
+    hidden_states: torch.Tensor,
+    lm_head: nn.Linear,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """E * sum over experts of (share of assignments * mean probability), 1 at perfect balance.
+    """[`cross_entropy`] of `lm_head(hidden_states)`, with the same gradients.
 
-    Eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k; tokens that are not real (pads) are left out.
+    Gradients of a chunk are taken as soon as its logits are there (Hsu et al. 2024, arXiv:2410.10989), so that nothing is
+    computed twice.
 
     Args:
-        logits_NE, ids_NK, real_N: what the router scored and chose, and which tokens are real.
-        counts: [`router_counts`] of several batches; the result is then this batch's summand of the loss over all of
-            them (Qiu et al. 2025, arXiv:2501.11873), so that it does not matter how they are split.
+        hidden_states: (..., D). labels: (...), -100 where a position does not count.
     """
-    counts = router_counts(ids_NK, logits_NE.shape[-1], real_N) if counts is None else counts
-    load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
-    share_E = load_E / load_E.sum().clamp(min=1)
-    return logits_NE.shape[-1] * (share_E * _sum_over_real(logits_NE.softmax(dim=-1), real_N)).sum() / tokens
+    counts = labels.flatten() != -100
+    hidden_ND, labels_N = hidden_states.flatten(0, -2)[counts], labels.flatten()[counts]
+    total = _FusedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
+    return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 
-def router_z_loss(
-    logits_NE: torch.Tensor, real_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Mean of logsumexp(logits)^2, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906); pads left out.
+class _FusedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden_ND, weight_VD, bias_V, labels_N, smoothing: float) -> torch.Tensor:
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        vocabulary = len(weight_VD)
+        total = torch.zeros((), device=hidden_ND.device)
+        d_hidden = torch.empty_like(hidden_ND) if needs_hidden else None
+        d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if needs_weight else None
+        d_bias = torch.zeros_like(bias_V, dtype=torch.float32) if needs_bias else None
+        rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
+        for start in range(0, len(hidden_ND), rows):
+            hidden, labels_N1 = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
+            log_probs = nn.functional.linear(hidden, weight_VD, bias_V).float().log_softmax(dim=-1)
+            total -= (1 - smoothing) * log_probs.gather(1, labels_N1).sum() + smoothing / vocabulary * log_probs.sum()
+            # the gradient of the logits: softmax minus the smoothed target
+            d_logits = log_probs.exp_()
+            if smoothing:
+                d_logits -= smoothing / vocabulary
+            d_logits.scatter_add_(1, labels_N1, d_logits.new_full(labels_N1.shape, smoothing - 1))
+            if d_bias is not None:
+                d_bias += d_logits.sum(dim=0)
+            if d_hidden is not None:
+                d_hidden[start : start + rows] = d_logits.to(weight_VD.dtype) @ weight_VD
+            if d_weight is not None:
+                _add_product(d_weight, d_logits, hidden)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.dtype = weight_VD.dtype
+        return total
 
-    Args:
-        logits_NE, real_N: what the router scored, and which tokens are real.
-        counts: as in [`balance_loss`].
-    """
-    total = _sum_over_real(torch.logsumexp(logits_NE, dim=-1).square(), real_N)
-    if counts is not None:
-        return total / counts[-1].clamp(min=1)
-    return total / (len(logits_NE) if real_N is None else real_N.sum().clamp(min=1))
+    @staticmethod
+    def backward(ctx, d_total):
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        by = [None if grad is None else grad * d_total.to(grad.dtype) for grad in (d_hidden, d_weight, d_bias)]
+        return by[0], *(None if grad is None else grad.to(ctx.dtype) for grad in by[1:]), None, None
+
+
+def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:
+    if hidden.dtype == torch.float32:
+        d_weight.addmm_(d_logits.t(), hidden)
+    else:
+        d_weight += d_logits.to(hidden.dtype).t() @ hidden

@@ -10,6 +10,16 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 
 from ..configuration.configuration_weft import WeftConfig
 
+# Implementations of transformers' registry that are the same mathematics: with the relative bias where they can carry one.
+KNOWN_IMPLEMENTATIONS = (
+    "eager",
+    "sdpa",
+    "flex_attention",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+)
+
 # At this and below an additive mask means "masked", whichever of the usual constants (-inf, -1e9, ...) was taken.
 _MASKED = torch.finfo(torch.float16).min / 2
 

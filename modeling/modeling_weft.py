@@ -1,23 +1,588 @@
-"""The Weft models: encoder and decoder together, without and with the head that generates."""
+"""The whole model on one page: outputs, layers, the two stacks, the models.
+
+Shape suffixes: B batch, S source tokens, T target tokens of this call, D model width.
+"""
 
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar, cast
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import initialization as init
 from transformers.cache_utils import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_weft import WeftConfig
-from .checks import check_kwargs, check_labels, inferred_mask
-from .decoding_cache import DecodingCache
-from .fused_loss import fused_cross_entropy, skips_logits
+from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
+from .checks import (
+    as_rows,
+    check_condition_values,
+    check_inputs,
+    check_kwargs,
+    check_labels,
+    check_mask,
+    check_position_limit,
+    check_states,
+    inferred_mask,
+)
 from .generation import WeftGenerationMixin
-from .losses import balance_loss, counted_items, cross_entropy, router_counts, router_z_loss
-from .masks import key_mask_of
-from .outputs import WeftEncoderOutput, WeftModelOutput, WeftSeq2SeqLMOutput
-from .pretrained import WeftPreTrainedModel
-from .stacks import WeftDecoder, WeftEncoder
+from .layers import FeedForward, build_norm
+from .loading import LoadingMixin
+from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
+from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_flash_with_bias
+from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
+from .positions import (
+    AttentionPositions,
+    TokenPositions,
+    WeftRotaryEmbedding,
+    attention_positions,
+    build_position_embedding,
+    embed_positions,
+)
+
+
+@dataclass
+class WeftEncoderOutput(BaseModelOutput):
+    """`router_logits`, `router_ids`: for each sparse layer (tokens, experts) and (tokens, experts per token)."""
+
+    router_logits: tuple[torch.Tensor, ...] | None = None
+    router_ids: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """`router_logits`, `router_ids`: as in [`WeftEncoderOutput`]."""
+
+    router_logits: tuple[torch.Tensor, ...] | None = None
+    router_ids: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class WeftModelOutput(Seq2SeqModelOutput):
+    """Router outputs: one entry for each sparse layer of the stack, (tokens, experts) or (tokens, experts per token)."""
+
+    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
+    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
+    encoder_router_ids: tuple[torch.Tensor, ...] | None = None
+    decoder_router_ids: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """`aux_loss`, `z_loss`: balance loss and z-loss, mean over sparse layers, before their weights in `loss`."""
+
+    aux_loss: torch.Tensor | None = None
+    z_loss: torch.Tensor | None = None
+    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
+    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
+
+
+def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
+    """N(0, init_std), or Glorot and Bengio's 2 / (fan in + fan out) variance over the last two dimensions."""
+    std = config.init_std or (2.0 / sum(weight.shape[-2:])) ** 0.5
+    init.normal_(weight, mean=0.0, std=std)
+
+
+def initialize(config: WeftConfig, module: nn.Module) -> bool:
+    """Fill the parameters and buffers that `module` itself holds; False when it is none of the kinds known here."""
+    if isinstance(module, nn.Linear):
+        _normal(config, module.weight)
+        if module.bias is not None:
+            init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        init.normal_(module.weight, mean=0.0, std=config.init_std or config.d_model**-0.5)
+    elif isinstance(module, ExpertsBase):
+        for name, parameter in module.named_parameters(recurse=False):
+            if name.endswith("_bias"):
+                init.zeros_(parameter)
+            else:
+                _normal(config, parameter)
+    elif isinstance(module, AttentionBase):
+        if module.relative_bias is not None:
+            init.zeros_(module.relative_bias)
+    elif isinstance(module, Router):
+        for buffer in (module.selection_bias, module.expert_load):
+            if buffer is not None:
+                init.zeros_(buffer)
+    else:
+        return False
+    return True
+
+
+def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
+    """Dense or sparse, as the configuration says for this layer of this stack."""
+    layer_types = config.decoder_mlp_layer_types if is_decoder else config.encoder_mlp_layer_types
+    assert layer_types is not None
+    ffn_dim = config.decoder_ffn_dim if is_decoder else config.encoder_ffn_dim
+    return (SparseFeedForward if layer_types[layer_idx] == "sparse" else FeedForward)(config, ffn_dim)
+
+
+class ResidualLayer(GradientCheckpointingLayer):
+    """The two orders of norm and residual: norm first, x + f(norm(x)); or after, norm(x + f(x))."""
+
+    def __init__(self, config: WeftConfig):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.dropout = config.dropout
+
+    def _enter(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+        return norm(hidden_states) if self.norm_first else hidden_states
+
+    def _leave(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        return hidden_states if self.norm_first else norm(hidden_states)
+
+
+class WeftEncoderLayer(ResidualLayer):
+    def __init__(self, config: WeftConfig, layer_idx: int):
+        super().__init__(config)
+        self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
+        self.self_attn_layer_norm = build_norm(config)
+        self.mlp = build_feed_forward(config, layer_idx, is_decoder=False)
+        self.final_layer_norm = build_norm(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: AttentionPositions | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        residual = hidden_states
+        hidden_states = self._enter(self.self_attn_layer_norm, residual)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
+        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
+        residual = hidden_states
+        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
+        return self._leave(self.final_layer_norm, residual, hidden_states)
+
+
+class WeftDecoderLayer(ResidualLayer):
+    def __init__(self, config: WeftConfig, layer_idx: int):
+        super().__init__(config)
+        self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
+        self.self_attn_layer_norm = build_norm(config)
+        self.encoder_attn = CrossAttention(config, layer_idx)
+        self.encoder_attn_layer_norm = build_norm(config)
+        self.mlp = build_feed_forward(config, layer_idx, is_decoder=True)
+        self.final_layer_norm = build_norm(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: AttentionPositions | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cross_positions: AttentionPositions | None = None,
+        past_key_values: Cache | None = None,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        residual = hidden_states
+        hidden_states = self._enter(self.self_attn_layer_norm, residual)
+        causality = {} if is_causal is None else {"is_causal": is_causal}
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, positions, past_key_values=past_key_values, **causality, **kwargs
+        )
+        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
+        if encoder_hidden_states is not None:
+            residual = hidden_states
+            hidden_states = self._enter(self.encoder_attn_layer_norm, residual)
+            hidden_states, _ = self.encoder_attn(
+                hidden_states,
+                encoder_hidden_states,
+                encoder_attention_mask,
+                cross_positions,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+            hidden_states = self._leave(self.encoder_attn_layer_norm, residual, hidden_states)
+        residual = hidden_states
+        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
+        return self._leave(self.final_layer_norm, residual, hidden_states)
+
+
+class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
+    """What all Weft models share: weights, files and the switches of transformers."""
+
+    config: WeftConfig
+    config_class = WeftConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["WeftEncoderLayer", "WeftDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    # How a model is split over processes (`parallel.py`), where the installed package has put it: code that travels with
+    # weights has none.
+    parallelism: ClassVar[ModuleType | None] = None
+
+    def __init__(self, config: WeftConfig, *args, **kwargs):
+        super().__init__(config, *args, **kwargs)
+        refuse_flash_with_bias(config)
+
+    # transformers looks for these switches in the text of this file; attention and experts live in files of their own
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        return True
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True
+
+    def init_parallel_plans(self) -> None:
+        """As in transformers, without the rules that name nothing in this model: the plans are those of the family."""
+        super().init_parallel_plans()
+        if self.parallelism is not None:
+            self.parallelism.keep_own_rules(self)
+
+    @classmethod
+    def maybe_distribute_model(cls, model, distributed_config, *args, **kwargs):
+        """As in transformers, after a look at whether this model can be split so."""
+        if distributed_config is not None:
+            if cls.parallelism is None:
+                raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
+            cls.parallelism.prepare_to_split(model, distributed_config)
+        return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
+        # DDP gives every process the buffers of the first, and each must count the load of its own batches
+        return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
+
+    def _grouped_mm_can_dispatch(self) -> bool:
+        """As in transformers, which takes "eager" where this raises, unless "grouped_mm" was asked for by name."""
+        config = self.config
+        ffn_dims = {config.moe_intermediate_size or dim for dim in (config.encoder_ffn_dim, config.decoder_ffn_dim)}
+        uneven = [width for width in (config.d_model, *ffn_dims) if width % 8]
+        if config.has_sparse_layers and uneven:
+            raise ValueError(
+                f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
+                f'(rows of 16 bytes): got {uneven[0]}; use "eager" or "batched_mm", or change the width.'
+            )
+        return super()._grouped_mm_can_dispatch()
+
+    def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
+        reentrant = getattr(gradient_checkpointing_func, "keywords", {}).get("use_reentrant", True)
+        if enable and reentrant and self.config.has_sparse_layers:
+            raise ValueError(
+                "Reentrant checkpointing would cut the router losses off from their gradients: give "
+                'gradient_checkpointing_kwargs={"use_reentrant": False}.'
+            )
+        super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if not initialize(self.config, module):
+            super()._init_weights(module)
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        base = self.base_model
+        if not hasattr(base, "decoder"):  # a stack alone
+            return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even where both sizes are named
+            self.config.decoder_vocab_size = None
+
+        def resized(table):
+            return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+        if self.config.decoder_vocab_size is not None:  # `vocab_size` is the source's alone
+            base.set_input_embeddings(resized(base.encoder.embed_tokens))
+        else:
+            super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            if not self.config.share_encoder_decoder_embeddings:
+                base.decoder.embed_tokens = resized(base.decoder.embed_tokens)
+        return self.get_input_embeddings()
+
+    def routers(self) -> list[Router]:
+        """The routers of the sparse layers, encoder before decoder, first layer first."""
+        return [module for module in self.modules() if isinstance(module, Router)]
+
+    def update_router_biases(self) -> None:
+        """Move every expert's selection bias against its load: call after each optimizer step in training.
+
+        Does nothing unless the configuration has a `router_bias_update_rate`.
+        """
+        for router in self.routers():
+            router.update_selection_bias()
+
+
+class WeftStack(WeftPreTrainedModel):
+    """Embeddings, layers and last norm: what encoder and decoder have in common."""
+
+    layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
+
+    def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)
+        self.embed_positions = build_position_embedding(config, num_positions)
+        self.layernorm_embedding = build_norm(config) if config.normalize_embedding else None
+        self.layers = nn.ModuleList([self.layer_class(config, index) for index in range(num_layers)])
+        self.layer_norm = build_norm(config) if config.has_final_norm else None
+        self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        self.gradient_checkpointing = False
+
+    def _embed(
+        self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        hidden_states = inputs_embeds * self.embed_scale
+        if self.embed_positions is not None:
+            hidden_states = hidden_states + embed_positions(self.embed_positions, positions, inputs_embeds.dtype)
+        if condition is not None:
+            hidden_states = hidden_states + condition
+        if self.layernorm_embedding is not None:
+            hidden_states = self.layernorm_embedding(hidden_states)
+        return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
+
+    def _finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states if self.layer_norm is None else self.layer_norm(hidden_states)
+
+
+def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
+    """Given or default ids, and the mask of those that count; both as rows."""
+    ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
+
+
+class WeftEncoder(WeftStack):
+    """The encoder, usable alone: ids (B, S) to states (B, S, d_model)."""
+
+    layer_class = WeftEncoderLayer
+    _can_record_outputs = {
+        "hidden_states": WeftEncoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+        "router_logits": OutputRecorder(Router, index=0),
+        "router_ids": OutputRecorder(Router, index=2),
+    }
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config, config.vocab_size, config.encoder_layers, config.max_source_positions)
+        uses_rotary = config.self_attention_position_type == "rotary"
+        self.rotary_embedding = WeftRotaryEmbedding(config) if uses_rotary else None
+        features = config.num_condition_features
+        self.condition_proj = nn.Linear(features, config.d_model, bias=False) if features else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        condition_values: torch.Tensor | None = None,
+        **kwargs,
+    ) -> WeftEncoderOutput:
+        r"""
+        input_ids: (B, S). attention_mask: (B, S), 1 where a token is real, pads anywhere; or 4-D (B, 1 or H, S, S),
+            boolean or additive; inferred from `pad_token_id` when missing.
+        position_ids: (S,) or (B, S), default 0, 1, 2, ... (pads count). position_mask: same shapes, False where a token
+            has no position. condition_values: (B, num_condition_features).
+        """
+        kwargs.pop("logits_to_keep", None)  # assisted generation hands the assistant's encoder all that it was given
+        check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
+        attention_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        batch, length = inputs_embeds.shape[:2]
+        heads = self.config.encoder_attention_heads
+        check_mask(attention_mask, batch, heads, length, length, "attention_mask")
+        check_condition_values(self.config, condition_values, batch)
+
+        default = torch.arange(length, device=inputs_embeds.device)
+        positions = token_positions(position_ids, position_mask, default, batch, length, "position")
+        limit = self.config.max_source_positions
+        check_position_limit(self.config, positions.rows_BT, length, limit, "max_source_positions")
+        condition = None
+        if self.condition_proj is not None and condition_values is not None:
+            condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
+        hidden_states = self._embed(inputs_embeds, positions, condition)
+        mask = encoder_mask(self.config, inputs_embeds, attention_mask)
+        layer_positions = attention_positions(
+            self.config.self_attention_position_type, self.config,
+            positions, positions, positions, self.rotary_embedding, inputs_embeds,
+        )  # fmt: skip
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, layer_positions, **kwargs)
+        return WeftEncoderOutput(last_hidden_state=self._finish(hidden_states))
+
+
+class WeftDecoder(WeftStack):
+    """The decoder, usable alone over any encoder's states (B, S, cross_attention_hidden_size or d_model)."""
+
+    layer_class = WeftDecoderLayer
+    _can_record_outputs = {
+        "hidden_states": WeftDecoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+        "cross_attentions": OutputRecorder(CrossAttention, index=1),
+        "router_logits": OutputRecorder(Router, index=0),
+        "router_ids": OutputRecorder(Router, index=2),
+    }
+
+    def __init__(self, config: WeftConfig):
+        super().__init__(config, config.target_vocab_size, config.decoder_layers, config.max_target_positions)
+        self.rotary_embedding = WeftRotaryEmbedding(config) if config.uses_attention_positions("rotary") else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.LongTensor | None = None,
+        position_mask: torch.BoolTensor | None = None,
+        key_position_ids: torch.LongTensor | None = None,
+        key_position_mask: torch.BoolTensor | None = None,
+        encoder_position_ids: torch.LongTensor | None = None,
+        encoder_position_mask: torch.BoolTensor | None = None,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> WeftDecoderOutput:
+        r"""
+        input_ids: (B, T). attention_mask: (B, cached + T), or 4-D (B, 1 or H, T, cached + T).
+        encoder_attention_mask: (B, S), or 4-D (B, 1 or H, T, S).
+        position_ids: (T,) or (B, T); default: the real tokens of a given 2-D mask counted, else 0, 1, 2, ...
+        key_position_ids, key_position_mask: (B, cached + T), read by relative positions only, needed when given
+            positions meet a filled cache. encoder_position_ids, encoder_position_mask: those of the source, read by
+            cross-attention with positions. is_causal: False lets every target position see all others.
+        """
+        check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = new_cache(self.config)
+        batch, length = inputs_embeds.shape[:2]
+        heads = self.config.decoder_attention_heads
+        cache = self_attention_cache(past_key_values)
+        past = 0 if cache is None else cache.get_seq_length()
+        if isinstance(past, int):  # a static cache counts in a tensor, and reading it would wait for the device
+            keys = past + length
+            if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
+                keys = cache.get_mask_sizes(length, 0)[0]
+            check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
+        positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
+        hidden_states = self._embed(inputs_embeds, positions)
+        mask = decoder_mask(self.config, inputs_embeds, attention_mask, cache)
+        self_positions = self._self_positions(
+            positions,
+            (key_position_ids, key_position_mask),
+            attention_mask,
+            cache,
+            position_ids is not None,
+            inputs_embeds,
+        )
+        source_mask = cross_positions = None
+        if encoder_hidden_states is not None:
+            width = self.config.cross_attention_hidden_size or self.config.d_model
+            check_states(encoder_hidden_states, width, "encoder_hidden_states", batch)
+            source = encoder_hidden_states.shape[1]
+            check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
+            source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask)
+            given = (encoder_position_ids, encoder_position_mask)
+            cross_positions = self._cross_positions(positions, given, encoder_hidden_states, past, inputs_embeds)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                mask,
+                self_positions,
+                encoder_hidden_states,
+                encoder_attention_mask=source_mask,
+                cross_positions=cross_positions,
+                past_key_values=past_key_values,
+                is_causal=is_causal,
+                **kwargs,
+            )
+        return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), past_key_values=past_key_values)
+
+    def _resize_token_embeddings(self, *args, **kwargs):
+        table = super()._resize_token_embeddings(*args, **kwargs)
+        if self.config.decoder_vocab_size is not None:
+            self.config.decoder_vocab_size = table.num_embeddings
+        return table
+
+    def _positions(self, position_ids, position_mask, attention_mask, batch, length, past, like) -> TokenPositions:
+        """Positions of this call's tokens, within the learned table if there is one."""
+        if attention_mask is not None and attention_mask.ndim == 2:
+            default = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, -length:]
+        else:
+            default = torch.arange(length, device=like.device) + past
+        positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
+        if isinstance(past, int) and past == 0:  # later steps continue what was checked here
+            limit = self.config.max_target_positions
+            check_position_limit(self.config, positions.rows_BT, length, limit, "max_target_positions")
+        return positions
+
+    def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
+        """What self-attention needs; relative offsets also need the positions of the keys in the cache."""
+        keys = positions
+        if self.config.has_relative_self_attention and cache is not None:
+            ids, mask = key_positions
+            length = cache.get_mask_sizes(like.shape[1], 0)[0]
+            is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
+            masked = positions.mask_BT is not None and mask is None
+            if is_filled and (masked or (given and ids is None)):
+                raise ValueError(
+                    "With relative positions and a filled cache, given `decoder_position_ids` need the positions of the "
+                    "cached tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
+                    "`decoder_position_mask` also `decoder_key_position_mask`."
+                )
+            if masked:
+                mask = nn.functional.pad(positions.mask_BT, (0, length - like.shape[1]))
+            if ids is None:
+                if given:
+                    ids = positions.ids_BT
+                elif attention_mask is not None and attention_mask.ndim == 2:
+                    ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+                else:
+                    ids = torch.arange(length, device=like.device)[None]
+                ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has room to come
+            keys = token_positions(ids, mask, ids, like.shape[0], length, "decoder_key_position")
+        return attention_positions(
+            self.config.self_attention_position_type, self.config,
+            positions, keys, positions, self.rotary_embedding, like, looks_ahead=False,
+        )  # fmt: skip
+
+    def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like):
+        """What cross-attention needs of positions; the source's are as given, or 0, 1, 2, ..."""
+        batch, source = encoder_hidden_states.shape[:2]
+        ids, mask = source_positions
+        default = torch.arange(source, device=like.device)
+        keys = token_positions(ids, mask, default, batch, source, "encoder_position")
+        if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
+            limit = max(self.config.max_source_positions, self.config.max_target_positions)
+            check_position_limit(self.config, keys.rows_BT, source, limit, "max_source_positions")
+        return attention_positions(
+            self.config.cross_attention_position_type, self.config,
+            positions, keys, keys, self.rotary_embedding, like,
+        )  # fmt: skip
 
 
 class WeftModel(WeftPreTrainedModel):
@@ -177,9 +742,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         sum_router_counts: from [`WeftTrainer`]: this batch's [`router_counts`] (layers, E + 1) -> those of all accumulated
             batches and processes, of whose router losses this batch's are then summands.
         """
-        if isinstance(past_key_values, DecodingCache) and past_key_values.serves(decoder_input_ids, labels, kwargs):
-            next_logits = past_key_values.take_step(decoder_input_ids, decoder_position_ids)
-            return WeftSeq2SeqLMOutput(logits=next_logits[:, None], past_key_values=past_key_values)
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
@@ -296,4 +858,4 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return decoder.embed_tokens
 
 
-__all__ = ["WeftForConditionalGeneration", "WeftModel"]
+__all__ = ["WeftDecoder", "WeftEncoder", "WeftForConditionalGeneration", "WeftModel", "WeftPreTrainedModel"]

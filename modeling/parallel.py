@@ -3,11 +3,14 @@
 Queries, keys, values, `up` and `gate` are split by their outputs, the projections after them by their inputs, whose partial
 results are summed: each process holds whole heads and a part of each feed-forward. Biases after a sum, norms, routers and
 position tables stay whole on every process. Plans are for the whole family; a model keeps the rules that name something in
-it (`WeftPreTrainedModel.init_parallel_plans`).
+it ([`keep_own_rules`]). The model's classes know nothing of this file until [`install`] puts it there, so that their code
+travels without it.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from transformers.distributed.tensor_parallel import (
     MoeExpertsParallel,
     TensorParallelLayer,
 )
+from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from ..configuration.configuration_weft import WeftConfig
 
@@ -39,6 +43,8 @@ _EXPERTS = {
     "down_proj": "rowwise",
 }
 
+# The head is beside the stacks, which have plans of their own.
+HEAD_TP_PLAN = {"lm_head": "colwise_gather_output"}
 # Tensor parallelism of one stack.
 STACK_TP_PLAN = {
     "embed_tokens": "embedding_rowwise",
@@ -137,6 +143,39 @@ if torch.distributed.is_available():
     ALL_PARALLEL_STYLES.register("weft_experts", BiasedExperts())
     ALL_PARALLEL_STYLES.register("weft_shared", Shared())
     ALL_PARALLEL_STYLES.register("weft_relative_bias", RelativeBias())
+
+
+def install(model_class: Any, stack_class: Any) -> None:
+    """Give the classes of the models and of the stacks their plans.
+
+    Args:
+        model_class: `WeftPreTrainedModel`. stack_class: the subclass that encoder and decoder have in common.
+    """
+    model_class.parallelism = sys.modules[__name__]
+    model_class._tp_plan = HEAD_TP_PLAN
+    stack_class._tp_plan, stack_class._ep_plan = STACK_TP_PLAN, STACK_EP_PLAN
+    stack_class._fsdp_plan = STACK_FSDP_PLAN
+
+
+def keep_own_rules(model: Any) -> None:
+    """Leave out of a model's plans the rules that name nothing in it."""
+    named = chain(model.named_modules(), model.named_parameters())
+    names = {replace_layer_number_by_wildcard(name) for name, _ in named}
+    for kind in ("_tp_plan", "_ep_plan", "_fsdp_plan"):
+        setattr(model, kind, {name: style for name, style in getattr(model, kind).items() if name in names})
+
+
+def prepare_to_split(model: Any, sizes: Any) -> None:
+    """Look at whether a model can be split as a `DistributedConfig` says, and make it ready.
+
+    Raises:
+        ValueError: see [`check_sizes`].
+    """
+    check_sizes(model.config, sizes)
+    if data_parallel_size(sizes) > 1:
+        # Else FSDP2 takes table and head for two weights, which they are until they are loaded, and from then on updates
+        # one of them.
+        model.tie_weights()
 
 
 def check_sizes(config: WeftConfig, sizes: Any) -> None:

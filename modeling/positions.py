@@ -13,7 +13,7 @@ from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 from ..configuration.configuration_weft import WeftConfig
-from .precision import Float32Buffers
+from .layers import Float32Buffers
 
 
 class TokenPositions(NamedTuple):

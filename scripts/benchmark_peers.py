@@ -123,7 +123,7 @@ def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
 
 
 def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
-    """BART, Weft with BART's weights by the plain path and the short way, compiled, and CTranslate2."""
+    """BART, Weft with BART's weights by the plain path and the fast path, compiled, and CTranslate2."""
     peer = bart()
     model = as_weft(peer)
     yield Contender("BART (transformers)", generating(peer, case))

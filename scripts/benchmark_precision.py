@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weftformer.modeling.eligibility import can_step
+from weftformer.modeling.decoding_dispatch import can_step
 from weftformer.routes.candidates import Plan
 from weftformer.routes.metrics import Proportion
 from weftformer.routes.planner import RoutePlanner
@@ -88,7 +88,7 @@ def precision_rows(
 
     Returns:
         For each: `precision`, `exact_route` (top-1 and, with that many beams, top-5, each with its 95 % interval),
-        `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes the short way.
+        `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes on the fast path.
 
     Raises:
         ValueError: torchao is missing, or more targets are asked for than are held out.
@@ -112,7 +112,7 @@ def precision_rows(
         reference = reference or plans
         row = {key: results[key] for key in ("exact_route", "valid")}
         row |= {"precision": precision, "seconds_per_target": seconds, "weight_bytes": size}
-        rows.append(row | {"same_best_route": share_of_same(reference, plans), "short_way": can_step(planner.model)})
+        rows.append(row | {"same_best_route": share_of_same(reference, plans), "fast_path": can_step(planner.model)})
     return rows
 
 
@@ -124,7 +124,7 @@ def as_table(rows: list[dict[str, Any]]) -> str:
         shares = " | ".join(str(Proportion(**share)) for share in row["exact_route"].values())
         lines.append(
             f"| {row['precision']} | {shares} | {row['same_best_route']:.1%} | {row['seconds_per_target']:.3f} | "
-            f"{row['weight_bytes'] / 1e6:.2f} | {'short way' if row['short_way'] else 'plain path'} |"
+            f"{row['weight_bytes'] / 1e6:.2f} | {'fast path' if row['fast_path'] else 'plain path'} |"
         )
     return "\n".join(lines)
 

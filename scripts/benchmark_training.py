@@ -10,8 +10,7 @@ from torch import nn
 from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
 
 import weftformer
-from weftformer.modeling.fused_loss import fused_cross_entropy
-from weftformer.modeling.losses import cross_entropy
+from weftformer.modeling.losses import cross_entropy, fused_cross_entropy
 from weftformer.scripts.benchmark_peers import END, PAD, START, Contender, as_weft, bart, directmultistep
 
 

@@ -29,7 +29,7 @@ def _settle(tokenizer: Any) -> None:
 
 
 class WhileWanted(LogitsProcessor):
-    """Ends a generation that nobody waits for. (A stopping criterion would keep beams from the short way of decoding.)"""
+    """Ends a generation that nobody waits for. (A stopping criterion would be asked about every candidate of a beam search.)"""
 
     def __init__(self, is_wanted: Callable[[], bool]):
         self.is_wanted = is_wanted

@@ -12,8 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerState
 
-from ..modeling.losses import expert_load
-from ..modeling.mixture import Router
+from ..modeling.moe import Router, expert_load
 from .callbacks import weft_model
 from .expert_load import EXPERT_LOAD, Layers, forget_after
 

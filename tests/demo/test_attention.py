@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weftformer.demo import look
-from weftformer.modeling.mixture import Router
+from weftformer.modeling.moe import Router
 from weftformer.tokenization import encode_route, encode_source
 
 TEXT = "one two three"

@@ -32,7 +32,7 @@ def sources() -> set[str]:
         path.name
         for room in ("configuration", "modeling")
         for path in (ROOT / room).glob("*.py")
-        if path.name != "__init__.py"
+        if path.name not in ("__init__.py", "parallel.py") and not path.name.startswith("decoding_")
     }
 
 
@@ -48,10 +48,11 @@ def imported(text: str) -> set[str]:
     return found
 
 
-def test_every_file_of_the_two_rooms_is_there():
+def test_every_file_but_the_fast_path_and_the_splitting_over_processes_is_there():
     assert Path(weftformer.__file__).parent == ROOT
     assert set(flat_files()) == sources()
-    assert {"configuration_weft.py", "modeling_weft.py", "generation.py", "mixture.py"} <= set(flat_files())
+    assert {"configuration_weft.py", "modeling_weft.py", "generation.py", "moe.py"} <= set(flat_files())
+    assert not [name for name in flat_files() if name.startswith(("decoding_", "parallel"))]
 
 
 def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
@@ -77,7 +78,9 @@ def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
                 assert re.fullmatch(r"\.\w+", module) and f"{module[1:]}.py" in files, f"{name}: {module}"
             else:
                 assert module in allowed | standard, f"{name}: {module}"
-        assert "weftformer" not in re.sub(r'`[^`]*`|""".*?"""', "", text, flags=re.DOTALL), name
+        assert "import weftformer" not in text and "from weftformer" not in re.sub(
+            r'`[^`]*`|""".*?"""', "", text, flags=re.DOTALL
+        ), name
 
 
 def test_transformers_follows_every_import(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
-from weftformer.modeling.cache import new_cache, reuse_or_fill, self_attention_cache
+from weftformer.modeling.attention import new_cache, reuse_or_fill, self_attention_cache
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 7, 8, 9, 10]])

@@ -10,13 +10,12 @@ LAYERS, HEADS, WIDTH = 2, 1, 3
 
 def filled(sources, beams, prefix, mask=None):
     """A cache with a prefix, and the history of each rank: the numbers that were written, for each a key."""
-    cache = BeamCache(LAYERS, sources, beams, mask)
+    cache = BeamCache(sources, beams, mask)
     numbers = torch.arange(1.0, sources * prefix + 1).view(sources, prefix)
-    rows = numbers.repeat_interleave(beams, dim=0)
-    for layer in range(LAYERS):
-        states = (rows + 1000 * layer)[:, None, :, None].expand(-1, HEADS, -1, WIDTH)
-        cache.update(states, -states, layer)
-    return cache, rows.tolist()
+    by_layer = torch.stack([numbers + 1000 * layer for layer in range(LAYERS)])
+    states = by_layer[:, :, None, :, None].expand(-1, -1, HEADS, -1, WIDTH)
+    cache.fill(torch.stack([states, -states]))
+    return cache, numbers.repeat_interleave(beams, dim=0).tolist()
 
 
 def write(cache, numbers):
@@ -60,7 +59,7 @@ def test_each_rank_sees_its_own_past(sources, beams, prefix, habit):
                 parents = (torch.arange(beams) * (torch.rand(beams, generator=generator) < 0.5)) + first
             else:
                 parents = torch.stack([torch.randperm(beams, generator=generator) for _ in range(sources)]) + first
-            cache.reorder_cache(parents.flatten().int())
+            cache.reorder(parents.flatten().int())
             histories = [histories[parent][:] for parent in parents.flatten().tolist()]
         numbers = torch.arange(number, number + len(histories))
         number += len(histories)
@@ -69,6 +68,9 @@ def test_each_rank_sees_its_own_past(sources, beams, prefix, habit):
             history.append(new)
         assert cache.length == prefix + step + 1
         assert seen(cache) == histories
+    whole = cache.by_rank()
+    assert torch.equal(whole[1], -whole[0])
+    assert (whole[0, -1, :, 0, :, 0] - 1000 * (LAYERS - 1)).tolist() == histories
     if habit == "any":  # what all beams of a source descend from is long, and kept once
         assert cache.shared > prefix + 80
 
@@ -77,14 +79,14 @@ def test_only_what_differs_is_copied(monkeypatch):
     cache, _ = filled(1, 3, 2)
     for step in range(6):
         if step:
-            cache.reorder_cache(torch.tensor([0, 1, 2]))
+            cache.reorder(torch.tensor([0, 1, 2]))
         write(cache, torch.arange(3.0) + 10 * step)
-    cache.reorder_cache(torch.tensor([0, 0, 2]))  # rank 1 takes over the past of rank 0
+    cache.reorder(torch.tensor([0, 0, 2]))  # rank 1 takes over the past of rank 0
     write(cache, torch.tensor([90.0, 91.0, 92.0]))
     copied = []
     original = torch.Tensor.copy_
     monkeypatch.setattr(torch.Tensor, "copy_", lambda to, *args: copied.append(to.shape[3]) or original(to, *args))
-    cache.reorder_cache(torch.tensor([0, 0, 2]))
+    cache.reorder(torch.tensor([0, 0, 2]))
     monkeypatch.undo()
     assert copied == [1]  # the rest of rank 1 is rank 0's already
 
@@ -93,10 +95,10 @@ def test_a_renumbering_copies_nothing(monkeypatch):
     cache, histories = filled(1, 3, 2)
     write(cache, torch.arange(3.0))
     monkeypatch.setattr(torch.Tensor, "copy_", lambda *args: pytest.fail("copied"))
-    cache.reorder_cache(torch.tensor([2, 0, 1]))
+    cache.reorder(torch.tensor([2, 0, 1]))
     monkeypatch.undo()
     assert seen(cache) == [[*histories[0], 2.0], [*histories[0], 0.0], [*histories[0], 1.0]]
-    cache.reorder_cache(torch.tensor([1, 2, 0]))
+    cache.reorder(torch.tensor([1, 2, 0]))
     assert cache.rows is None  # every beam is back in its place
 
 

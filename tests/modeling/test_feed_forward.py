@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from weftformer.modeling.feed_forward import FeedForward
+from weftformer.modeling.layers import FeedForward
 
 ACTIVATIONS = {
     "relu": lambda x: x * (x > 0),

@@ -5,14 +5,13 @@ import torch
 from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.modeling import fused_loss
-from weftformer.modeling.fused_loss import fused_cross_entropy, skips_logits
-from weftformer.modeling.losses import cross_entropy
+from weftformer.modeling import losses
+from weftformer.modeling.losses import cross_entropy, fused_cross_entropy, skips_logits
 
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    monkeypatch.setattr(fused_loss, "_CHUNKS", {"cpu": 64})  # three tokens at a time
+    monkeypatch.setattr(losses, "_CHUNKS", {"cpu": 64})  # three tokens at a time
 
 
 def problem(bias=True, dtype=torch.float32):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from weftformer.modeling.feed_forward import FeedForward
-from weftformer.modeling.layers import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
-from weftformer.modeling.mixture import SparseFeedForward
+from weftformer.modeling.layers import FeedForward
+from weftformer.modeling.modeling_weft import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
+from weftformer.modeling.moe import SparseFeedForward
 
 NORMS = ["layernorm", "rmsnorm", "stdnorm"]
 

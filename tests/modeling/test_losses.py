@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from weftformer.modeling.losses import balance_loss, cross_entropy, expert_load, router_counts, router_z_loss
+from weftformer.modeling.losses import cross_entropy
+from weftformer.modeling.moe import balance_loss, expert_load, router_counts, router_z_loss
 
 
 def draw(seed=0):

@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from weftformer import WeftDecoder, WeftEncoder
-from weftformer.modeling.cache import new_cache
+from weftformer.modeling.attention import new_cache
 from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]

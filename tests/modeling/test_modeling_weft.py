@@ -10,7 +10,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 from weftformer.configuration import PRESETS
-from weftformer.modeling.losses import balance_loss, cross_entropy, router_z_loss
+from weftformer.modeling.losses import cross_entropy
+from weftformer.modeling.moe import balance_loss, router_z_loss
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weftformer.modeling.norms import StdLayerNorm, build_norm
+from weftformer.modeling.layers import StdLayerNorm, build_norm
 
 # mean 5, squared deviations 9 + 1 + 1 + 9 = 20: variance 5 over n, 20/3 over n - 1; mean square 30
 ROW = torch.tensor([2.0, 4.0, 6.0, 8.0])

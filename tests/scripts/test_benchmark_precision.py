@@ -60,7 +60,7 @@ def test_each_precision_has_a_row(folder):
     parameters = WeftForConditionalGeneration.from_pretrained(folder).num_parameters()
     assert [row["weight_bytes"] for row in rows] == [4 * parameters, 2 * parameters]
     for row in rows:
-        assert row["short_way"] and row["seconds_per_target"] > 0
+        assert row["fast_path"] and row["seconds_per_target"] > 0
         assert {rank: share["n"] for rank, share in row["exact_route"].items()} == {"top-1": 2, "top-5": 2}
 
 
@@ -73,7 +73,7 @@ def test_models_are_in_the_precision_they_are_said_to_be(folder):
 @needs_torchao
 def test_int8_counts_bytes_and_takes_the_plain_path(folder):
     rows = benchmark.precision_rows(folder, 1, beams=2, precisions=["float32", "int8"])
-    assert rows[0]["short_way"] and not rows[1]["short_way"]
+    assert rows[0]["fast_path"] and not rows[1]["fast_path"]
     model = WeftForConditionalGeneration.from_pretrained(folder)
     linear = [module for name, module in model.named_modules() if benchmark.quantizable(module, name)]
     weights = sum(module.weight.numel() for module in linear)

@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from weftformer import WeftConfig
-from weftformer.modeling import packing
-from weftformer.modeling.mixture import SparseFeedForward
-from weftformer.modeling.packing import FewTokenExperts, PackedLinear, packed
+from weftformer.modeling import decoding_weights
+from weftformer.modeling.decoding_weights import FewTokenExperts, PackedLinear, packed
+from weftformer.modeling.moe import SparseFeedForward
 
 pytestmark = pytest.mark.skipif(
-    not packing.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
+    not decoding_weights.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
 )
 
 

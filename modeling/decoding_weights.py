@@ -10,7 +10,7 @@ import copy
 import torch
 from torch import nn
 
-from .mixture import ExpertsBase
+from .moe import ExpertsBase
 
 # Smaller weights gain nothing; larger ones are oneDNN's for a single row too.
 _SMALLEST, _LARGE = 100_000, 1_000_000

@@ -1,21 +1,105 @@
-"""transformers' greedy, sampling and beam search over the short way: the same results, fewer operations a token.
+"""transformers' greedy, sampling and beam search on the fast path: the same results, fewer operations a token.
 
 What is rare (a sequence ends, the search itself may end) is left to transformers' own functions.
 
-Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary.
+Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, T tokens
+written so far.
 """
 
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+from transformers.modeling_outputs import ModelOutput
 
-from .stepping import Stepper
+from .attention import self_attention_cache
+from .decoding_cache import DecodingCache, FastPathRequest
 
 # Added to scores to rule them out, as transformers does.
 _OUT = -1e9
+
+
+def is_fast(model_kwargs: dict[str, Any]) -> bool:
+    """Whether what `generate` prepared allows to go from token to token without the model's whole forward pass."""
+    request = model_kwargs.get("past_key_values")
+    given = [model_kwargs.get(name) for name in ("decoder_position_ids", "decoder_position_mask")]
+    if not isinstance(request, FastPathRequest) or any(value is not None for value in given):
+        return False
+    return request.get_seq_length() == 0 and not torch.is_grad_enabled()
+
+
+class Stepper:
+    """Reads a prefix, then one token of each row after the other.
+
+    `logits` (W, V), in float32, score the token after all that was read.
+
+    Args:
+        ids_WT: the prefix.
+        model_kwargs: as `generate` hands them to a search.
+    """
+
+    def __init__(self, model: Any, ids_WT: torch.Tensor, generation_config: GenerationConfig, model_kwargs: dict):
+        self.model, self.kwargs, self.is_fast = model, model_kwargs, is_fast(model_kwargs)
+        beams = 1
+        if self.is_fast:  # all beams of a source have the same prefix
+            request: FastPathRequest = model_kwargs["past_key_values"]
+            beams = request.beams
+            self.positions_W1 = _next_positions(model_kwargs.get("decoder_attention_mask"))
+            model_kwargs = {name: _first_beams(value, len(ids_WT), beams) for name, value in model_kwargs.items()}
+        self.outputs = model._prefill(ids_WT[::beams], generation_config, model_kwargs)
+        if self.is_fast:
+            self.decoding_cache = DecodingCache(request, is_returned=generation_config.return_dict_in_generate)
+            self.step = model.fast_path.decode_step(model)
+        self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device).repeat_interleave(beams, dim=0)
+
+    @property
+    def cache(self) -> EncoderDecoderCache | None:
+        """What was read so far, as transformers' own searches return it."""
+        return self.decoding_cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
+
+    @staticmethod
+    def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return logits.to(device=device, dtype=torch.float32)
+
+    def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
+        """Read the last token of `ids_WT`, whose row i goes on from what was row `rows_W[i]`; returns the logits."""
+        if self.is_fast:
+            if rows_W is not None:
+                self.decoding_cache.reorder(rows_W)
+            logits = self.step.step(ids_WT[:, -1:], self.decoding_cache, self.positions_W1)
+            if self.positions_W1 is not None:
+                self.positions_W1 = self.positions_W1 + 1
+        else:
+            self.kwargs = self.model._update_model_kwargs_for_generation(
+                self.outputs, self.kwargs, is_encoder_decoder=True
+            )
+            cache = self_attention_cache(self.kwargs.get("past_key_values"))
+            if cache is not None and rows_W is not None:
+                cache.reorder_cache(rows_W)  # beams of one source share the source's keys and values
+            inputs = self.model.prepare_inputs_for_generation(
+                ids_WT, next_sequence_length=None if cache is None else 1, **self.kwargs
+            )
+            self.outputs = self.model(**inputs, return_dict=True)
+            logits = self.outputs.logits[:, -1]
+        self.logits = self._last(logits, ids_WT.device)
+        return self.logits
+
+
+def _next_positions(mask_WT: torch.Tensor | None) -> torch.Tensor | None:
+    """Where the next token stands (W, 1), where rows differ."""
+    return None if mask_WT is None else mask_WT.long().sum(dim=-1, keepdim=True)
+
+
+def _first_beams(value: Any, rows: int, beams: int) -> Any:
+    """What was expanded for the beams, for one beam of each source."""
+    if isinstance(value, ModelOutput):
+        return type(value)(**{name: _first_beams(part, rows, beams) for name, part in value.items()})
+    if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == rows:
+        return value[::beams]
+    return value
 
 
 def processed(processors: LogitsProcessorList, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -79,16 +163,17 @@ def sample(
     )
 
 
-def serves_beams(stopping_criteria: StoppingCriteriaList) -> bool:
-    """Whether `beam_search` knows when a sequence ends; criteria of the user's own are for transformers' search."""
-    return all(type(criterion) in (EosTokenCriteria, MaxLengthCriteria) for criterion in stopping_criteria)
-
-
 class Beams:
-    """The sequences of a beam search: those that go on and the best of those that have ended."""
+    """The sequences of a beam search: those that go on and the best of those that have ended.
 
-    def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig):
+    Ends of sequences and the longest length are known here; other stopping criteria are asked at every step.
+    """
+
+    def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, criteria: StoppingCriteriaList):
         self.model, self.settings, self.count = model, settings, settings.num_beams
+        self.criteria = StoppingCriteriaList(
+            criterion for criterion in criteria if type(criterion) not in (EosTokenCriteria, MaxLengthCriteria)
+        )
         self.prompt = self.length = ids_WT.shape[1]
         self.ends: torch.Tensor | None = settings._eos_token_tensor
         ends = 0 if self.ends is None else len(self.ends)
@@ -116,8 +201,11 @@ class Beams:
     def flat(self) -> torch.Tensor:
         return self.running[:, :, : self.length].flatten(0, 1)
 
-    def extend(self, scores_WV: torch.Tensor) -> torch.Tensor | None:
-        """One more token for each beam. Returns the row that each goes on from (W,), None when the search is over."""
+    def extend(self, scores_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None) -> torch.Tensor | None:
+        """One more token for each beam. Returns the row that each goes on from (W,), None when the search is over.
+
+        `recorded`: the scores of the steps so far, where they are kept, for stopping criteria.
+        """
         vocabulary = scores_WV.shape[-1]
         totals = scores_WV.view(-1, self.count, vocabulary) + self.running_scores[:, :, None]
         top_BC, picks_BC = self._pick(totals.flatten(1))
@@ -127,6 +215,9 @@ class Beams:
         ends_BC = (
             torch.zeros_like(tokens_BC, dtype=torch.bool) if self.ends is None else torch.isin(tokens_BC, self.ends)
         )
+        if self.criteria:
+            candidates = self._grown(parents_BC, tokens_BC)[0][:, :, : self.length + 1].flatten(0, 1)
+            ends_BC = ends_BC | self.criteria(candidates, recorded).view_as(ends_BC)
         if is_last or ends_BC.any():
             is_over = self._end_some(top_BC, parents_BC, tokens_BC, ends_BC | is_last)
         else:
@@ -197,14 +288,14 @@ def beam_search(
     generation_config: GenerationConfig,
     **model_kwargs,
 ) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
-    """`GenerationMixin._beam_search`, for criteria that it [`serves_beams`] with."""
+    """`GenerationMixin._beam_search`: the best sequences of each source, likeliest first or drawn."""
     settings, recorder = generation_config, Recorder(generation_config)
-    beams = Beams(model, input_ids, settings)
+    beams = Beams(model, input_ids, settings, stopping_criteria)
     stepper = Stepper(model, input_ids, settings, model_kwargs)
     while True:
         scores_WV = processed(logits_processor, beams.flat, stepper.logits.log_softmax(dim=-1))
         recorder.add(scores_WV, stepper.logits)
-        rows_W = beams.extend(scores_WV)
+        rows_W = beams.extend(scores_WV, recorder.scores)
         if rows_W is None:
             break
         stepper.advance(beams.flat, rows_W)

@@ -1,4 +1,4 @@
-"""The sparse feed-forward: router -> (logits, weights, ids), experts as 3-D parameters, a block that composes them.
+"""The sparse feed-forward: router -> (logits, weights, ids), experts as 3-D parameters, a block that composes them; router losses.
 
 Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F expert width, E experts, K experts of a token.
 """
@@ -9,8 +9,7 @@ from transformers.activations import ACT2FN
 from transformers.integrations import use_experts_implementation
 
 from ..configuration.configuration_weft import WeftConfig
-from .losses import expert_load
-from .precision import Float32Buffers, Float32Linear
+from .layers import Float32Buffers, Float32Linear
 
 
 class Router(Float32Buffers):
@@ -186,3 +185,61 @@ class SparseFeedForward(nn.Module):
         tokens_ND = hidden_states.flatten(0, -2)
         _, weights_NK, ids_NK = self.router(tokens_ND)
         return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
+
+
+def expert_load(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Assignments per expert (E,) in fp32, tokens that are not real (pads) left out."""
+    ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
+    if real_N is not None:
+        ones_NK = ones_NK * real_N[:, None]
+    load_E = torch.zeros(num_experts, dtype=torch.float32, device=ids_NK.device)
+    return load_E.scatter_add(0, ids_NK.flatten(), ones_NK.flatten())
+
+
+def router_counts(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Assignments per expert and, last, the tokens they are of, (E + 1,) in fp32; pads left out."""
+    tokens = ids_NK.new_tensor(len(ids_NK)) if real_N is None else real_N.sum()
+    return torch.cat([expert_load(ids_NK, num_experts, real_N), tokens.float()[None]])
+
+
+def _sum_over_real(values: torch.Tensor, real_N: torch.Tensor | None) -> torch.Tensor:
+    """Sum over the first dimension of the rows that are real."""
+    if real_N is None:
+        return values.sum(dim=0)
+    return (values * real_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
+
+
+def balance_loss(
+    logits_NE: torch.Tensor,
+    ids_NK: torch.Tensor,
+    real_N: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """E * sum over experts of (share of assignments * mean probability), 1 at perfect balance.
+
+    Eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k; tokens that are not real (pads) are left out.
+
+    Args:
+        logits_NE, ids_NK, real_N: what the router scored and chose, and which tokens are real.
+        counts: [`router_counts`] of several batches; the result is then this batch's summand of the loss over all of
+            them (Qiu et al. 2025, arXiv:2501.11873), so that it does not matter how they are split.
+    """
+    counts = router_counts(ids_NK, logits_NE.shape[-1], real_N) if counts is None else counts
+    load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
+    share_E = load_E / load_E.sum().clamp(min=1)
+    return logits_NE.shape[-1] * (share_E * _sum_over_real(logits_NE.softmax(dim=-1), real_N)).sum() / tokens
+
+
+def router_z_loss(
+    logits_NE: torch.Tensor, real_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Mean of logsumexp(logits)^2, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906); pads left out.
+
+    Args:
+        logits_NE, real_N: what the router scored, and which tokens are real.
+        counts: as in [`balance_loss`].
+    """
+    total = _sum_over_real(torch.logsumexp(logits_NE, dim=-1).square(), real_N)
+    if counts is not None:
+        return total / counts[-1].clamp(min=1)
+    return total / (len(logits_NE) if real_N is None else real_N.sum().clamp(min=1))

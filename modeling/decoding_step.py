@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .attention import AttentionBase
-from .decoding_cache import BeamCache, DecodingCache, KeysValues
+from .attention import AttentionBase, KeysValues
+from .decoding_cache import BeamCache, DecodingCache, by_layer
+from .decoding_weights import joined, packed
 from .masks import additive
-from .packing import joined, packed
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
 # Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
@@ -80,7 +80,7 @@ class DecodeStep(nn.Module):
         Args:
             position_ids: (W, 1) where rows differ, else None.
         """
-        own, source = cache.self_attention_cache, cache.cross_attention_cache
+        own, source = cache.own, cache.source
         own.make_room()
         ids_W = ids_W1.new_empty(len(ids_W1))  # of strides that do not change, for the compiled graph
         if own.rows is None:
@@ -92,7 +92,7 @@ class DecodeStep(nn.Module):
         is_compiled = self.compiled and own.own > 1  # a graph is for lengths from two on
         has_mask = own.is_masked or (is_compiled and own.beams > 1)
         past = (own.trunk if own.beams > 1 else None, own.tails, own.places(), own.mask if has_mask else None)
-        arguments = (ids_W, position_ids, *past, source.states, source.positions(), source.mask)
+        arguments = (ids_W, position_ids, *past, source.states, source.positions, source.mask)
         if is_compiled:
             logits, states = self._run_compiled(arguments, own)
             own.next_column().copy_(states)
@@ -129,12 +129,12 @@ class DecodeStep(nn.Module):
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
         past_positions, cross_positions = self._positions(positions, places, source_places, hidden_WD)
-        past = [_by_layer(tails[:, :, :, :, : places[-1].shape[0] + (into is not None)])]
+        past = [by_layer(tails[:, :, :, :, : places[-1].shape[0] + (into is not None)])]
         if trunk is not None:
-            past.insert(0, _by_layer(trunk[:, :, :, :, : places[0].shape[0]]))
+            past.insert(0, by_layer(trunk[:, :, :, :, : places[0].shape[0]]))
         if mask is not None:
             mask = mask[:, None, None, : past[0][0][0].shape[2]]
-        source, columns, new = _by_layer(source), None if into is None else _by_layer(into), []
+        source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
             hidden_WD = layer._enter(layer.self_attn_layer_norm, residual)
@@ -243,12 +243,6 @@ class DecodeStep(nn.Module):
             mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
-
-
-def _by_layer(states: torch.Tensor) -> list[KeysValues]:
-    """(2, L, ...) as the keys and values of each layer."""
-    keys, values = states.unbind()
-    return list(zip(keys.unbind(), values.unbind(), strict=True))
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:

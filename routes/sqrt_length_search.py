@@ -10,8 +10,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 
-from .short_search import processed
-from .stepping import Stepper
+from ..modeling.decoding_search import Stepper, processed
 
 
 @dataclass
@@ -90,7 +89,7 @@ def sqrt_length_beam_search(
         sequences=sequences,
         sequences_scores=sqrt_length_score(scores_BS, lengths_BS)[:, :kept].flatten(),
         sequences_log_probs=scores_BS[:, :kept].flatten(),
-        past_key_values=stepper.kwargs.get("past_key_values"),
+        past_key_values=stepper.cache,
     )
 
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.feed_forward import FeedForward
-from weftformer.modeling.losses import expert_load
-from weftformer.modeling.mixture import NoisyTopKRouter, Router, SparseFeedForward
+from weftformer.modeling.layers import FeedForward
+from weftformer.modeling.moe import NoisyTopKRouter, Router, SparseFeedForward, expert_load
 
 TOKENS = 9
 

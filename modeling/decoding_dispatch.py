@@ -1,0 +1,190 @@
+"""When `generate` takes the fast path of decoding, and the step it then repeats: one made for the request, or a compiled one.
+
+Everything that is not known here to be sound takes the plain path, which is always there.
+"""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from transformers import GenerationConfig
+from transformers.generation import GenerationMode
+from transformers.utils import logging, output_capturing
+
+from .attention import CrossAttention, SelfAttention
+from .decoding_cache import FastPathRequest
+from .decoding_search import beam_search, is_fast, sample
+from .decoding_step import DecodeStep
+from .layers import FeedForward, Float32Linear, StdLayerNorm
+from .masks import KNOWN_IMPLEMENTATIONS
+from .modeling_weft import WeftDecoder, WeftDecoderLayer
+from .moe import (
+    GatedBiasedExperts,
+    GatedExperts,
+    NoisyTopKRouter,
+    PlainBiasedExperts,
+    PlainExperts,
+    Router,
+    SparseFeedForward,
+)
+from .positions import SinusoidalPositions, WeftRotaryEmbedding
+
+__all__ = ["beam_search", "decode_step", "fast_decoding", "is_fast", "prepared_request", "sample"]
+
+logger = logging.get_logger(__name__)
+
+_MODES = (
+    GenerationMode.GREEDY_SEARCH,
+    GenerationMode.SAMPLE,
+    GenerationMode.BEAM_SEARCH,
+    GenerationMode.BEAM_SAMPLE,
+)
+# The step calls the parts of some of these modules, and not the modules: an adapter in place of one, or a subclass with a
+# `forward` of its own, would not be heard.
+_KNOWN_MODULES = frozenset(
+    [
+        WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
+        Router, NoisyTopKRouter, PlainExperts, PlainBiasedExperts, GatedExperts, GatedBiasedExperts,
+        SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, Float32Linear,
+        nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
+    ]
+)  # fmt: skip
+_ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
+
+# The compiled step of each model that was asked to compile, and the weights it was compiled for.
+_COMPILED: WeakKeyDictionary[nn.Module, tuple[list, DecodeStep | None]] = WeakKeyDictionary()
+_said: set[str] = set()
+
+
+def _is_observed(module: nn.Module) -> bool:
+    """Whether somebody listens to a module; transformers' recorders stay for ever and listen when outputs are asked for."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks)
+
+
+def reason_against_model(model: Any) -> str | None:
+    """Why the step's shortcuts would not be sound for a model as it is now, in a few words; None where they are."""
+    decoder = model.model.decoder
+    for module in (model, model.model, model.lm_head, *decoder.modules()):
+        if module.training:
+            return "the model is in training mode (`model.eval()` ends it)"
+        if _is_observed(module) or "forward" in module.__dict__:
+            return f"a hook listens to a {type(module).__name__}, or its `forward` was replaced (offloaded weights do both)"
+    for module in (model.lm_head, *decoder.modules()):
+        if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
+            return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
+    weights = [*decoder.parameters(), *model.lm_head.parameters()]
+    kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
+    if kinds:
+        return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
+    if len({weight.device for weight in weights}) > 1:
+        return "weights are on several devices"
+    if model.config._attn_implementation not in KNOWN_IMPLEMENTATIONS:
+        return f'the attention "{model.config._attn_implementation}" is not one of transformers\' own'
+    return None
+
+
+def can_step(model: Any) -> bool:
+    """Whether the step's shortcuts are sound for this model: its modules are its own, plain and unobserved."""
+    return reason_against_model(model) is None
+
+
+def reason_against_request(
+    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
+) -> str | None:
+    """Why a request to `generate` takes the plain path, in a few words; None where it may take the fast one."""
+    settings, config = generation_config, model.config
+    if mode not in _MODES:
+        return f"the mode is {getattr(mode, 'value', mode)}"
+    if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
+        return "a cache was given or named"
+    if settings.use_cache is False or settings.prefill_chunk_size is not None:
+        return "there is to be no cache, or the prefix is to be read in pieces"
+    if settings.output_attentions or settings.output_hidden_states or inputs.get("output_router_logits"):
+        return "attention weights, hidden states or router logits are wanted"
+    if getattr(settings, "is_assistant", False):
+        return "the model assists another one"
+    given = {name for name, value in inputs.items() if value is not None}
+    if given & {"decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
+        return "position masks or embeddings of the target are given"
+    if "position_ids" in given and config.cross_attention_position_type != "none":
+        return "positions of the source are given, and cross-attention reads them"
+    # offsets between rows that are padded differently
+    if config.has_relative_self_attention and given & {"decoder_attention_mask", "decoder_position_ids"}:
+        return "the target has a mask or positions, and its attention is relative"
+    masks = [inputs.get(name) for name in ("attention_mask", "cross_attn_mask", "decoder_attention_mask")]
+    if not all(mask is None or mask.ndim == 2 for mask in masks):
+        return "a mask is 4-D"
+    if against := reason_against_model(model):
+        return against
+    device = model.lm_head.weight.device.type
+    if device != "cpu" and model not in _COMPILED:
+        return f'it was not measured on "{device}": `weftformer.fast_decoding(model)` asks for it'
+    return "autocast is on" if torch.is_autocast_enabled(device) else None
+
+
+def prepared_request(
+    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, batch_size: int
+) -> FastPathRequest | None:
+    """The cache of a request that the fast path may decode; None (and, once, the reason at debug level) where it may not."""
+    against = reason_against_request(model, generation_config, inputs, mode)
+    if against is not None:
+        if against not in _said:
+            _said.add(against)
+            logger.debug(f"generate takes the plain path: {against}.")
+        return None
+    beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
+    source_mask, prefix_mask = inputs.get("cross_attn_mask"), inputs.get("decoder_attention_mask")
+    source_mask = inputs.get("attention_mask") if source_mask is None else source_mask
+    # transformers has repeated the rows for the beams by now
+    prefix_mask, source_mask = (
+        m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
+    )
+    return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
+
+
+def _fingerprint(weights: list[torch.Tensor]) -> list:
+    """What tells weights from other ones, written through `.data` too, which no counter of versions sees."""
+    sums = torch.stack([weight.detach().double().sum() for weight in weights])
+    bits = torch.stack([torch.hash_tensor(weight.detach()) for weight in weights])
+    places = [(weight.data_ptr(), weight._version, weight.dtype, tuple(weight.shape)) for weight in weights]
+    return [*places, *sums.tolist(), *bits.tolist()]
+
+
+def decode_step(model: Any) -> DecodeStep:
+    """The step over the model's weights as they are now; a compiled one is kept until they change."""
+    if model not in _COMPILED:
+        return DecodeStep(model)
+    made_of = _fingerprint([*model.model.decoder.parameters(), *model.lm_head.parameters()])
+    known, step = _COMPILED[model]
+    if step is None or known != made_of:
+        step = DecodeStep(model, compiled=True)
+        _COMPILED[model] = (made_of, step)
+    return step
+
+
+def fast_decoding(model: Any, compile: bool = True) -> Any:
+    """Compile the decoding step of a model: `weftformer.fast_decoding(model)`, then `model.generate(...)` as ever.
+
+    The first `generate` of each batch size and number of beams compiles, for seconds to minutes, in every process. The
+    weights become constants of the compiled step: when they change, in whatever way, the next `generate` compiles anew.
+
+    Args:
+        model (`WeftForConditionalGeneration`): in evaluation mode.
+        compile (`bool`, defaults to `True`): False goes back to the step as it is.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: this model cannot take the fast path at all (it is in training mode, has adapters, quantised, sharded or
+            offloaded weights, or hooks).
+    """
+    if not compile:
+        _COMPILED.pop(model, None)
+        return model
+    if against := reason_against_model(model):
+        raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")
+    _COMPILED.setdefault(model, ([], None))
+    return model
