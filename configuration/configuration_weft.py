@@ -61,7 +61,8 @@ class WeftConfig(PreTrainedConfig):
     - `num_experts`, `num_experts_per_tok`, `moe_intermediate_size` (default: the stack's ffn dim), `norm_topk_prob`.
     - `router_type`: "linear" or "noisy_top_k" (Shazeer et al. 2017); `router_noise`: "training", or "always" for the
       published behaviour of DirectMultiStep; `router_bias`; `expert_capacity_factor` (default: no limit, no token is
-      dropped).
+      dropped): an expert takes at most factor * tokens * experts per token / experts of a batch; `expert_capacity_mode`:
+      "training" (pads take no place), or "always" for the published behaviour of DirectMultiStep (pads do).
     - `router_aux_loss_coef`, `router_z_loss_coef`: weights of the balance loss and the z-loss.
       `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off).
 
@@ -149,6 +150,7 @@ class WeftConfig(PreTrainedConfig):
     router_bias: bool = False
     router_noise: str = "training"
     expert_capacity_factor: float | None = None
+    expert_capacity_mode: str = "training"
     router_bias_update_rate: float = 0.0
     router_aux_loss_coef: float = 0.01
     router_z_loss_coef: float = 0.001

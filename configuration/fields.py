@@ -13,6 +13,7 @@ NORM_TYPES = ("layernorm", "rmsnorm", "stdnorm")
 MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
 ROUTER_NOISE_MODES = ("training", "always")
+EXPERT_CAPACITY_MODES = ("training", "always")
 
 # Not fields of ours, but words that transformers itself passes to a configuration or writes into its file.
 TRANSFORMERS_KEYS = frozenset(
@@ -152,6 +153,7 @@ RULES: dict[str, Rule] = {
     "router_bias": boolean(),
     "router_noise": choice(ROUTER_NOISE_MODES),
     "expert_capacity_factor": number(0.0, above=True, optional=True),
+    "expert_capacity_mode": choice(EXPERT_CAPACITY_MODES),
     "router_bias_update_rate": number(0.0),
     "router_aux_loss_coef": number(0.0),
     "router_z_loss_coef": number(0.0),

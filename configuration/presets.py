@@ -62,7 +62,7 @@ _DMS: dict[str, Any] = (
 )
 
 # Deterministic and dropless, which is what its users want; the published behaviour (noise at inference, capacity 1.0) is
-# router_noise="always", expert_capacity_factor=1.0.
+# router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always".
 _DMS_SPARSE: dict[str, Any] = _DMS | {
     "encoder_mlp_layer_types": "sparse",
     "decoder_mlp_layer_types": "sparse",

@@ -5,8 +5,8 @@ published sizes convert; which one a file holds is read off its shapes. `dms-fle
 same shapes (the explorers carry a step embedding they never read), so one of the two has to be named.
 
 The sparse sizes come out deterministic and without capacity. The published behaviour, noise at inference and experts
-that turn tokens away, is `router_noise="always", expert_capacity_factor=1.0`. Not expressed: the experts' dropout after
-their second linear layer, which acts in training only.
+that turn tokens away, is `router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always"`. Not expressed:
+the experts' dropout after their second linear layer, which acts in training only.
 
 Its embeddings are multiplied by sqrt(hid_dim) cast to the type of the token ids, that is rounded down. The published sizes
 have sqrt(256) = 16; of another width the tables are multiplied by what was lost, once.

@@ -188,10 +188,14 @@ def check_exportable(config: WeftConfig) -> None:
         raise ValueError(
             f'rope_type="{rope_type}" chooses its frequencies by the length of each call: take "default".'
         )
-    if config.has_sparse_layers and config.expert_capacity_factor is not None:
+    if (
+        config.has_sparse_layers
+        and config.expert_capacity_factor is not None
+        and config.expert_capacity_mode == "always"
+    ):
         raise ValueError(
             f"expert_capacity_factor={config.expert_capacity_factor} counts the tokens of each call, and an export would "
-            "keep the count of its example: set it to None."
+            'keep the count of its example: set expert_capacity_mode to "training".'
         )
     if config.has_sparse_layers and config.router_type == "noisy_top_k" and config.router_noise == "always":
         raise ValueError('router_noise="always" draws other experts in each call: set it to "training".')

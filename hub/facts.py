@@ -18,7 +18,8 @@ from .card import FOLDER, Facts, build_card, writes_routes
 _FREE = frozenset(
     ["vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
      "dropout", "attention_dropout", "activation_dropout", "label_smoothing", "router_aux_loss_coef",
-     "router_z_loss_coef", "router_bias_update_rate", "router_noise", "expert_capacity_factor", "output_router_logits",
+     "router_z_loss_coef", "router_bias_update_rate", "router_noise", "expert_capacity_factor",
+     "expert_capacity_mode", "output_router_logits",
      "use_cache", "init_std"]
 )  # fmt: skip
 # How transformers begins the card of a repository that has none; it has no name for it.

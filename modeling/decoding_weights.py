@@ -32,6 +32,8 @@ class PackedLinear(nn.Module):
 
 # With more experts than this their weights are not laid out: a short text does not come back to each.
 _FEW_EXPERTS = 16
+# With more rows than this the registry's own implementations of experts are as fast as a loop over single ones.
+_FEW_ROWS = 50
 
 
 class FewTokenExperts(nn.Module):
@@ -113,8 +115,9 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
             return PackedLinear(module, rows)
         is_tall = weight.shape[0] > weight.shape[1]
         return _linear(weight.detach().t().contiguous().t(), module.bias) if is_tall else module
-    if isinstance(module, ExpertsBase) and type(module.down_proj) is nn.Parameter:
-        return FewTokenExperts(module, rows)
+    if isinstance(module, ExpertsBase):
+        is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
+        return FewTokenExperts(module, rows) if is_plain and rows <= _FEW_ROWS else module
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()

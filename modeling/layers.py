@@ -75,7 +75,8 @@ class FeedForward(nn.Module):
         self.act_fn = ACT2FN[config.activation_function]
         self.dropout = config.activation_dropout
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(..., D) to (..., D). `token_mask` is for sparse layers, whose call this is too."""
         up = self.up_proj(hidden_states)
         up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up
         up = nn.functional.dropout(up, p=self.dropout, training=self.training)

@@ -5,6 +5,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import ClassVar, cast
 
@@ -21,7 +22,7 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -52,6 +53,8 @@ from .positions import (
     build_position_embedding,
     embed_positions,
 )
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -159,6 +162,7 @@ class WeftEncoderLayer(ResidualLayer):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         positions: AttentionPositions | None = None,
+        token_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> torch.Tensor:
         residual = hidden_states
@@ -166,7 +170,7 @@ class WeftEncoderLayer(ResidualLayer):
         hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
         hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
+        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual), token_mask)
         return self._leave(self.final_layer_norm, residual, hidden_states)
 
 
@@ -190,6 +194,7 @@ class WeftDecoderLayer(ResidualLayer):
         cross_positions: AttentionPositions | None = None,
         past_key_values: Cache | None = None,
         is_causal: bool | None = None,
+        token_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> torch.Tensor:
         residual = hidden_states
@@ -212,8 +217,18 @@ class WeftDecoderLayer(ResidualLayer):
             )
             hidden_states = self._leave(self.encoder_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual))
+        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual), token_mask)
         return self._leave(self.final_layer_norm, residual, hidden_states)
+
+
+class _ExpertsSwitch:
+    """Whether the implementation of experts may be switched: of the family yes, of a model if it has any.
+
+    transformers asks both the class and single models.
+    """
+
+    def __get__(self, model: "WeftPreTrainedModel | None", owner: type) -> Callable[[], bool]:
+        return lambda: model is None or model.config.has_sparse_layers
 
 
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
@@ -243,9 +258,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _can_set_attn_implementation(cls) -> bool:
         return True
 
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        return True
+    _can_set_experts_implementation = _ExpertsSwitch()
 
     def init_parallel_plans(self) -> None:
         """As in transformers, without the rules that name nothing in this model: the plans are those of the family."""
@@ -280,12 +293,14 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         return super()._grouped_mm_can_dispatch()
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
-        reentrant = getattr(gradient_checkpointing_func, "keywords", {}).get("use_reentrant", True)
-        if enable and reentrant and self.config.has_sparse_layers:
-            raise ValueError(
-                "Reentrant checkpointing would cut the router losses off from their gradients: give "
-                'gradient_checkpointing_kwargs={"use_reentrant": False}.'
+        settings = getattr(gradient_checkpointing_func, "keywords", {})
+        if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
+            # it runs the layers without gradients first, and the router logits that are recorded then have none
+            logger.warning_once(
+                "Reentrant checkpointing would cut the losses of the routers off from their gradients: layers are checkpointed "
+                'with use_reentrant=False instead. (gradient_checkpointing_kwargs={"use_reentrant": False} asks for it.)'
             )
+            gradient_checkpointing_func = partial(checkpoint, **(settings | {"use_reentrant": False}))
         super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
 
     @torch.no_grad()
@@ -423,8 +438,9 @@ class WeftEncoder(WeftStack):
             self.config.self_attention_position_type, self.config,
             positions, positions, positions, self.rotary_embedding, inputs_embeds,
         )  # fmt: skip
+        token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, layer_positions, **kwargs)
+            hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
         return WeftEncoderOutput(last_hidden_state=self._finish(hidden_states))
 
 
@@ -463,6 +479,7 @@ class WeftDecoder(WeftStack):
         encoder_position_ids: torch.LongTensor | None = None,
         encoder_position_mask: torch.BoolTensor | None = None,
         is_causal: bool | None = None,
+        token_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> WeftDecoderOutput:
         r"""
@@ -472,6 +489,7 @@ class WeftDecoder(WeftStack):
         key_position_ids, key_position_mask: (B, cached + T), read by relative positions only, needed when given
             positions meet a filled cache. encoder_position_ids, encoder_position_mask: those of the source, read by
             cross-attention with positions. is_causal: False lets every target position see all others.
+        token_mask: (B, T), False for pads, which take no expert's capacity; default: what a 2-D attention_mask says.
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
@@ -488,6 +506,8 @@ class WeftDecoder(WeftStack):
             if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
                 keys = cache.get_mask_sizes(length, 0)[0]
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
+        if token_mask is None and attention_mask is not None and attention_mask.ndim == 2:
+            token_mask = attention_mask[:, -length:]
         positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
         hidden_states = self._embed(inputs_embeds, positions)
         mask = decoder_mask(self.config, inputs_embeds, attention_mask, cache)
@@ -518,6 +538,7 @@ class WeftDecoder(WeftStack):
                 cross_positions=cross_positions,
                 past_key_values=past_key_values,
                 is_causal=is_causal,
+                token_mask=token_mask,
                 **kwargs,
             )
         return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), past_key_values=past_key_values)
@@ -636,6 +657,7 @@ class WeftModel(WeftPreTrainedModel):
         condition_values: torch.Tensor | None = None,
         cross_attn_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
+        decoder_token_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> WeftModelOutput:
         r"""
@@ -673,6 +695,7 @@ class WeftModel(WeftPreTrainedModel):
             key_position_mask=decoder_key_position_mask,
             encoder_position_ids=position_ids,
             encoder_position_mask=position_mask,
+            token_mask=decoder_token_mask,
             **({} if is_causal is None else {"is_causal": is_causal}),
             **kwargs,
         )
@@ -749,6 +772,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if decoder_attention_mask is None and self.config.expert_capacity_factor is not None:
+                # what only labels of -100 follow is padding: it changes no score that counts
+                kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
         has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
         wants_routers = self.config.output_router_logits if wants_routers is None else wants_routers

@@ -28,6 +28,7 @@ class Router(Float32Buffers):
         self.top_k = config.num_experts_per_tok
         self.renormalise = config.norm_topk_prob
         self.capacity_factor = config.expert_capacity_factor
+        self.always_capacity = config.expert_capacity_mode == "always"
         self.update_rate = config.router_bias_update_rate
         self.classifier = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
         balanced = self.update_rate > 0
@@ -38,8 +39,10 @@ class Router(Float32Buffers):
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         return self.classifier(tokens_ND)
 
-    def forward(self, tokens_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Logits (N, E) and weights (N, K) in fp32, ids (N, K)."""
+    def forward(
+        self, tokens_ND: torch.Tensor, real_N: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logits (N, E) and weights (N, K) in fp32, ids (N, K). `real_N`: which tokens are no pads; None: all."""
         with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
             probs_NE = logits_NE.softmax(dim=-1)
@@ -48,17 +51,34 @@ class Router(Float32Buffers):
             weights_NK = probs_NE.gather(-1, ids_NK)
             if self.renormalise:
                 weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True)
-            if self.capacity_factor is not None:
-                weights_NK = self._drop_over_capacity(weights_NK, ids_NK)
+            if self.limits_experts:
+                weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else real_N)
         return logits_NE, weights_NK, ids_NK
 
-    def _drop_over_capacity(self, weights_NK: torch.Tensor, ids_NK: torch.Tensor) -> torch.Tensor:
-        """Weight 0 for the tokens an expert has no room for; the first in the batch come first."""
+    @property
+    def limits_experts(self) -> bool:
+        """Whether an expert turns tokens away now: in training, unless the configuration says always.
+
+        A step of decoding is a batch of its own, in which a capacity that is meant for whole batches would be 0.
+        """
+        return self.capacity_factor is not None and (self.training or self.always_capacity)
+
+    def _drop_over_capacity(
+        self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, real_N: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Weight 0 for the tokens that an expert has no capacity for; the first in the batch come first, pads get none."""
         assert self.capacity_factor is not None
-        capacity = int(ids_NK.numel() / self.num_experts * self.capacity_factor)
         taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
+        assignments: torch.Tensor | int = ids_NK.numel()
+        if real_N is not None:
+            taken_NE = taken_NE * real_N[:, None]
+            assignments = real_N.sum() * self.top_k  # stays on the device: reading it would wait for the queue
+        capacity = assignments / self.num_experts * self.capacity_factor
         place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
-        return weights_NK.masked_fill(place_NK > capacity, 0.0)
+        is_dropped_NK = place_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
+        if real_N is not None:
+            is_dropped_NK = is_dropped_NK | ~real_N[:, None]
+        return weights_NK.masked_fill(is_dropped_NK, 0.0)
 
     @torch.no_grad()
     def count_load(self, ids_NK: torch.Tensor, real_N: torch.Tensor | None) -> None:
@@ -181,9 +201,10 @@ class SparseFeedForward(nn.Module):
         experts_class = _EXPERTS[config.is_gated_act, config.mlp_bias]
         self.experts = experts_class(config, config.moe_intermediate_size or ffn_dim)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(..., D) to (..., D). `token_mask` (...): False for pads, which take no expert's capacity; None: all are real."""
         tokens_ND = hidden_states.flatten(0, -2)
-        _, weights_NK, ids_NK = self.router(tokens_ND)
+        _, weights_NK, ids_NK = self.router(tokens_ND, None if token_mask is None else token_mask.flatten().bool())
         return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
 
 

@@ -190,7 +190,7 @@ def _sums_of(router: Router, output: tuple[torch.Tensor, ...], real_N: torch.Ten
     probs_NE = log_probs_NE.exp()
     entropy_N = -(probs_NE * log_probs_NE).sum(dim=-1)
     # without a limit a weight of 0 is one too small to tell from 0
-    dropped_N = (weights_NK == 0).sum(dim=-1) if router.capacity_factor is not None else torch.zeros_like(log_z_N)
+    dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
     columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
     values = torch.cat([probs_NE, columns], dim=-1)
     if real_N is not None:

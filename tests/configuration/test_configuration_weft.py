@@ -30,6 +30,7 @@ UNUSUAL = SMALL | {
     "head_dim": 6,
     "decoder_mlp_layer_types": ["dense", "sparse", "dense"],
     "expert_capacity_factor": 1.25,
+    "expert_capacity_mode": "always",
     "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
     "eos_token_id": [2, 5],
     "bos_token_id": None,

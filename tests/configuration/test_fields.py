@@ -89,6 +89,7 @@ EXPECTED = {
     "router_bias": "boolean",
     "router_noise": ["training", "always"],
     "expert_capacity_factor": "number > 0 or None",
+    "expert_capacity_mode": ["training", "always"],
     "router_bias_update_rate": "number >= 0",
     "router_aux_loss_coef": "number >= 0",
     "router_z_loss_coef": "number >= 0",

@@ -16,7 +16,10 @@ from weftformer.conversion.table import to_weft
 DMS, PAD = SOURCES["dms"], 52
 DENSE = ("flash_10M", "flash_20M", "deep_40M")
 SPARSE = ("flex_20M", "wide_40M", "explorer_19M", "explorer_xl_50M")
-MODES = {"deterministic": {}, "published": {"router_noise": "always", "expert_capacity_factor": 1.0}}
+MODES = {
+    "deterministic": {},
+    "published": {"router_noise": "always", "expert_capacity_factor": 1.0, "expert_capacity_mode": "always"},
+}
 CASES = [(name, "deterministic") for name in DENSE] + [(name, mode) for name in SPARSE for mode in MODES]
 # the package's way to its own files
 pytestmark = pytest.mark.filterwarnings("ignore:path is deprecated")
@@ -179,8 +182,9 @@ def test_steps_noise_and_capacity_matter(dms, name):
     weights = original.state_dict()
     base = logits()
     assert (error(logits(steps + 1), base) > 1e-2) != name.startswith("explorer")
-    for field, value in MODES["published"].items() if name in SPARSE else ():
-        assert error(logits(**{field: value}), base) > 1e-2, field
+    capacity = {"expert_capacity_factor": 1.0, "expert_capacity_mode": "always"}
+    for fields in ({"router_noise": "always"}, capacity) if name in SPARSE else ():
+        assert error(logits(**fields), base) > 1e-2, fields
 
 
 def test_the_whole_target_window(dms):

@@ -71,3 +71,10 @@ def test_weights_of_other_kinds_are_left_alone():
     linear = nn.Linear(512, 512)
     linear.weight = Quantised(linear.weight.detach())
     assert packed(linear, 4) is linear
+
+
+@pytest.mark.parametrize(("rows", "device"), [(51, "cpu"), (2, "meta")])
+def test_experts_are_looped_over_for_few_rows_on_a_cpu_alone(rows, device):
+    config = WeftConfig.from_preset("dms-flex-20m", d_model=32, decoder_ffn_dim=64)
+    feed_forward = SparseFeedForward(config, 64).eval().to(device)
+    assert packed(feed_forward, rows).experts is feed_forward.experts

@@ -1,5 +1,6 @@
 """The whole model: its outputs, its losses, what enters them, and every road through it that must agree."""
 
+import logging
 import warnings
 
 import pytest
@@ -10,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 from weftformer.configuration import PRESETS
+from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, router_z_loss
 
@@ -470,11 +472,8 @@ def test_a_given_output_of_the_only_sparse_stack_leaves_no_router_loss(build, re
 # --- memory and compilation
 
 
-# reentrant checkpointing of sparse layers is refused, see below
-CHECKPOINTING = [(kind, way) for kind in KINDS for way in (False, True, None) if not (way and kind.endswith("sparse"))]
-
-
-@pytest.mark.parametrize(("kind", "reentrant"), CHECKPOINTING)
+@pytest.mark.parametrize("reentrant", [False, True, None])
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, reentrant):
     model = build(**KINDS[kind], dropout=0.2, attention_dropout=0.1).train()
 
@@ -502,14 +501,16 @@ def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, 
     assert all(torch.equal(a, b) for a, b in zip(loads, saved_loads, strict=True))
 
 
-@pytest.mark.parametrize("settings", [{"use_reentrant": True}, {"preserve_rng_state": True}], ids=str)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_checkpointing_that_cuts_the_router_losses_off_is_refused(build, settings):
-    """Reentrant checkpointing, torch's default, runs the layers without gradients first: the logits recorded have none."""
+def test_reentrant_checkpointing_of_sparse_layers_is_told_and_replaced(build, caplog):
+    """It runs the layers without gradients first: the logits that routers record have none."""
     model = build(**SPARSE)
-    with pytest.raises(ValueError, match=r'give gradient_checkpointing_kwargs=\{"use_reentrant": False\}'):
-        model.gradient_checkpointing_enable(settings)
-    model.gradient_checkpointing_enable()
+    modeling_weft.logger.warning_once.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
+        model.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
+    assert "use_reentrant=False instead" in caplog.text
+    keywords = model.model.decoder.layers[0]._gradient_checkpointing_func.keywords
+    assert keywords == {"use_reentrant": False, "preserve_rng_state": False}
     model.gradient_checkpointing_disable()
     assert not model.model.encoder.gradient_checkpointing
 

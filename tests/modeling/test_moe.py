@@ -220,7 +220,7 @@ def test_there_is_no_noise_outside_training(router, tokens):
 # --- capacity
 
 
-def stubbed(router, ids, **fields):
+def stubbed(router, ids, real=None, **fields):
     """A router of three experts whose logits send each token where the test wants it."""
     module = router(num_experts=3, norm_topk_prob=False, num_experts_per_tok=len(ids[0]), **fields)
     logits = torch.zeros(len(ids), 3)
@@ -228,7 +228,7 @@ def stubbed(router, ids, **fields):
         for place, expert in enumerate(choices):
             row[expert] = 4.0 - place
     module._logits = lambda tokens: logits
-    return module(torch.zeros(len(ids), 16))
+    return module.train()(torch.zeros(len(ids), 16), real)
 
 
 def test_capacity_drops_the_last_tokens_of_a_full_expert(router):
@@ -252,7 +252,7 @@ def test_capacity_is_the_published_formula(router, factor, count):
 
 def test_capacity_comes_after_renormalisation(router, tokens):
     free = router(num_experts_per_tok=3)
-    tight = router(num_experts_per_tok=3, expert_capacity_factor=0.5)
+    tight = router(num_experts_per_tok=3, expert_capacity_factor=0.5).train()
     _, weights, _ = free(tokens)
     _, kept, _ = tight(tokens)
     assert 0 < (kept > 0).sum() < kept.numel()
@@ -261,7 +261,7 @@ def test_capacity_comes_after_renormalisation(router, tokens):
 
 @pytest.mark.parametrize("factor", [None, 0.6])
 def test_neighbours_change_a_row_only_with_capacity(block, factor):
-    module = block(expert_capacity_factor=factor)
+    module = block(expert_capacity_factor=factor).train()
     rows = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(2))
     together = module(rows)
     alone = torch.cat([module(row[None]) for row in rows])
@@ -271,6 +271,49 @@ def test_neighbours_change_a_row_only_with_capacity(block, factor):
         torch.testing.assert_close(together[0], token, atol=1e-6, rtol=1e-6)
     else:
         assert (together - alone).abs().max() > 1e-2
+
+
+def test_pads_take_no_place(router):
+    ids = [(0, 1), (0, 1), (0, 1), (0, 1), (2, 1), (0, 1)]
+    real = torch.tensor([False, True, False, True, True, True])
+    _, kept, _ = stubbed(router, ids, real, expert_capacity_factor=1.0)  # int(4 * 2 / 3) = 2 of the four real tokens
+    assert (kept > 0).int().tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [1, 0], [0, 0]]
+    _, short, _ = stubbed(router, [ids[place] for place in (1, 3, 4, 5)], expert_capacity_factor=1.0)
+    assert torch.equal(kept[real], short)
+    # as published by DirectMultiStep: int(6 * 2 / 3) = 4 places, and the pads are first in line
+    _, published, _ = stubbed(router, ids, real, expert_capacity_factor=1.0, expert_capacity_mode="always")
+    assert (published > 0).int().tolist() == [[1, 1], [1, 1], [1, 1], [1, 1], [1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("mode", ["training", "always"])
+def test_capacity_is_for_training_unless_it_is_always_wanted(block, mode):
+    free, tight = block(), block(expert_capacity_factor=0.6, expert_capacity_mode=mode)
+    tight.load_state_dict(free.state_dict())
+    rows = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(2))
+    assert (tight.train()(rows) - free.train()(rows)).abs().max() > 1e-2
+    difference = (tight.eval()(rows) - free.eval()(rows)).abs().max()
+    assert difference == 0 if mode == "training" else difference > 1e-2
+
+
+@pytest.mark.parametrize("padded", ["source", "target"])
+def test_a_padded_batch_trains_as_its_rows_without_pads(build, padded):
+    """Experts with little capacity, one pair with pads behind it and without: the same loss and gradients."""
+    sparse = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
+    model = build(**sparse, expert_capacity_factor=0.7).double().train()
+    source, target = torch.tensor([[5, 6, 7, 8, 9, 10]]), torch.tensor([[4, 7, 9, 2, 11, 6]])
+    more = torch.tensor([[0, 0, 0, 0]])
+    found = []
+    for is_padded in (False, True):
+        ids = torch.cat([source, more], 1) if is_padded and padded == "source" else source
+        labels = torch.cat([target, more - 100], 1) if is_padded and padded == "target" else target
+        model.zero_grad()
+        model(input_ids=ids, attention_mask=(ids != 0).long(), labels=labels).loss.backward()
+        found.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    torch.testing.assert_close(*found, atol=1e-10, rtol=1e-8)
+    loose = build(**sparse).double().train()
+    loose(input_ids=source, labels=target).loss.backward()
+    free = torch.cat([parameter.grad.flatten() for parameter in loose.parameters()])
+    assert (free - found[0]).abs().max() > 1e-4  # some tokens were dropped
 
 
 # --- the bias that balances
@@ -421,4 +464,5 @@ def test_widths_that_grouped_mm_cannot_take_fall_back_or_are_refused(small, fiel
     with pytest.raises(ValueError, match=f"multiples of 8 .*got {width}; use"):
         model.set_experts_implementation("grouped_mm")
     dense = WeftForConditionalGeneration(small(**(even | fields | {"decoder_mlp_layer_types": "dense"})))
-    assert dense.config._experts_implementation == "grouped_mm"  # there is nothing to refuse
+    # there is nothing to choose, as in a model that never had experts
+    assert dense.config._experts_implementation == "eager" and not dense._can_set_experts_implementation()
