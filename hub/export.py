@@ -9,11 +9,14 @@ pushed today may not find next year: they come with the installed package.
 import os
 import re
 from pathlib import Path
-from uuid import uuid4
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
+# huggingface_hub keeps notes of its own in such a folder, and uploads nothing that lies in one, however deep and whoever
+# asks. What is being written goes there: an upload that begins meanwhile, or after a crash, does not list it.
+NOT_UPLOADED = ".cache/huggingface"
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
@@ -43,11 +46,10 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     """Write the code into `folder` (each file whole or not at all) and return the `auto_map` that names its classes."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in flat_files().items():
-        temporary = folder / f".{name}.{uuid4().hex}"
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
+        staging = Path(temporary, NOT_UPLOADED)
+        staging.mkdir(parents=True)
+        for name, text in flat_files().items():
+            (staging / name).write_text(text, encoding="utf-8")
+            os.replace(staging / name, folder / name)
     return dict(AUTO_MAP)

@@ -11,7 +11,7 @@ from .building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from .callbacks import RouterBiasCallback
+from .callbacks import PushCodeCallback, RouterBiasCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -35,6 +35,7 @@ __all__ = [
     "DataArguments",
     "ExpertStatisticsCallback",
     "ModelArguments",
+    "PushCodeCallback",
     "RouterBiasCallback",
     "TextMetrics",
     "TokenBudgetSampler",

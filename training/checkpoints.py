@@ -11,6 +11,7 @@ from transformers import Trainer
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..configuration import WeftConfig
+from ..hub.export import NOT_UPLOADED
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
 from .manifest import damage
@@ -147,16 +148,17 @@ def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
     removed.
     """
     folder = Path(folder)
-    staging = folder / ".saving"
+    saving = folder / ".saving"
+    staging = saving / NOT_UPLOADED
     if trainer.args.should_save:
-        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed while it saved
+        shutil.rmtree(saving, ignore_errors=True)  # of a run that was killed while it saved
     trainer.save_model(str(staging), _internal_call=True)  # internal: pushing is a step of its own
     if not trainer.args.should_save:
         return
     files = sorted(staging.iterdir(), key=_is_weights)
     for path in files:
         os.replace(path, folder / path.name)
-    staging.rmdir()
+    shutil.rmtree(saving)
     new = {path.name for path in files}
     for path in folder.iterdir():
         if _is_weights(path) and path.name not in new:

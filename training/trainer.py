@@ -17,19 +17,21 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
+from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
 
+from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from .batching import TokenBudgetSampler
-from .callbacks import RouterBiasCallback, weft_model
+from .callbacks import PushCodeCallback, RouterBiasCallback, weft_model
 from .checkpoints import checkpoints
 from .expert_statistics import ExpertStatisticsCallback, flat, summary
 from .manifest import write_manifest
 from .router_counts import SumCounts, build_sum_counts
 from .whole_checkpoints import WholeCheckpointsTrainer
 
-_STAGING = ".saving-checkpoint"
+_SAVING = ".saving-checkpoint"
+_PUSHING = ".pushing-checkpoint"
 
 
 class WeftTrainer(WholeCheckpointsTrainer):
@@ -46,6 +48,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
       ([`WholeCheckpointsTrainer`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
       were there stay as they were. A run that resumes logs the losses it would have logged.
+    - What is pushed while it trains (`args.hub_strategy`) loads where Weft is not installed, and holds nothing unfinished.
+      With `args.hub_always_push`, training waits until the push before is through.
     """
 
     expert_statistics: ExpertStatisticsCallback | None = None
@@ -60,6 +64,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
         self.add_callback(RouterBiasCallback())
+        self.add_callback(PushCodeCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()
@@ -237,19 +242,21 @@ class WeftTrainer(WholeCheckpointsTrainer):
                 f"The checkpoint of step {self.state.global_step} was not saved ({error}); {good}."
             ) from error
         self.accelerator.wait_for_everyone()
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(folder / name))
 
     @contextmanager
     def _in_staging(self, folder: Path):
         """Everything that is saved goes to a folder beside the checkpoints, which is gone afterwards."""
-        self._staging = folder / _STAGING
+        self._staging = folder / _SAVING / NOT_UPLOADED
         if self.args.should_save:
-            shutil.rmtree(self._staging, ignore_errors=True)  # of a run that was killed while it saved
+            shutil.rmtree(folder / _SAVING, ignore_errors=True)  # of a run that was killed while it saved
         self.accelerator.wait_for_everyone()
         try:
             yield
         finally:
             if self.args.should_save:
-                shutil.rmtree(self._staging, ignore_errors=True)
+                shutil.rmtree(folder / _SAVING, ignore_errors=True)
             self._staging = None
 
     def _finish(self, folder: Path, name: str) -> None:
@@ -269,6 +276,34 @@ class WeftTrainer(WholeCheckpointsTrainer):
             use_mtime=True,
         )
 
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        # the Trainer asks before the checkpoint has its name: `_save_checkpoint` asks again when it has
+        if self._staging is not None or not self.is_world_process_zero():
+            return
+        if self.args.hub_always_push:
+            self._finish_current_push()  # what it uploads is about to be written again
+        elif self.push_in_progress is not None and not self.push_in_progress.is_done():
+            return
+        pushing = Path(str(self.args.output_dir), _PUSHING)
+        shutil.rmtree(pushing, ignore_errors=True)  # of the push before, or of a run that was killed
+        if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+            # the upload may begin when the checkpoint itself has been removed (`save_total_limit`)
+            linked = pushing / NOT_UPLOADED / Path(checkpoint_folder).name
+            shutil.copytree(checkpoint_folder, linked, copy_function=_link)
+            checkpoint_folder = str(linked)
+        super()._push_from_checkpoint(checkpoint_folder)
+
+    def _finish_current_push(self) -> None:
+        super()._finish_current_push()
+        if self.is_world_process_zero():
+            shutil.rmtree(Path(str(self.args.output_dir), _PUSHING), ignore_errors=True)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        own = Path(str(self.args.output_dir))
+        if Path(output_dir or own) == own:
+            self._finish_current_push()  # it reads what is about to be written
+        super().save_model(output_dir, _internal_call)
+
 
 class _EpochCallback(TrainerCallback):
     """Tells the sampler its epoch: through the wrappers of two processes that resume, the Trainer does not reach it."""
@@ -285,6 +320,14 @@ def _lengths(dataset, column: str) -> list[int]:
     if isinstance(dataset, Dataset):
         return [len(row) for row in dataset[column]]
     return [len(dataset[index][column]) for index in range(len(dataset))]
+
+
+def _link(source: str, target: str) -> None:
+    """Another name for a file, which takes no room; a copy where the file system knows no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _to_disk(folder: Path) -> None:

@@ -4,6 +4,9 @@ import base64
 import hashlib
 import json
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,8 +34,10 @@ def card_problems(content: str) -> list[str]:
         if not isinstance(data.get(name, kind()), kind)
     ]
     for model in data.get("model-index", []):
-        problems += [] if model.get("name") and model.get("results") else ["model-index needs a name and results"]
-        for result in model.get("results", []):
+        # an empty list is what transformers' Trainer writes when nothing was measured, and is taken
+        has_results = isinstance(model.get("results"), list)
+        problems += [] if model.get("name") and has_results else ["model-index needs a name and results"]
+        for result in model.get("results") or []:
             needed = (("task", "type"), ("dataset", "type"), ("dataset", "name"))
             problems += [f"{part}.{name} is required" for part, name in needed if not result.get(part, {}).get(name)]
             for metric in result.get("metrics") or [{}]:
@@ -42,10 +47,17 @@ def card_problems(content: str) -> list[str]:
 
 
 class Hub:
-    """What the stand-in holds: files of repositories in a folder, and the requests it was sent."""
+    """What the stand-in holds: files of repositories in a folder, and the requests it was sent.
+
+    - `commits`: the repository of each commit; `pushed`: the files of each commit.
+    - `is_open`: clear it, and uploads wait, their files listed and not yet read; `delay`: seconds that each waits there.
+    """
 
     def __init__(self, folder: Path):
         self.folder, self.requests, self.commits, self.cards = folder, [], [], []
+        self.pushed: list[dict[str, bytes]] = []
+        self.is_open, self.delay = threading.Event(), 0.0
+        self.is_open.set()
 
     def files(self, repo_id: str) -> set[str]:
         root = self.folder / repo_id
@@ -61,6 +73,8 @@ class Hub:
                 problems = card_problems(self.cards[-1]["content"])
                 return (400, {"error": "; ".join(problems)}) if problems else (200, {"errors": [], "warnings": []})
             case ["api", "models", _, _, "preupload", "main"]:
+                self.is_open.wait(timeout=60)
+                time.sleep(self.delay)
                 files = [file["path"] for file in json.loads(body)["files"]]
                 return 200, {
                     "files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]
@@ -70,10 +84,12 @@ class Hub:
         return 404, {"error": f"no {path}"}
 
     def commit(self, repo_id: str, lines: list[dict]) -> dict[str, str]:
-        for file in (line["value"] for line in lines if line["key"] == "file"):
-            target = self.folder / repo_id / file["path"]
+        files = [line["value"] for line in lines if line["key"] == "file"]
+        self.pushed.append({file["path"]: base64.b64decode(file["content"]) for file in files})
+        for path, content in self.pushed[-1].items():
+            target = self.folder / repo_id / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(base64.b64decode(file["content"]))
+            target.write_bytes(content)
         self.commits.append(repo_id)
         return {"commitUrl": f"{constants.ENDPOINT}/{repo_id}/commit/{COMMIT}", "commitOid": COMMIT}
 
@@ -116,18 +132,33 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """The stand-in, which huggingface_hub and transformers take for the Hub while a test runs."""
-    standing_in = Hub(tmp_path / "hub")
+@contextmanager
+def stand_in(folder: Path) -> Iterator[Hub]:
+    """The stand-in, which huggingface_hub and transformers take for the Hub meanwhile."""
+    standing_in = Hub(folder / "hub")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(standing_in))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it remembers where the Hub is
-    yield standing_in
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", address)
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+        patch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it remembers where the Hub is
+        yield standing_in
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def hub(tmp_path) -> Iterator[Hub]:
+    with stand_in(tmp_path) as standing_in:
+        yield standing_in
+
+
+@pytest.fixture(scope="module")
+def module_hub(tmp_path_factory) -> Iterator[Hub]:
+    """One for all tests of a file, who take names of repositories of their own."""
+    with stand_in(tmp_path_factory.mktemp("module")) as standing_in:
+        yield standing_in

@@ -1,11 +1,14 @@
-"""Selection biases move once an optimizer step, whatever the model is wrapped in."""
+"""Selection biases move once an optimizer step, and code is put where it is pushed from, whatever wraps the model."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.training import RouterBiasCallback
+from weftformer.hub.export import flat_files
+from weftformer.training import PushCodeCallback, RouterBiasCallback
 
 RATE = 0.01
 
@@ -67,3 +70,20 @@ def test_nothing_to_do_for_a_dense_model():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     _step(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("wrap", "is_first", "has_code"),
+    [
+        (torch.nn.DataParallel, True, True),
+        (torch.nn.DataParallel, False, False),
+        (lambda model: torch.compile(model, backend="eager"), True, True),
+        # what is pushed is the adapter, which names no code
+        (lambda model: get_peft_model(model, LoraConfig(target_modules=["q_proj"])), True, False),
+    ],
+    ids=["parallel", "not the first process", "compiled", "peft"],
+)
+def test_the_code_of_the_model_is_put_where_it_is_pushed_from(wrap, is_first, has_code, model, tmp_path):
+    args, state = SimpleNamespace(output_dir=str(tmp_path)), SimpleNamespace(is_world_process_zero=is_first)
+    PushCodeCallback().on_push_begin(args, state, None, model=wrap(model))
+    assert {path.name for path in tmp_path.iterdir()} == (set(flat_files()) if has_code else set())
