@@ -14,6 +14,7 @@ from transformers.generation import (
     PromptLookupCandidateGenerator,
 )
 
+from .attention import new_cache
 from .checks import inferred_mask
 
 
@@ -115,13 +116,20 @@ class WeftGenerationMixin(GenerationMixin):
         tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
+    def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
+        """Whether a request was prepared for the fast path and may take it; one that may not gets an ordinary cache."""
+        is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
+        if is_prepared and synced_gpus:  # those who have finished go on with whole forward passes until all have
+            model_kwargs["past_key_values"] = new_cache(self.config)
+        return is_prepared and not synced_gpus
+
     def _sample(self, *args, synced_gpus: bool = False, **kwargs):
-        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+        if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.sample(self, *args, **kwargs)
         return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
-        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+        if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.beam_search(self, *args, **kwargs)
         model = self
         if self.config.vocab_size != self.config.target_vocab_size:
