@@ -166,22 +166,27 @@ def sample(
 class Beams:
     """The sequences of a beam search: those that go on and the best of those that have ended.
 
-    Ends of sequences and the longest length are known here; other stopping criteria are asked at every step.
+    The tokens that end a sequence and the longest length, as `generate` makes criteria of them, are known here; other
+    stopping criteria are asked at every step.
     """
 
     def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, criteria: StoppingCriteriaList):
         self.model, self.settings, self.count = model, settings, settings.num_beams
-        self.criteria = StoppingCriteriaList(
-            criterion for criterion in criteria if type(criterion) not in (EosTokenCriteria, MaxLengthCriteria)
-        )
         self.prompt = self.length = ids_WT.shape[1]
-        self.ends: torch.Tensor | None = settings._eos_token_tensor
-        ends = 0 if self.ends is None else len(self.ends)
-        self.candidates = max(2, 1 + ends) * self.count
+        ends: torch.Tensor | None = settings._eos_token_tensor
+        # one of these kinds that was given takes the place of `generate`'s own
+        own_ends = [one for one in criteria if type(one) is EosTokenCriteria and one.eos_token_id is ends]
+        known = [
+            *own_ends,
+            *(one for one in criteria if type(one) is MaxLengthCriteria and one.max_length >= settings.max_length),
+        ]
+        self.criteria = StoppingCriteriaList(one for one in criteria if one not in known)
+        self.ends = ends if own_ends else None
+        self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
         batch, device = len(ids_WT) // self.count, ids_WT.device
         self.first_row_B1 = torch.arange(batch, device=device)[:, None] * self.count
         pad = settings._pad_token_tensor
-        fill = -1 if self.ends is None else pad or self.ends[0]
+        fill = -1 if ends is None else pad or ends[0]
         shape = (batch, self.count, settings.max_length)
         self.running = torch.full(shape, int(fill), device=device)
         self.running[:, :, : self.length] = ids_WT.view(batch, self.count, -1)

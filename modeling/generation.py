@@ -195,8 +195,9 @@ class WeftGenerationMixin(GenerationMixin):
             )
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
-        """As in transformers; positions follow the decoder's mask, and what only the encoder reads is left out."""
-        kwargs.pop("condition_values", None)
+        """As in transformers; positions follow the decoder's mask, and what only the encoder or `generate` reads is left out."""
+        for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
+            kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
             kwargs.pop("position_ids", None)
             kwargs.pop("position_mask", None)
