@@ -56,7 +56,7 @@ class DecodingCache:
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
-    def reorder(self, beam_idx: torch.Tensor) -> None:
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let the row of rank i go on from that of rank `beam_idx[i]`."""
         self.own.reorder(beam_idx)
 

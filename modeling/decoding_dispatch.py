@@ -106,13 +106,13 @@ def reason_against_request(
     if getattr(settings, "is_assistant", False):
         return "the model assists another one"
     given = {name for name, value in inputs.items() if value is not None}
-    if given & {"decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
-        return "position masks or embeddings of the target are given"
+    if given & {"decoder_position_ids", "decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
+        return "positions or embeddings of the target, or a mask of positions, are given"
     if "position_ids" in given and config.cross_attention_position_type != "none":
         return "positions of the source are given, and cross-attention reads them"
     # offsets between rows that are padded differently
-    if config.has_relative_self_attention and given & {"decoder_attention_mask", "decoder_position_ids"}:
-        return "the target has a mask or positions, and its attention is relative"
+    if config.has_relative_self_attention and "decoder_attention_mask" in given:
+        return "the target has a mask, and its attention is relative"
     masks = [inputs.get(name) for name in ("attention_mask", "cross_attn_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"
@@ -121,6 +121,8 @@ def reason_against_request(
     device = model.lm_head.weight.device.type
     if device != "cpu" and model not in _COMPILED:
         return f'it was not measured on "{device}": `weftformer.fast_decoding(model)` asks for it'
+    if torch.is_grad_enabled():
+        return "gradients are wanted"
     return "autocast is on" if torch.is_autocast_enabled(device) else None
 
 

@@ -24,11 +24,7 @@ _OUT = -1e9
 
 def is_fast(model_kwargs: dict[str, Any]) -> bool:
     """Whether what `generate` prepared allows to go from token to token without the model's whole forward pass."""
-    request = model_kwargs.get("past_key_values")
-    given = [model_kwargs.get(name) for name in ("decoder_position_ids", "decoder_position_mask")]
-    if not isinstance(request, FastPathRequest) or any(value is not None for value in given):
-        return False
-    return request.get_seq_length() == 0 and not torch.is_grad_enabled()
+    return isinstance(model_kwargs.get("past_key_values"), FastPathRequest)
 
 
 class Stepper:
@@ -55,10 +51,16 @@ class Stepper:
             self.step = model.fast_path.decode_step(model)
         self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device).repeat_interleave(beams, dim=0)
 
-    @property
-    def cache(self) -> EncoderDecoderCache | None:
-        """What was read so far, as transformers' own searches return it."""
+    def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
+        """What was read, as transformers' own searches return it: its row i goes on from what was row `rows_W[i]`."""
+        self._reorder(rows_W)
         return self.decoding_cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
+
+    def _reorder(self, rows_W: torch.Tensor | None) -> None:
+        # beams of one source share the source's keys and values
+        cache = self.decoding_cache if self.is_fast else self_attention_cache(self.kwargs.get("past_key_values"))
+        if cache is not None and rows_W is not None:
+            cache.reorder_cache(rows_W)
 
     @staticmethod
     def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -67,8 +69,7 @@ class Stepper:
     def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
         """Read the last token of `ids_WT`, whose row i goes on from what was row `rows_W[i]`; returns the logits."""
         if self.is_fast:
-            if rows_W is not None:
-                self.decoding_cache.reorder(rows_W)
+            self._reorder(rows_W)
             logits = self.step.step(ids_WT[:, -1:], self.decoding_cache, self.positions_W1)
             if self.positions_W1 is not None:
                 self.positions_W1 = self.positions_W1 + 1
@@ -76,11 +77,10 @@ class Stepper:
             self.kwargs = self.model._update_model_kwargs_for_generation(
                 self.outputs, self.kwargs, is_encoder_decoder=True
             )
-            cache = self_attention_cache(self.kwargs.get("past_key_values"))
-            if cache is not None and rows_W is not None:
-                cache.reorder_cache(rows_W)  # beams of one source share the source's keys and values
+            self._reorder(rows_W)
+            has_cache = self.kwargs.get("past_key_values") is not None
             inputs = self.model.prepare_inputs_for_generation(
-                ids_WT, next_sequence_length=None if cache is None else 1, **self.kwargs
+                ids_WT, next_sequence_length=1 if has_cache else None, **self.kwargs
             )
             self.outputs = self.model(**inputs, return_dict=True)
             logits = self.outputs.logits[:, -1]
@@ -159,29 +159,34 @@ def sample(
     if not settings.return_dict_in_generate:
         return ids
     return GenerateEncoderDecoderOutput(
-        sequences=ids, scores=recorder.scores, logits=recorder.logits, past_key_values=stepper.cache
+        sequences=ids, scores=recorder.scores, logits=recorder.logits, past_key_values=stepper.final_cache()
     )
 
 
 class Beams:
     """The sequences of a beam search: those that go on and the best of those that have ended.
 
-    Ends of sequences and the longest length are known here; other stopping criteria are asked at every step.
+    The tokens that end a sequence and the longest length, as `generate` makes criteria of them, are known here; other
+    stopping criteria are asked at every step.
     """
 
     def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, criteria: StoppingCriteriaList):
         self.model, self.settings, self.count = model, settings, settings.num_beams
-        self.criteria = StoppingCriteriaList(
-            criterion for criterion in criteria if type(criterion) not in (EosTokenCriteria, MaxLengthCriteria)
-        )
         self.prompt = self.length = ids_WT.shape[1]
-        self.ends: torch.Tensor | None = settings._eos_token_tensor
-        ends = 0 if self.ends is None else len(self.ends)
-        self.candidates = max(2, 1 + ends) * self.count
+        ends: torch.Tensor | None = settings._eos_token_tensor
+        # one of these kinds that was given takes the place of `generate`'s own
+        own_ends = [one for one in criteria if type(one) is EosTokenCriteria and one.eos_token_id is ends]
+        known = [
+            *own_ends,
+            *(one for one in criteria if type(one) is MaxLengthCriteria and one.max_length >= settings.max_length),
+        ]
+        self.criteria = StoppingCriteriaList(one for one in criteria if one not in known)
+        self.ends = ends if own_ends else None
+        self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
         batch, device = len(ids_WT) // self.count, ids_WT.device
         self.first_row_B1 = torch.arange(batch, device=device)[:, None] * self.count
         pad = settings._pad_token_tensor
-        fill = -1 if self.ends is None else pad or self.ends[0]
+        fill = -1 if ends is None else pad or ends[0]
         shape = (batch, self.count, settings.max_length)
         self.running = torch.full(shape, int(fill), device=device)
         self.running[:, :, : self.length] = ids_WT.view(batch, self.count, -1)
@@ -196,13 +201,14 @@ class Beams:
         self.has_ended = torch.zeros(shape[:2], dtype=torch.bool, device=device)
         self.any_ended = False
         self.can_improve = torch.ones((batch, 1), dtype=torch.bool, device=device)
+        self.is_over = False
 
     @property
     def flat(self) -> torch.Tensor:
         return self.running[:, :, : self.length].flatten(0, 1)
 
-    def extend(self, scores_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None) -> torch.Tensor | None:
-        """One more token for each beam. Returns the row that each goes on from (W,), None when the search is over.
+    def extend(self, scores_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None) -> torch.Tensor:
+        """One more token for each beam. Returns the row that each goes on from (W,), if the search `is_over` too.
 
         `recorded`: the scores of the steps so far, where they are kept, for stopping criteria.
         """
@@ -219,15 +225,15 @@ class Beams:
             candidates = self._grown(parents_BC, tokens_BC)[0][:, :, : self.length + 1].flatten(0, 1)
             ends_BC = ends_BC | self.criteria(candidates, recorded).view_as(ends_BC)
         if is_last or ends_BC.any():
-            is_over = self._end_some(top_BC, parents_BC, tokens_BC, ends_BC | is_last)
+            self.is_over = self._end_some(top_BC, parents_BC, tokens_BC, ends_BC | is_last)
         else:
             order_BS = top_BC.topk(self.count).indices
             self.running_scores = top_BC.gather(1, order_BS)
             parents_BS = parents_BC.gather(1, order_BS)
             self.running, self.running_rows = self._grown(parents_BS, tokens_BC.gather(1, order_BS))
             self.length += 1
-            is_over = self.any_ended and self._is_over(ends_BC)
-        return None if is_over else self.running_rows[:, :, self.length - 1 - self.prompt].flatten()
+            self.is_over = self.any_ended and self._is_over(ends_BC)
+        return self.running_rows[:, :, self.length - 1 - self.prompt].flatten()
 
     def _pick(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.settings.do_sample:
@@ -296,7 +302,7 @@ def beam_search(
         scores_WV = processed(logits_processor, beams.flat, stepper.logits.log_softmax(dim=-1))
         recorder.add(scores_WV, stepper.logits)
         rows_W = beams.extend(scores_WV, recorder.scores)
-        if rows_W is None:
+        if beams.is_over:
             break
         stepper.advance(beams.flat, rows_W)
     kept = settings.num_return_sequences
@@ -309,7 +315,7 @@ def beam_search(
         sequences=sequences,
         sequences_scores=beams.best_scores[:, :kept].flatten() if settings.output_scores else None,
         beam_indices=rows[:, :written],
-        past_key_values=stepper.cache,
+        past_key_values=stepper.final_cache(rows_W),
         scores=recorder.scores,
         logits=recorder.logits,
     )

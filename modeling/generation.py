@@ -14,22 +14,51 @@ from transformers.generation import (
     PromptLookupCandidateGenerator,
 )
 
+from .attention import new_cache
 from .checks import inferred_mask
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
-    """Stops a generation whose scores are NaN or infinite; they would decode to ids that look valid."""
+    """Stops a generation whose scores are NaN or infinite; they would decode to ids that look valid.
+
+    Whoever reads a device waits for all its work. What was seen stays there, and is read after the first step, which tells
+    of damaged weights, and by [`look`] at the end.
+    """
+
+    def __init__(self):
+        # For each device and number of rows that scores came with: which rows are finite as yet, for how many calls they
+        # were, and the length at each call. An assistant's scores may come from a device of its own.
+        self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         # -inf is how processors forbid single tokens; NaN, +inf and a row of nothing but -inf are never meant.
         is_finite = scores.amax(dim=-1).isfinite()  # the highest of a row with a NaN is NaN
-        if not is_finite.all():
-            row = int((~is_finite).nonzero()[0])
-            raise ValueError(
-                f"The scores of the next token are NaN or infinite in row {row}, at length {input_ids.shape[-1]}: the "
-                "weights are damaged, or the dtype is too narrow for them (try bfloat16 or float32)."
-            )
+        if scores.device.type != "cpu":
+            # to draw from NaN ends in an assertion on the device, after which the process cannot use it any more
+            scores = scores.masked_fill(~is_finite[:, None], 0.0)
+        key = (scores.device, len(scores))
+        is_first = key not in self._seen
+        if is_first:
+            self._seen[key] = (torch.ones_like(is_finite), torch.zeros_like(is_finite, dtype=torch.long), [])
+        finite_so_far, calls, lengths = self._seen[key]
+        finite_so_far &= is_finite
+        calls += finite_so_far
+        lengths.append(input_ids.shape[-1])
+        if is_first:
+            self.look()
         return scores
+
+    def look(self) -> None:
+        """Raise the error if any scores so far were not finite."""
+        for _, calls, lengths in self._seen.values():
+            finite_calls = calls.tolist()
+            first = min(finite_calls)
+            if first < len(lengths):
+                raise ValueError(
+                    f"The scores of the next token are NaN or infinite in row {finite_calls.index(first)}, at length "
+                    f"{lengths[first]}: the weights are damaged, or the dtype is too narrow for them (try bfloat16 or "
+                    "float32)."
+                )
 
 
 class WeftGenerationMixin(GenerationMixin):
@@ -78,8 +107,15 @@ class WeftGenerationMixin(GenerationMixin):
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # beams are written into it
         # first of the given ones: what a later processor forbids is not the model's fault
-        processors = LogitsProcessorList([RefuseNonFiniteScores(), *(logits_processor or [])])
-        return super().generate(inputs, generation_config, processors, *args, **kwargs)
+        refusal = RefuseNonFiniteScores()
+        processors = LogitsProcessorList([refusal, *(logits_processor or [])])
+        try:
+            output = super().generate(inputs, generation_config, processors, *args, **kwargs)
+        except RuntimeError:
+            refusal.look()  # to draw from NaN fails without a word of where they come from
+            raise
+        refusal.look()
+        return output
 
     def _prepare_cache_for_generation(
         self, generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
@@ -115,13 +151,20 @@ class WeftGenerationMixin(GenerationMixin):
         tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
+    def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
+        """Whether a request was prepared for the fast path and may take it; one that may not gets an ordinary cache."""
+        is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
+        if is_prepared and synced_gpus:  # those who have finished go on with whole forward passes until all have
+            model_kwargs["past_key_values"] = new_cache(self.config)
+        return is_prepared and not synced_gpus
+
     def _sample(self, *args, synced_gpus: bool = False, **kwargs):
-        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+        if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.sample(self, *args, **kwargs)
         return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
-        if self.fast_path is not None and self.fast_path.is_fast(kwargs) and not synced_gpus:
+        if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.beam_search(self, *args, **kwargs)
         model = self
         if self.config.vocab_size != self.config.target_vocab_size:
@@ -152,8 +195,9 @@ class WeftGenerationMixin(GenerationMixin):
             )
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
-        """As in transformers; positions follow the decoder's mask, and what only the encoder reads is left out."""
-        kwargs.pop("condition_values", None)
+        """As in transformers; positions follow the decoder's mask, and what only the encoder or `generate` reads is left out."""
+        for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
+            kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
             kwargs.pop("position_ids", None)
             kwargs.pop("position_mask", None)

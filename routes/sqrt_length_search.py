@@ -89,7 +89,7 @@ def sqrt_length_beam_search(
         sequences=sequences,
         sequences_scores=sqrt_length_score(scores_BS, lengths_BS)[:, :kept].flatten(),
         sequences_log_probs=scores_BS[:, :kept].flatten(),
-        past_key_values=stepper.cache,
+        past_key_values=stepper.final_cache(rows),
     )
 
 

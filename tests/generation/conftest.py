@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.decoding_step import DecodeStep
 
 PAD, START, END = 0, 1, 2
 TINY = {
@@ -123,6 +124,15 @@ def run():
         return output.sequences, torch.stack(output.logits, dim=1)
 
     return run
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """How many tokens were decoded on the fast path."""
+    taken = []
+    original = DecodeStep.step
+    monkeypatch.setattr(DecodeStep, "step", lambda self, *args: taken.append(1) or original(self, *args))
+    return taken
 
 
 def rows_of(given: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:

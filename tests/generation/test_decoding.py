@@ -46,15 +46,6 @@ REQUESTS = {
 }
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """How many tokens were decoded on the fast path."""
-    taken = []
-    original = decoding_step.DecodeStep.step
-    monkeypatch.setattr(decoding_step.DecodeStep, "step", lambda self, *args: taken.append(1) or original(self, *args))
-    return taken
-
-
 def both_ways(model, inputs, request, steps):
     settings = {"max_new_tokens": 12, "return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     if "max_length" in request:

@@ -1,11 +1,15 @@
 """What Weft adds to `generate`: refusals before the first step, scores that must be finite, and the hooks it relies on."""
 
+import collections
 import inspect
 import re
+import traceback
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from transformers.generation import GenerationMixin
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -129,7 +133,115 @@ def test_the_damaged_row_is_named():
 def test_forbidden_tokens_are_no_damage():
     scores = torch.zeros(3, 5)
     scores[:, 1:] = -torch.inf
-    assert RefuseNonFiniteScores()(torch.zeros(3, 4, dtype=torch.long), scores) is scores
+    refusal = RefuseNonFiniteScores()
+    assert refusal(torch.zeros(3, 4, dtype=torch.long), scores) is scores
+    refusal.look()
+
+
+def test_damage_of_a_later_step_is_told_at_the_end_with_its_row_and_length():
+    refusal = RefuseNonFiniteScores()
+    sound, damaged = torch.zeros(3, 5), torch.zeros(3, 5)
+    damaged[2, 4] = torch.inf
+    alone = torch.zeros(1, 5)
+    for length, scores in (
+        (4, sound),
+        (4, alone),
+        (5, sound),
+        (6, damaged),
+        (7, damaged.flip(0)),
+        (5, alone),
+        (8, sound),
+    ):
+        refusal(torch.zeros(len(scores), length, dtype=torch.long), scores)
+    with pytest.raises(ValueError, match="in row 2, at length 6:"):
+        refusal.look()
+
+
+class Writes(LogitsProcessor):
+    """The second row of the batch writes a certain token third."""
+
+    def __init__(self, token: int, rows: slice):
+        self.token, self.rows = token, rows
+
+    def __call__(self, input_ids, scores):
+        if input_ids.shape[1] != 3:
+            return scores
+        forced = scores.clone()
+        forced[self.rows] = -torch.inf
+        forced[self.rows, self.token] = 0.0
+        return forced
+
+
+def plain_greedy(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+    return GenerationMixin._sample(
+        model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "row"),
+    [
+        ({}, 1),
+        ({"cache_implementation": "dynamic"}, 1),
+        ({"cache_implementation": "static"}, 1),
+        ({"use_cache": False}, 1),
+        ({"num_beams": 2}, 2),
+        ({"num_beams": 2, "cache_implementation": "dynamic"}, 2),
+        ({"do_sample": True}, 1),
+        ({"do_sample": True, "cache_implementation": "dynamic"}, 1),
+        ({"do_sample": True, "num_beams": 2}, 2),
+        ({"num_beams": 2, "custom_generate": "sqrt_length"}, 2),
+        ({"custom_generate": plain_greedy}, 1),
+        ({"prompt_lookup_num_tokens": 2}, 0),
+        ({"assistant_model": "itself"}, 0),
+    ],
+    ids=str,
+)
+def test_scores_that_cease_to_be_finite_are_refused_by_every_mode(settings, row):
+    model = build(share_encoder_decoder_embeddings=False, init_std=0.4)
+    if settings.get("assistant_model"):
+        settings = {"assistant_model": build(share_encoder_decoder_embeddings=False, init_std=0.4)}
+    with torch.no_grad():
+        model.model.decoder.embed_tokens.weight[9] = torch.nan
+    source, beams = SOURCE[1:] if row == 0 else SOURCE, settings.get("num_beams", 1)
+    # of several candidates that are read at once, those before the NaN see it too: 0 times NaN
+    length = 3 if "assistant_model" in settings else 4
+    request = {"min_new_tokens": 8, "max_new_tokens": 8, "suppress_tokens": [9], **settings}
+    assert torch.isfinite(model.generate(source, **request)).all()
+    processors = LogitsProcessorList([Writes(9, slice(row, row + beams))])
+    with pytest.raises(ValueError, match=f"NaN or infinite in row {row}, at length {length}: the weights are damaged"):
+        model.generate(source, **(request | {"suppress_tokens": None}), logits_processor=processors)
+
+
+class Reads(TorchDispatchMode):
+    """How often what a tensor holds was waited for, by the file of transformers or of Weft that did so."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.counts = collections.Counter()
+        tolist = torch.Tensor.tolist  # which no operation stands for
+        monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: self.count() or tolist(tensor))
+
+    def count(self):
+        files = [Path(frame.filename) for frame in traceback.extract_stack() if frame.filename != __file__]
+        self.counts[
+            [file for file in files if file.parent.name == "modeling" or "transformers" in file.parts][-1].name
+        ] += 1
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation.overloadpacket.__name__ in self.WAITS:
+            self.count()
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("request_", [{}, {"do_sample": True}, {"num_beams": 2}], ids=str)
+def test_the_scores_are_looked_at_twice_however_long_the_text(request_, monkeypatch):
+    model, reads = build(), Reads(monkeypatch)
+    with reads:
+        model.generate(SOURCE, min_new_tokens=10, max_new_tokens=10, cache_implementation="dynamic", **request_)
+    assert reads.counts["generation.py"] == 2
 
 
 def test_what_the_caller_asked_to_be_repaired_is_not_refused():
