@@ -1,7 +1,9 @@
 """The configuration of a Weft model: fields, derivation and validation, nothing else."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields as dataclass_fields
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassError
@@ -10,6 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
 from .consistency import check_consistency
+from .derived import DERIVED, superfluous
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import version_fields, without_version
@@ -25,7 +28,8 @@ class WeftConfig(PreTrainedConfig):
     Vocabulary and embeddings
 
     - `vocab_size`: tokens of the source, and of the target when they share one vocabulary.
-    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`).
+    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`, also when that
+      changes).
     - `share_encoder_decoder_embeddings`: one table for both stacks. `tie_word_embeddings`: the output head uses the
       decoder's table. `lm_head_bias`: the head adds a bias.
     - `scale_embedding`: token embeddings times sqrt(d_model). `normalize_embedding`: a norm right after the sum of
@@ -34,8 +38,9 @@ class WeftConfig(PreTrainedConfig):
     Stacks
 
     - `d_model`, `encoder_layers`, `decoder_layers`, `encoder_attention_heads`, `decoder_attention_heads`,
-      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads).
-      `num_key_value_heads`: grouped-query attention (default: as many as heads).
+      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads of each stack).
+      `num_key_value_heads`: grouped-query attention (default: as many as the heads of each stack). Both defaults are read
+      as the encoder's numbers, like `num_attention_heads`, and from `get_text_config(decoder=True)` as the decoder's.
     - `cross_attention_hidden_size`: width of the states the decoder attends to when they come from another encoder.
     - `attention_bias`, `attention_out_bias`, `mlp_bias`, `norm_bias`: biases of q/k/v, of the attention output, of the
       feed-forward, of LayerNorm. `use_qk_norm`: RMSNorm over each head of q and k.
@@ -96,7 +101,7 @@ class WeftConfig(PreTrainedConfig):
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
-    decoder_vocab_size: int | None = None
+    decoder_vocab_size: int | None = DERIVED["decoder_vocab_size"]
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
     scale_embedding: bool = False
@@ -108,8 +113,8 @@ class WeftConfig(PreTrainedConfig):
     decoder_layers: int = 6
     encoder_attention_heads: int = 8
     decoder_attention_heads: int = 8
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    num_key_value_heads: int | None = DERIVED["num_key_value_heads"]
+    head_dim: int | None = DERIVED["head_dim"]
     cross_attention_hidden_size: int | None = None
     encoder_ffn_dim: int = 1536
     decoder_ffn_dim: int = 1536
@@ -183,6 +188,8 @@ class WeftConfig(PreTrainedConfig):
                     self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
                 )
         self.validate()
+        for name in superfluous(self):
+            setattr(self, name, None)
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
@@ -213,11 +220,33 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
+        # A number of the file that followed from its other fields follows from the new ones.
+        defaults = {field.name: field.default for field in dataclass_fields(cls)}
+        named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
+        config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
         return super().from_dict(config_dict | typed, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, with the Weft that writes it."""
-        return super().to_dict() | version_fields()
+        """As in transformers, with the Weft that writes it.
+
+        What follows from other fields is a number here too, where the number alone says the same: None stays where encoder
+        and decoder have different heads, and where two tables have one vocabulary. `from_dict(dictionary, d_model=...)`
+        changes fields and what follows from them.
+        """
+        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
+        return super().to_dict() | numbers | version_fields()
+
+    def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
+        """As in transformers: with `decoder=True` or `encoder=True` a copy whose plain names are those of one stack.
+
+        Fields under their own names stay, and the encoder's `max_position_embeddings` is the source's.
+        """
+        view = super().get_text_config(decoder=decoder, encoder=encoder)
+        if view is not self:
+            vars(view).update(deepcopy({key: value for key, value in vars(self).items() if key not in vars(view)}))
+            if encoder:
+                view.max_position_embeddings = self.max_source_positions
+        return view
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
@@ -235,7 +264,16 @@ class WeftConfig(PreTrainedConfig):
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
         """(attention heads, key-value heads, width of a head) of one stack."""
         heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
-        return heads, self.num_key_value_heads or heads, self.head_dim or self.d_model // heads
+        return heads, self.given("num_key_value_heads") or heads, self.given("head_dim") or self.d_model // heads
+
+    def given(self, name: str) -> Any:
+        """A field as it was given: None where the number that is read follows from other fields."""
+        return vars(self)[name]
+
+    @property
+    def has_two_vocabularies(self) -> bool:
+        """Whether the target has a vocabulary of its own, be it as large as the source's."""
+        return self.given("decoder_vocab_size") is not None and not self.share_encoder_decoder_embeddings
 
     @property
     def target_vocab_size(self) -> int:

@@ -41,7 +41,7 @@ def check_consistency(config: Any) -> None:
 def _check_heads(config: Any) -> None:
     for stack, is_decoder in (("encoder", False), ("decoder", True)):
         heads, key_value_heads, head_dim = config.stack_heads(is_decoder)
-        if config.head_dim is None and config.d_model % heads:
+        if config.given("head_dim") is None and config.d_model % heads:
             raise ValueError(
                 f"d_model={config.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
                 "or set `head_dim`."
@@ -111,7 +111,7 @@ def _check_layer_types(config: Any) -> None:
 
 
 def _check_vocabulary(config: Any) -> None:
-    separate = config.decoder_vocab_size is not None and config.decoder_vocab_size != config.vocab_size
+    separate = config.decoder_vocab_size != config.vocab_size
     if separate and config.share_encoder_decoder_embeddings:
         raise ValueError(
             f"vocab_size={config.vocab_size} and decoder_vocab_size={config.decoder_vocab_size} cannot share one table: "

@@ -158,7 +158,7 @@ def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
 def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:
     """Words of the source and of the target; a tokenizer knows the source's, and the target's where they are the same."""
     source = words(tokenizer, config.vocab_size)
-    separate = config.decoder_vocab_size not in (None, config.vocab_size)
+    separate = config.target_vocab_size != config.vocab_size
     return source, words(None, config.target_vocab_size) if separate else source
 
 

@@ -286,7 +286,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the target's table and the head, where the target has a vocabulary of its own."""
-        if self.config.decoder_vocab_size is None or self.config.share_encoder_decoder_embeddings:
+        if not self.config.has_two_vocabularies:
             raise ValueError("Source and target share one vocabulary here: use `resize_token_embeddings`.")
         decoder = self.model.decoder
         decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, None, mean_resizing)

@@ -109,7 +109,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
 
-        if self.config.decoder_vocab_size is not None:  # `vocab_size` is the source's alone
+        if self.config.has_two_vocabularies:  # `vocab_size` is the source's alone
             base.set_input_embeddings(resized(base.encoder.embed_tokens))
         else:
             super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)

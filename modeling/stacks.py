@@ -188,7 +188,7 @@ class WeftDecoder(WeftStack):
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
-        if self.config.decoder_vocab_size is not None:
+        if self.config.has_two_vocabularies:
             self.config.decoder_vocab_size = table.num_embeddings
         return table
 
