@@ -54,11 +54,17 @@ class WeftConfig(PreTrainedConfig):
       `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
       "interleaved" as in Vaswani et al. 2017, "concatenated" as in Marian, or as in "fairseq", whose frequencies and first
       position differ a little) or "none".
-    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary"
-      (`rope_parameters`), "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
+    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary",
+      "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
       each offset clipped to `relative_attention_max_distance`, subtracted from the logits), "bucketed" (as in T5: a learned
       scalar for each head and each of `relative_attention_num_buckets` ranges of offsets, the last one open from
       `relative_attention_max_distance`, added to the logits) or "none".
+    - `rope_parameters`: the rotary frequencies, in transformers' words: `rope_theta`; `rope_type` "default", "linear",
+      "dynamic", "yarn", "longrope", "llama3" or "proportional", and what that takes; `partial_rotary_factor`, the part of
+      each head that is turned, its first. The lengths that need no scaling (also the default of
+      `original_max_position_embeddings`) are the encoder's `max_source_positions` and the decoder's `max_target_positions`.
+      Cross-attention turns source and target by the decoder's frequencies, of "dynamic" and "longrope" by those of short
+      sequences: source and target differ in length, and must not differ in frequency.
 
     Sparse layers
 
@@ -173,14 +179,15 @@ class WeftConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         kwargs = without_version(kwargs)
         self._refuse_unknown(kwargs)
-        if isinstance(self.rope_parameters, dict):
-            # transformers writes into it, and it may be the caller's
-            self.rope_parameters = dict(self.rope_parameters)
-        elif self.rope_parameters is not None:
-            raise ValueError(
-                f"rope_parameters={self.rope_parameters!r} is not allowed: set it to a dictionary or None."
-            )
+        rope = self.rope_parameters
+        if rope is not None and not isinstance(rope, dict):
+            raise ValueError(f"rope_parameters={rope!r} is not allowed: set it to a dictionary or None.")
+        # transformers writes into it, and it may be the caller's
+        self.rope_parameters = dict(rope or {})
         super().__post_init__(**kwargs)
+        if rope is None or "original_max_position_embeddings" not in rope:
+            # what transformers has written is the limit of one stack, and each has its own
+            self.rope_parameters.pop("original_max_position_embeddings", None)
         for stack in ("encoder", "decoder"):
             types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
             if types is None or isinstance(types, str):

@@ -126,7 +126,8 @@ def _spec(config: WeftConfig) -> Any:
         rotary: dict[str, Any] = {}
         if config.self_attention_position_type == "rotary":
             assert config.rope_parameters is not None
-            rotary = {"rotary_dim": width, "rotary_base": config.rope_parameters["rope_theta"]}
+            turned = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
+            rotary = {"rotary_dim": turned, "rotary_base": config.rope_parameters["rope_theta"]}
         spec = spec_class(
             layers,
             heads,

@@ -40,7 +40,7 @@ class WeftEncoder(WeftStack):
     def __init__(self, config: WeftConfig):
         super().__init__(config, config.vocab_size, config.encoder_layers, config.max_source_positions)
         uses_rotary = config.self_attention_position_type == "rotary"
-        self.rotary_embedding = WeftRotaryEmbedding(config) if uses_rotary else None
+        self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(encoder=True)) if uses_rotary else None
         features = config.num_condition_features
         self.condition_proj = nn.Linear(features, config.d_model, bias=False) if features else None
         self.post_init()
@@ -106,7 +106,8 @@ class WeftDecoder(WeftStack):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config, config.target_vocab_size, config.decoder_layers, config.max_target_positions)
-        self.rotary_embedding = WeftRotaryEmbedding(config) if config.uses_attention_positions("rotary") else None
+        uses_rotary = config.uses_attention_positions("rotary")
+        self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
     @merge_with_config_defaults
@@ -245,5 +246,5 @@ class WeftDecoder(WeftStack):
             check_position_limit(self.config, keys.rows_BT, source, limit, "max_source_positions")
         return attention_positions(
             self.config.cross_attention_position_type, self.config,
-            positions, keys, keys, self.rotary_embedding, like,
+            positions, keys, keys, self.rotary_embedding, like, is_cross=True,
         )  # fmt: skip
