@@ -115,6 +115,8 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         return _linear(weight.detach().t().contiguous().t(), module.bias) if is_tall else module
     if isinstance(module, ExpertsBase) and type(module.down_proj) is nn.Parameter:
         return FewTokenExperts(module, rows)
+    if not module._modules:
+        return module  # nothing to pack, and a twin's scaled rotary frequencies would be the module's, their length its own
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()

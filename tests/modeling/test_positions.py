@@ -221,7 +221,7 @@ def test_source_and_target_are_turned_by_one_frequency(small, kind):
     assert torch.allclose(torch.stack(found), found[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["partly turned"])
+@pytest.mark.parametrize("kind", ["partly turned", "dynamic"])
 def test_rotary_positions_decode_alike_on_every_path(build, kind):
     """Token by token, with the shared caches of `generate` and with those of transformers."""
     rope = ROPE["dynamic"] if kind == "dynamic" else ROPE["yarn"] | {"partial_rotary_factor": 0.5}
