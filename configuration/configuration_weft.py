@@ -1,7 +1,9 @@
 """The configuration of a Weft model: fields, derivation and validation, nothing else."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields as dataclass_fields
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassError
@@ -10,6 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
 from .consistency import check_consistency
+from .derived import DERIVED, superfluous
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import version_fields, without_version
@@ -25,7 +28,8 @@ class WeftConfig(PreTrainedConfig):
     Vocabulary and embeddings
 
     - `vocab_size`: tokens of the source, and of the target when they share one vocabulary.
-    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`).
+    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`, also when that
+      changes).
     - `share_encoder_decoder_embeddings`: one table for both stacks. `tie_word_embeddings`: the output head uses the
       decoder's table. `lm_head_bias`: the head adds a bias.
     - `scale_embedding`: token embeddings times sqrt(d_model). `normalize_embedding`: a norm right after the sum of
@@ -34,8 +38,9 @@ class WeftConfig(PreTrainedConfig):
     Stacks
 
     - `d_model`, `encoder_layers`, `decoder_layers`, `encoder_attention_heads`, `decoder_attention_heads`,
-      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads).
-      `num_key_value_heads`: grouped-query attention (default: as many as heads).
+      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads of each stack).
+      `num_key_value_heads`: grouped-query attention (default: as many as the heads of each stack). Both defaults are read
+      as the encoder's numbers, like `num_attention_heads`, and from `get_text_config(decoder=True)` as the decoder's.
     - `cross_attention_hidden_size`: width of the states the decoder attends to when they come from another encoder.
     - `attention_bias`, `attention_out_bias`, `mlp_bias`, `norm_bias`: biases of q/k/v, of the attention output, of the
       feed-forward, of LayerNorm. `use_qk_norm`: RMSNorm over each head of q and k.
@@ -49,11 +54,17 @@ class WeftConfig(PreTrainedConfig):
       `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
       "interleaved" as in Vaswani et al. 2017, "concatenated" as in Marian, or as in "fairseq", whose frequencies and first
       position differ a little) or "none".
-    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary"
-      (`rope_parameters`), "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
+    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary",
+      "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
       each offset clipped to `relative_attention_max_distance`, subtracted from the logits), "bucketed" (as in T5: a learned
       scalar for each head and each of `relative_attention_num_buckets` ranges of offsets, the last one open from
       `relative_attention_max_distance`, added to the logits) or "none".
+    - `rope_parameters`: the rotary frequencies, in transformers' words: `rope_theta`; `rope_type` "default", "linear",
+      "dynamic", "yarn", "longrope", "llama3" or "proportional", and what that takes; `partial_rotary_factor`, the part of
+      each head that is turned, its first. The lengths that need no scaling (also the default of
+      `original_max_position_embeddings`) are the encoder's `max_source_positions` and the decoder's `max_target_positions`.
+      Cross-attention turns source and target by the decoder's frequencies, of "dynamic" and "longrope" by those of short
+      sequences: source and target differ in length, and must not differ in frequency.
 
     Sparse layers
 
@@ -97,7 +108,7 @@ class WeftConfig(PreTrainedConfig):
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
-    decoder_vocab_size: int | None = None
+    decoder_vocab_size: int | None = DERIVED["decoder_vocab_size"]
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
     scale_embedding: bool = False
@@ -109,8 +120,8 @@ class WeftConfig(PreTrainedConfig):
     decoder_layers: int = 6
     encoder_attention_heads: int = 8
     decoder_attention_heads: int = 8
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    num_key_value_heads: int | None = DERIVED["num_key_value_heads"]
+    head_dim: int | None = DERIVED["head_dim"]
     cross_attention_hidden_size: int | None = None
     encoder_ffn_dim: int = 1536
     decoder_ffn_dim: int = 1536
@@ -170,14 +181,15 @@ class WeftConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         kwargs = without_version(kwargs)
         self._refuse_unknown(kwargs)
-        if isinstance(self.rope_parameters, dict):
-            # transformers writes into it, and it may be the caller's
-            self.rope_parameters = dict(self.rope_parameters)
-        elif self.rope_parameters is not None:
-            raise ValueError(
-                f"rope_parameters={self.rope_parameters!r} is not allowed: set it to a dictionary or None."
-            )
+        rope = self.rope_parameters
+        if rope is not None and not isinstance(rope, dict):
+            raise ValueError(f"rope_parameters={rope!r} is not allowed: set it to a dictionary or None.")
+        # transformers writes into it, and it may be the caller's
+        self.rope_parameters = dict(rope or {})
         super().__post_init__(**kwargs)
+        if rope is None or "original_max_position_embeddings" not in rope:
+            # what transformers has written is the limit of one stack, and each has its own
+            self.rope_parameters.pop("original_max_position_embeddings", None)
         for stack in ("encoder", "decoder"):
             types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
             if types is None or isinstance(types, str):
@@ -185,6 +197,8 @@ class WeftConfig(PreTrainedConfig):
                     self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
                 )
         self.validate()
+        for name in superfluous(self):
+            setattr(self, name, None)
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
@@ -215,11 +229,33 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
+        # A number of the file that followed from its other fields follows from the new ones.
+        defaults = {field.name: field.default for field in dataclass_fields(cls)}
+        named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
+        config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
         return super().from_dict(config_dict | typed, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, with the Weft that writes it."""
-        return super().to_dict() | version_fields()
+        """As in transformers, with the Weft that writes it.
+
+        What follows from other fields is a number here too, where the number alone says the same: None stays where encoder
+        and decoder have different heads, and where two tables have one vocabulary. `from_dict(dictionary, d_model=...)`
+        changes fields and what follows from them.
+        """
+        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
+        return super().to_dict() | numbers | version_fields()
+
+    def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
+        """As in transformers: with `decoder=True` or `encoder=True` a copy whose plain names are those of one stack.
+
+        Fields under their own names stay, and the encoder's `max_position_embeddings` is the source's.
+        """
+        view = super().get_text_config(decoder=decoder, encoder=encoder)
+        if view is not self:
+            vars(view).update(deepcopy({key: value for key, value in vars(self).items() if key not in vars(view)}))
+            if encoder:
+                view.max_position_embeddings = self.max_source_positions
+        return view
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
@@ -237,7 +273,16 @@ class WeftConfig(PreTrainedConfig):
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
         """(attention heads, key-value heads, width of a head) of one stack."""
         heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
-        return heads, self.num_key_value_heads or heads, self.head_dim or self.d_model // heads
+        return heads, self.given("num_key_value_heads") or heads, self.given("head_dim") or self.d_model // heads
+
+    def given(self, name: str) -> Any:
+        """A field as it was given: None where the number that is read follows from other fields."""
+        return vars(self)[name]
+
+    @property
+    def has_two_vocabularies(self) -> bool:
+        """Whether the target has a vocabulary of its own, be it as large as the source's."""
+        return self.given("decoder_vocab_size") is not None and not self.share_encoder_decoder_embeddings
 
     @property
     def target_vocab_size(self) -> int:

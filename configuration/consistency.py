@@ -41,7 +41,7 @@ def check_consistency(config: Any) -> None:
 def _check_heads(config: Any) -> None:
     for stack, is_decoder in (("encoder", False), ("decoder", True)):
         heads, key_value_heads, head_dim = config.stack_heads(is_decoder)
-        if config.head_dim is None and config.d_model % heads:
+        if config.given("head_dim") is None and config.d_model % heads:
             raise ValueError(
                 f"d_model={config.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
                 "or set `head_dim`."
@@ -69,20 +69,32 @@ def _check_rope(config: Any) -> None:
     types = ("default", *ROPE_INIT_FUNCTIONS)
     if rope.get("rope_type") not in types:
         raise ValueError(f"rope_parameters={rope!r} is not allowed: set its `rope_type` to one of {', '.join(types)}.")
-    for name in {"rope_theta", "factor"} & set(rope):
-        number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
-    if rope["rope_type"] != "proportional" and rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError(
-            f"rope_parameters={rope!r} is not allowed: every pair of a head is turned, so leave "
-            '`partial_rotary_factor` out, or take rope_type="proportional".'
-        )
+    for name in ("rope_theta", "factor", "partial_rotary_factor"):
+        if name in rope:
+            number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
+    if not config.uses_attention_positions("rotary"):
+        return
+    _check_turned(rope, config.stack_heads(is_decoder=True)[2])
     try:
-        if config.uses_attention_positions("rotary"):
-            filled = copy(config)
-            filled.head_dim = config.stack_heads(is_decoder=True)[2]  # transformers reads it as it stands, even None
-            filled.validate_rope()
+        filled = copy(config)
+        filled.rope_parameters = dict(rope)
+        filled.standardize_rope_params()
+        filled.validate_rope()
     except KeyError as error:
         raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
+
+
+def _check_turned(rope: dict[str, Any], head_dim: int) -> None:
+    """The part of a head that is turned must be pairs; `proportional` lets some of them stand still instead."""
+    factor = rope.get("partial_rotary_factor", 1.0)
+    turned = head_dim if rope["rope_type"] == "proportional" else int(head_dim * factor)
+    # with one pair, dynamic scaling divides by zero
+    least = 4 if rope["rope_type"] == "dynamic" else 2
+    if factor > 1 or turned % 2 or turned < least:
+        raise ValueError(
+            f"rope_parameters={rope!r} turns {turned} of the {head_dim} numbers of a head: take a "
+            f"`partial_rotary_factor` of at most 1, or wider heads, so that it turns an even number, and at least {least}."
+        )
 
 
 def _check_buckets(config: Any) -> None:
@@ -111,7 +123,7 @@ def _check_layer_types(config: Any) -> None:
 
 
 def _check_vocabulary(config: Any) -> None:
-    separate = config.decoder_vocab_size is not None and config.decoder_vocab_size != config.vocab_size
+    separate = config.decoder_vocab_size != config.vocab_size
     if separate and config.share_encoder_decoder_embeddings:
         raise ValueError(
             f"vocab_size={config.vocab_size} and decoder_vocab_size={config.decoder_vocab_size} cannot share one table: "

@@ -126,7 +126,8 @@ def _spec(config: WeftConfig) -> Any:
         rotary: dict[str, Any] = {}
         if config.self_attention_position_type == "rotary":
             assert config.rope_parameters is not None
-            rotary = {"rotary_dim": width, "rotary_base": config.rope_parameters["rope_theta"]}
+            turned = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
+            rotary = {"rotary_dim": turned, "rotary_base": config.rope_parameters["rope_theta"]}
         spec = spec_class(
             layers,
             heads,
@@ -158,7 +159,7 @@ def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
 def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:
     """Words of the source and of the target; a tokenizer knows the source's, and the target's where they are the same."""
     source = words(tokenizer, config.vocab_size)
-    separate = config.decoder_vocab_size not in (None, config.vocab_size)
+    separate = config.target_vocab_size != config.vocab_size
     return source, words(None, config.target_vocab_size) if separate else source
 
 

@@ -87,6 +87,7 @@ class EncoderGraph(nn.Module):
             source,
             self.rotary_embedding,
             states,
+            is_cross=True,
         )
         layers = [cast(CrossAttention, part)._keys_values(states, positions) for part in self.cross_attentions]
         keys, values = (torch.stack(tensors) for tensors in zip(*layers, strict=True))

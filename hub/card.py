@@ -183,7 +183,8 @@ def architecture(facts: Facts) -> dict[str, str]:
     heads = " and ".join(
         str(count) for count in dict.fromkeys([config.encoder_attention_heads, config.decoder_attention_heads])
     )
-    shared = f" ({config.num_key_value_heads} for keys and values)" if config.num_key_value_heads else ""
+    groups = config.given("num_key_value_heads")
+    shared = f" ({groups} for keys and values)" if groups else ""
     widths = dict.fromkeys([config.encoder_ffn_dim, config.decoder_ffn_dim])
     gate = "gated " if config.is_gated_act else ""
     order = "before" if config.norm_first else "after"

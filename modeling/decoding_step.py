@@ -174,7 +174,7 @@ class DecodeStep(nn.Module):
         )
         keys = TokenPositions(source_places)
         return past, attention_positions(
-            config.cross_attention_position_type, config, positions, keys, positions, rotary, like
+            config.cross_attention_position_type, config, positions, keys, positions, rotary, like, is_cross=True
         )
 
     def _projected(self, index: int, hidden_WD: torch.Tensor, positions):

@@ -118,6 +118,8 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
     if isinstance(module, ExpertsBase):
         is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
         return FewTokenExperts(module, rows) if is_plain and rows <= _FEW_ROWS else module
+    if not module._modules:
+        return module  # nothing to pack, and a twin's scaled rotary frequencies would be the module's, their length its own
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()

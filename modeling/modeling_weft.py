@@ -318,7 +318,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
 
-        if self.config.decoder_vocab_size is not None:  # `vocab_size` is the source's alone
+        if self.config.has_two_vocabularies:  # `vocab_size` is the source's alone
             base.set_input_embeddings(resized(base.encoder.embed_tokens))
         else:
             super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -391,7 +391,7 @@ class WeftEncoder(WeftStack):
     def __init__(self, config: WeftConfig):
         super().__init__(config, config.vocab_size, config.encoder_layers, config.max_source_positions)
         uses_rotary = config.self_attention_position_type == "rotary"
-        self.rotary_embedding = WeftRotaryEmbedding(config) if uses_rotary else None
+        self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(encoder=True)) if uses_rotary else None
         features = config.num_condition_features
         self.condition_proj = nn.Linear(features, config.d_model, bias=False) if features else None
         self.post_init()
@@ -458,7 +458,8 @@ class WeftDecoder(WeftStack):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config, config.target_vocab_size, config.decoder_layers, config.max_target_positions)
-        self.rotary_embedding = WeftRotaryEmbedding(config) if config.uses_attention_positions("rotary") else None
+        uses_rotary = config.uses_attention_positions("rotary")
+        self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
     @merge_with_config_defaults
@@ -545,7 +546,7 @@ class WeftDecoder(WeftStack):
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
-        if self.config.decoder_vocab_size is not None:
+        if self.config.has_two_vocabularies:
             self.config.decoder_vocab_size = table.num_embeddings
         return table
 
@@ -602,7 +603,7 @@ class WeftDecoder(WeftStack):
             check_position_limit(self.config, keys.rows_BT, source, limit, "max_source_positions")
         return attention_positions(
             self.config.cross_attention_position_type, self.config,
-            positions, keys, keys, self.rotary_embedding, like,
+            positions, keys, keys, self.rotary_embedding, like, is_cross=True,
         )  # fmt: skip
 
 
@@ -874,7 +875,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the target's table and the head, where the target has a vocabulary of its own."""
-        if self.config.decoder_vocab_size is None or self.config.share_encoder_decoder_embeddings:
+        if not self.config.has_two_vocabularies:
             raise ValueError("Source and target share one vocabulary here: use `resize_token_embeddings`.")
         decoder = self.model.decoder
         decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, None, mean_resizing)

@@ -238,7 +238,7 @@ def _split_by_tensor_parallelism(config: WeftConfig, has_whole_experts: bool) ->
         types = getattr(config, f"{stack}_mlp_layer_types")
         heads, key_value_heads, _ = config.stack_heads(is_decoder=stack == "decoder")
         parts[f"{stack}_attention_heads"] = heads
-        if config.num_key_value_heads is not None:
+        if key_value_heads != heads:
             parts["num_key_value_heads"] = key_value_heads
         if "dense" in types or (not has_whole_experts and config.moe_intermediate_size is None):
             parts[f"{stack}_ffn_dim"] = getattr(config, f"{stack}_ffn_dim")

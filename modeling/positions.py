@@ -5,7 +5,6 @@ Shape suffixes: B batch (1 where all rows agree), L queries, M keys, T tokens of
 
 import math
 from collections.abc import Callable
-from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -79,17 +78,21 @@ def embed_positions(module: nn.Module, positions: TokenPositions, dtype: torch.d
 
 
 class WeftRotaryEmbedding(Float32Buffers):
-    """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has."""
+    """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has.
+
+    Args:
+        config: of one stack, as `get_text_config` gives it: its `max_position_embeddings` are the lengths that need no
+            scaling, and its `head_dim` times the `partial_rotary_factor`, if there is one, the numbers of a head that turn.
+    """
 
     inv_freq: torch.Tensor
+    original_inv_freq: torch.Tensor
 
     def __init__(self, config: WeftConfig):
         super().__init__()
         self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
-        # transformers' functions read `head_dim` as it stands, where None is not "as wide as d_model / heads" but a crash
-        self.config = copy(config)
-        self.config.head_dim = config.stack_heads(is_decoder=True)[2]
+        self.config = config
         assert config.rope_parameters is not None  # transformers fills it when the configuration is made
         self.rope_type = config.rope_parameters["rope_type"]
         init_function: Callable = self.compute_default_rope_parameters
@@ -101,29 +104,45 @@ class WeftRotaryEmbedding(Float32Buffers):
 
     @staticmethod
     def compute_default_rope_parameters(config: WeftConfig, **kwargs) -> tuple[torch.Tensor, float]:
-        width = config.stack_heads(is_decoder=True)[2]
-        steps = torch.arange(0, width, 2, dtype=torch.float) / width
-        assert config.rope_parameters is not None
+        assert config.rope_parameters is not None and config.head_dim is not None
+        turned = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+        steps = torch.arange(0, turned, 2, dtype=torch.float) / turned
         return 1.0 / config.rope_parameters["rope_theta"] ** steps, 1.0
 
     @torch.no_grad()
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor, follows_length: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines (B, T, R) of positions (B, T) for the R numbers that turn, in the dtype of `x`.
+
+        follows_length: False leaves out what `dynamic` and `longrope` do to a sequence that is longer than the model's own.
+        """
+        if follows_length:
+            return self._scaled(x, position_ids)
+        return self._turns(x, position_ids, self.original_inv_freq)
+
     @dynamic_rope_update
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        angles_BTK = position_ids[..., None].float() * self.inv_freq.to(device=x.device, dtype=torch.float)
+    def _scaled(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._turns(x, position_ids, self.inv_freq)
+
+    def _turns(self, x: torch.Tensor, position_ids: torch.Tensor, inv_freq: torch.Tensor):
+        angles_BTK = position_ids[..., None].float() * inv_freq.to(device=x.device, dtype=torch.float)
         angles_BTK = torch.cat((angles_BTK, angles_BTK), dim=-1)
         cos, sin = angles_BTK.cos() * self.attention_scaling, angles_BTK.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
 
 def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Turn the pairs (i, i + K/2) of each head by its token's angle."""
+    """Turn the pairs (i, i + R/2) of the first R numbers of each head by its token's angle; the tables say how many."""
     cos, sin = (table[:, None] for table in rotation)
+    if (turned := cos.shape[-1]) < states_BHTK.shape[-1]:
+        return torch.cat((rotate(states_BHTK[..., :turned], rotation), states_BHTK[..., turned:]), dim=-1)
     first, second = states_BHTK.chunk(2, dim=-1)
     return states_BHTK * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torch.Tensor):
-    cos, sin = rotary(like, positions.ids_BT)
+def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torch.Tensor, is_cross: bool):
+    cos, sin = rotary(like, positions.ids_BT, follows_length=not is_cross)
     if positions.mask_BT is not None:  # no position: not turned
         cos = torch.where(positions.mask_BT[..., None], cos, torch.ones_like(cos))
         sin = sin * positions.mask_BT[..., None]
@@ -160,16 +179,19 @@ def attention_positions(
     rotary: WeftRotaryEmbedding | None,
     like: torch.Tensor,
     looks_ahead: bool = True,
+    is_cross: bool = False,
 ) -> AttentionPositions | None:
     """What the attention of this `kind` needs; `key` counts cached keys too, `new_key` only those of this call.
 
-    `looks_ahead`: whether a query ever sees keys that stand after it, which only buckets distinguish.
+    `looks_ahead`: whether a query ever sees keys that stand after it, which only buckets distinguish. `is_cross`: queries
+    and keys stand in two sequences, and a frequency that followed the length of each would not be one for both.
     """
     if kind == "none":
         return None
     if kind == "rotary":
         assert rotary is not None
-        return AttentionPositions(query, new_key, _rotation(rotary, query, like), _rotation(rotary, new_key, like))
+        turns = [_rotation(rotary, positions, like, is_cross) for positions in (query, new_key)]
+        return AttentionPositions(query, new_key, *turns)
     if kind == "additive":
         return AttentionPositions(query, new_key)
     offset_BLM = query.ids_BT[:, :, None] - key.ids_BT[:, None, :]

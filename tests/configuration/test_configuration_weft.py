@@ -121,9 +121,25 @@ CONFLICTS = {
         {"rope_parameters": {"rope_type": "linear"}},
         ["rope_parameters=", "not complete", "factor"],
     ),
-    "half of a head turned": (
-        {"rope_parameters": {"partial_rotary_factor": 0.5}},
-        ["partial_rotary_factor", "every pair"],
+    "more than a head turned": (
+        {"rope_parameters": {"partial_rotary_factor": 1.5}},
+        ["rope_parameters=", "turns 12 of the 8 numbers of a head", "at most 1"],
+    ),
+    "no pair turned": (
+        {"rope_parameters": {"partial_rotary_factor": 0.2}},
+        ["turns 1 of the 8 numbers of a head", "even number"],
+    ),
+    "half a pair turned": (
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.7}},
+        ["turns 5 of the 8 numbers of a head", "even number"],
+    ),
+    "one pair with dynamic scaling": (
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.25}},
+        ["turns 2 of the 8 numbers of a head", "at least 4"],
+    ),
+    "part of a head that is no number": (
+        {"rope_parameters": {"partial_rotary_factor": None}},
+        ["rope_parameters['partial_rotary_factor']=None", "a finite number above 0.0"],
     ),
 }
 
@@ -161,8 +177,11 @@ def test_key_value_heads_may_divide_both_stacks():
             "original_max_position_embeddings": 512,
         },
         {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+        {"rope_type": "default", "partial_rotary_factor": 0.25},
+        {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.5},
+        {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.5},
     ],
-    ids=lambda rope: rope["rope_type"],
+    ids=lambda rope: f"{rope['rope_type']} {rope.get('partial_rotary_factor', '')}".strip(),
 )
 def test_every_rope_type_that_is_accepted_builds_and_runs(rope):
     model = WeftModel(WeftConfig(**SMALL | {"rope_parameters": rope})).eval()

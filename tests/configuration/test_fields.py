@@ -7,6 +7,7 @@ import pytest
 from transformers import PreTrainedConfig
 
 from weftformer import WeftConfig
+from weftformer.configuration.derived import DERIVED
 from weftformer.configuration.fields import RULES, closest
 
 NAN, INFINITY = math.nan, math.inf
@@ -138,7 +139,9 @@ def test_every_choice_is_accepted(field):
 
 @pytest.mark.parametrize("field", [name for name, kind in EXPECTED.items() if str(kind).endswith("None")])
 def test_an_optional_field_accepts_none(field):
-    assert getattr(WeftConfig(**{field: None}), field) is None
+    config = WeftConfig(**{field: None})
+    assert config.given(field) is None
+    assert isinstance(getattr(config, field), int) if field in DERIVED else getattr(config, field) is None
 
 
 def test_limits_are_where_the_messages_say():

@@ -31,6 +31,7 @@ EXPRESSIBLE = {
     "wide heads": ("tiny", {"head_dim": 16}),
     "modern": ("modern-tiny", {"norm_eps": 1e-2}),
     "other frequencies": ("modern-tiny", {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}),
+    "half of each head turned": ("modern-tiny", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
     "grouped heads": ("modern-tiny", {"num_key_value_heads": 2}),
     "tanh gate": ("modern-tiny", {"activation_function": "gelu_pytorch_tanh", "norm_first": False}),
 }  # fmt: skip

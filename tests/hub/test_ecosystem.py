@@ -5,7 +5,7 @@ import json
 import peft
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -97,6 +97,22 @@ def test_lora_trains_saves_loads_merges_and_generates(kind, tmp_path):
     assert set(flat_files()) <= {path.name for path in (tmp_path / "merged").iterdir()}
     for name, parameter in build(**KINDS[kind]).named_parameters():
         assert torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("groups", [None, 1], ids=["all heads", "grouped heads"])
+def test_prefix_tuning_reads_the_heads_of_the_configuration(groups):
+    model = build(num_key_value_heads=groups, use_cache=False)
+    before = scores(model)
+    prefixed = get_peft_model(model, PrefixTuningConfig(task_type=peft.TaskType.SEQ_2_SEQ_LM, num_virtual_tokens=3))
+    table = prefixed.prompt_encoder["default"].embedding.weight
+    # keys and values of two layers, for the heads that share them
+    assert table.shape == (3, 2 * 2 * (groups or 2) * 8)
+    table.data.normal_(generator=torch.Generator().manual_seed(0))
+    mask = IDS.ne(0).long()
+    found = prefixed(input_ids=IDS, attention_mask=mask, decoder_input_ids=TARGET).logits
+    assert found.isfinite().all() and not torch.allclose(found, before, atol=1e-2)
+    found.sum().backward()
+    assert table.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("placement", ["auto", {"": "cpu"}], ids=str)

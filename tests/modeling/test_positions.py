@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers import GPTNeoXConfig
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from weftformer import WeftDecoder, WeftEncoder
+from weftformer import WeftDecoder, WeftEncoder, WeftModel
 from weftformer.modeling.positions import (
     SinusoidalPositions,
     TokenPositions,
@@ -133,6 +135,103 @@ def test_rotary_tables_are_filled_again_after_loading(build, tmp_path):
     for stack in ("encoder", "decoder"):
         table = getattr(loaded.model, stack).rotary_embedding.inv_freq
         torch.testing.assert_close(table, torch.tensor([1.0, 50**-0.5]) / 3)
+
+
+NUMBERS = {"rope_theta": 100.0, "factor": 4.0}
+ROPE = {
+    "default": {"rope_type": "default", "rope_theta": 100.0},
+    "linear": NUMBERS | {"rope_type": "linear"},
+    "dynamic": NUMBERS | {"rope_type": "dynamic"},
+    "yarn": NUMBERS | {"rope_type": "yarn"},
+    "yarn, original length": NUMBERS | {"rope_type": "yarn", "original_max_position_embeddings": 5},
+    "longrope": NUMBERS | {
+        "rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 2.5], "long_factor": [4.0, 3.0, 2.0, 6.0],
+    },
+    "llama3": NUMBERS | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+@pytest.mark.parametrize("kind", ROPE)
+@pytest.mark.parametrize(("stack", "limit"), [("encoder", 16), ("decoder", 12)])
+def test_heads_are_turned_as_in_gpt_neox(small, stack, limit, kind, part):
+    """Each stack by its own limit: at 10 tokens none is reached, at 14 the decoder's, at 20 both."""
+    width = 8
+    rope = ROPE[kind] | {"partial_rotary_factor": part}
+    if kind == "longrope":
+        rope |= {name: rope[name][: int(width * part) // 2] for name in ("short_factor", "long_factor")}
+    # of its own model there is one limit
+    theirs = GPTNeoXConfig(
+        hidden_size=32, num_attention_heads=4, max_position_embeddings=limit, rope_parameters=dict(rope)
+    )
+    config = small(d_model=32, rope_parameters=rope)
+    model = (WeftEncoder if stack == "encoder" else WeftDecoder)(config)
+    query, key = torch.randn(2, 1, 4, 20, width, generator=torch.Generator().manual_seed(0))
+    reference = GPTNeoXRotaryEmbedding(theirs)
+    for length in (10, 14, 20, 10):
+        ids, part_of = torch.arange(length)[None], slice(length)
+        expected = apply_rotary_pos_emb(query[:, :, part_of], key[:, :, part_of], *reference(query, ids))
+        rotation = model.rotary_embedding(query, ids)
+        for states, turned in zip((query, key), expected, strict=True):
+            torch.testing.assert_close(rotate(states[:, :, part_of], rotation), turned)
+
+
+def test_the_rest_of_a_head_stands_still(small):
+    rotation = (torch.zeros(1, 1, 2), torch.ones(1, 1, 2))
+    states = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
+    assert rotate(states, rotation).flatten().tolist() == [-2.0, 1.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn"])
+def test_rope_scaling_changes_what_a_model_computes(build, kind):
+    """As transformers' own test of it, at 10 tokens and beyond both limits."""
+    plain, scaled = (build(model_class=WeftModel, rope_parameters=ROPE[name]) for name in ("default", kind))
+    generator = torch.Generator().manual_seed(0)
+    for length, changes in ((10, kind != "dynamic"), (24, True)):
+        ids = torch.randint(3, 29, (1, length), generator=generator)
+        one, two = (model(input_ids=ids, decoder_input_ids=ids).last_hidden_state for model in (plain, scaled))
+        assert torch.allclose(one, two, atol=1e-5) != changes
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_the_view_of_a_stack_tells_its_rotary_table(small, stack):
+    """Also where the view has lost the other names, and in transformers' own tests, which build the table from it."""
+    config = small(d_model=48, encoder_attention_heads=2, decoder_attention_heads=4, head_dim=6)
+    assert WeftRotaryEmbedding(config.get_text_config(**{stack: True})).inv_freq.shape == (3,)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_source_and_target_are_turned_by_one_frequency(small, kind):
+    """However long each of them is: what cross-attention reads of positions is the distance."""
+    rope = ROPE[kind]
+    if kind == "longrope":
+        rope = rope | {name: rope[name][:2] for name in ("short_factor", "long_factor")}
+    config = small(cross_attention_position_type="rotary", rope_parameters=rope)
+    rotary = WeftDecoder(config).rotary_embedding
+    query, key = torch.randn(2, 1, 1, 1, 4, generator=torch.Generator().manual_seed(0))
+    found = []
+    for source, first in ((6, 0), (30, 0), (30, 20)):  # shorter and longer than what the table was made for
+        target = TokenPositions(torch.arange(3)[None] + first)
+        keys = TokenPositions(torch.arange(source)[None])
+        positions = attention_positions("rotary", config, target, keys, keys, rotary, query, is_cross=True)
+        turned = rotate(query.expand(1, 1, 3, 4), positions.query_rotation)
+        scores = turned @ rotate(key.expand(1, 1, source, 4), positions.key_rotation).transpose(2, 3)
+        assert torch.allclose(scores[0, 0, 1, 1:], scores[0, 0, 0, :-1], atol=1e-5)
+        found.append(scores[0, 0, 0, first])
+    assert torch.allclose(torch.stack(found), found[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["partly turned", "dynamic"])
+def test_rotary_positions_decode_alike_on_every_path(build, kind):
+    """Token by token, with the shared caches of `generate` and with those of transformers."""
+    rope = ROPE["dynamic"] if kind == "dynamic" else ROPE["yarn"] | {"partial_rotary_factor": 0.5}
+    model = build(cross_attention_position_type="rotary", rope_parameters=rope, num_key_value_heads=2)
+    settings = {"max_new_tokens": 16, "min_new_tokens": 16, "output_logits": True, "return_dict_in_generate": True}
+    source = torch.arange(4, 24)[None]
+    fast, plain = (model.generate(source, **settings, **more) for more in ({}, {"cache_implementation": "dynamic"}))
+    assert torch.equal(fast.sequences, plain.sequences)
+    for one, two in zip(fast.logits, plain.logits, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
 
 
 def rows(ids, mask=None):

@@ -100,8 +100,10 @@ def test_resizing_reaches_every_table_and_the_head(build, tmp_path, case, size, 
     before = {name: table.detach().clone() for name, table in tables(model).items()}
     separate = model.config.target_vocab_size != model.config.vocab_size
     model.resize_token_embeddings(size)
-    assert model.config.vocab_size == size
-    assert model.config.target_vocab_size == (23 if separate else size)
+    target = 23 if separate else size
+    assert model.config.vocab_size == model.config.get_text_config(encoder=True).vocab_size == size
+    assert model.config.target_vocab_size == model.config.decoder_vocab_size == target
+    assert model.config.get_text_config(decoder=True).vocab_size == target
     check_sharing(model, together)
     check_works(model)
     for name, table in tables(model).items():
@@ -111,6 +113,7 @@ def test_resizing_reaches_every_table_and_the_head(build, tmp_path, case, size, 
     loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
     check_sharing(loaded, together)
     check_works(loaded)
+    assert (loaded.config.vocab_size, loaded.config.get_text_config(decoder=True).vocab_size) == (size, target)
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no head bias", "head bias"])
@@ -122,6 +125,7 @@ def test_resizing_the_target_reaches_its_table_and_the_head(build, tmp_path, cas
     before = {name: table.detach().clone() for name, table in tables(model).items()}
     model.resize_decoder_token_embeddings(size)
     assert (model.config.vocab_size, model.config.decoder_vocab_size) == (29, size)
+    assert model.config.get_text_config(decoder=True).vocab_size == size
     check_sharing(model, together)
     check_works(model)
     assert torch.equal(tables(model)["encoder"], before["encoder"])
@@ -130,6 +134,17 @@ def test_resizing_the_target_reaches_its_table_and_the_head(build, tmp_path, cas
         assert torch.equal(tables(model)[name][:kept], before[name][:kept])
     model.save_pretrained(tmp_path)
     check_works(WeftForConditionalGeneration.from_pretrained(tmp_path))
+
+
+def test_two_vocabularies_that_have_become_as_large_stay_two(build, tmp_path):
+    model = build(**SHARING["two vocabularies, own head"][0])
+    model.resize_decoder_token_embeddings(29)
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    for one in (model, loaded):
+        one.resize_token_embeddings(40)
+        assert [len(table) for table in tables(one).values()] == [40, 29, 29]
+        check_works(one)
 
 
 @pytest.mark.parametrize("fields", [{}, {"decoder_vocab_size": 29}], ids=str)

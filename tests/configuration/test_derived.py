@@ -1,0 +1,198 @@
+"""Fields that follow from others: numbers wherever they are read, and never a number that is out of date."""
+
+import copy
+import json
+import pickle
+
+import pytest
+from transformers import AutoConfig
+
+from weftformer import WeftConfig
+from weftformer.configuration import PRESETS
+from weftformer.configuration.derived import DERIVED
+
+SIZES = {"vocab_size": 31, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
+SAME = SIZES | {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+# heads of two widths, which rotary positions do not allow
+DIFFERENT = SIZES | {
+    "encoder_attention_heads": 4, "decoder_attention_heads": 8, "self_attention_position_type": "none",
+}  # fmt: skip
+TWO_TABLES = SAME | {"share_encoder_decoder_embeddings": False}
+TWO_VOCABULARIES = TWO_TABLES | {"decoder_vocab_size": 23}
+EXPLICIT = SAME | {"head_dim": 6, "num_key_value_heads": 2}
+KINDS = {
+    "same": SAME, "different": DIFFERENT, "two tables": TWO_TABLES, "two vocabularies": TWO_VOCABULARIES,
+    "explicit": EXPLICIT,
+}  # fmt: skip
+
+# vocabulary, layers, heads, key-value heads, width of a head: of the encoder, and of the decoder
+EXPECTED = {
+    "same": ((31, 2, 4, 4, 12), (31, 3, 4, 4, 12)),
+    "different": ((31, 2, 4, 4, 12), (31, 3, 8, 8, 6)),
+    "two tables": ((31, 2, 4, 4, 12), (31, 3, 4, 4, 12)),
+    "two vocabularies": ((31, 2, 4, 4, 12), (23, 3, 4, 4, 12)),
+    "explicit": ((31, 2, 4, 2, 6), (31, 3, 4, 2, 6)),
+}
+
+
+def numbers(config):
+    assert config.hidden_size == config.d_model == 48
+    return (
+        config.vocab_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        config.head_dim,
+    )
+
+
+@pytest.fixture
+def rewrite(tmp_path):
+    """Saves a configuration, changes its file and gives the folder."""
+
+    def rewritten(config, lacks=(), **fields):
+        config.save_pretrained(tmp_path)
+        file = tmp_path / "config.json"
+        found = json.loads(file.read_text()) | fields
+        file.write_text(json.dumps({name: value for name, value in found.items() if name not in lacks}))
+        return tmp_path
+
+    return rewritten
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_views_of_both_stacks_hold_their_numbers(kind, tmp_path):
+    config = WeftConfig(**KINDS[kind])
+    config.save_pretrained(tmp_path)
+    copies = [WeftConfig.from_pretrained(tmp_path), copy.deepcopy(config), pickle.loads(pickle.dumps(config))]
+    copies += [AutoConfig.from_pretrained(tmp_path), WeftConfig(**config.to_dict())]
+    for one in (config, *copies):
+        encoder, decoder = one.get_text_config(encoder=True), one.get_text_config(decoder=True)
+        assert (numbers(encoder), numbers(decoder)) == EXPECTED[kind]
+        assert numbers(one) == EXPECTED[kind][0]
+        assert one.decoder_vocab_size == decoder.vocab_size
+        # caches ask the view for its view
+        assert numbers(decoder.get_text_config(decoder=True)) == EXPECTED[kind][1]
+        assert numbers(encoder.get_text_config(encoder=True)) == EXPECTED[kind][0]
+
+
+def test_a_view_keeps_what_has_a_name_of_its_own_and_shares_nothing():
+    config = WeftConfig(**DIFFERENT, max_source_positions=70, max_target_positions=90)
+    decoder, encoder = config.get_text_config(decoder=True), config.get_text_config(encoder=True)
+    assert (encoder.max_position_embeddings, decoder.max_position_embeddings) == (70, 90)
+    assert (config.max_source_positions, config.max_target_positions) == (70, 90)
+    for view in (decoder, encoder):
+        assert view.stack_heads(is_decoder=True) == (8, 8, 6)
+        assert (view.decoder_layers, view.decoder_attention_heads, view.decoder_vocab_size) == (3, 8, 31)
+        view.decoder_mlp_layer_types[0] = "sparse"
+    assert config.decoder_mlp_layer_types == ["dense"] * 3
+    assert config.get_text_config() is config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_has_numbers(name):
+    config = WeftConfig.from_preset(name)
+    for one in (config, config.get_text_config(decoder=True)):
+        for field in DERIVED:
+            assert isinstance(getattr(one, field), int), field
+        assert one.vocab_size == one.decoder_vocab_size
+        assert one.num_attention_heads % one.num_key_value_heads == 0
+
+
+def test_numbers_follow_the_fields_they_come_from():
+    config = WeftConfig(**SAME)
+    config.d_model, config.vocab_size, config.decoder_attention_heads = 96, 40, 8
+    assert (config.head_dim, config.decoder_vocab_size, config.num_key_value_heads) == (24, 40, 4)
+    assert config.stack_heads(is_decoder=True) == (8, 8, 12)
+    config.encoder_attention_heads = 8
+    assert (config.head_dim, config.num_key_value_heads) == (12, 8)
+    config.head_dim = 10
+    assert config.head_dim == 10 and config.get_text_config(decoder=True).head_dim == 10
+    config.head_dim = None
+    assert config.head_dim == 12
+
+
+def test_a_file_holds_numbers_as_those_of_transformers_do(tmp_path):
+    WeftConfig(**SAME).save_pretrained(tmp_path)
+    found = json.loads((tmp_path / "config.json").read_text())
+    assert (found["decoder_vocab_size"], found["num_key_value_heads"], found["head_dim"]) == (31, 4, 12)
+    assert found.items() >= {name: WeftConfig(**SAME).to_dict()[name] for name in DERIVED}.items()
+
+
+@pytest.mark.parametrize(
+    ("fields", "unclear"),
+    [(DIFFERENT, {"num_key_value_heads", "head_dim"}), (TWO_TABLES, {"decoder_vocab_size"})],
+    ids=["heads", "tables"],
+)
+def test_a_number_that_would_say_something_else_is_not_written(fields, unclear, tmp_path):
+    """Four key-value heads would be shared by the decoder's eight; two tables with two sizes have two vocabularies."""
+    config = WeftConfig(**fields)
+    config.save_pretrained(tmp_path)
+    found = json.loads((tmp_path / "config.json").read_text())
+    assert {name for name in DERIVED if found[name] is None} == unclear
+    assert WeftConfig.from_pretrained(tmp_path).stack_heads(is_decoder=True) == config.stack_heads(is_decoder=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_old_files_hold_null_or_nothing(kind, rewrite):
+    fields = KINDS[kind]
+    folder = rewrite(WeftConfig(**fields), **{name: fields.get(name) for name in DERIVED})
+    config = WeftConfig.from_pretrained(folder)
+    assert (numbers(config), numbers(config.get_text_config(decoder=True))) == EXPECTED[kind]
+    config = WeftConfig.from_pretrained(rewrite(config, lacks=set(DERIVED) - set(fields)))
+    assert (numbers(config), numbers(config.get_text_config(decoder=True))) == EXPECTED[kind]
+
+
+def test_what_is_given_while_loading_changes_what_follows_from_it(tmp_path):
+    config = WeftConfig(**SAME)
+    config.save_pretrained(tmp_path)
+    wide = WeftConfig.from_pretrained(tmp_path, d_model=96)
+    assert wide.head_dim == wide.get_text_config(decoder=True).head_dim == 24
+    assert WeftConfig.from_pretrained(tmp_path, hidden_size=96).head_dim == 24
+    heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+    assert WeftConfig.from_pretrained(tmp_path, **heads).stack_heads(is_decoder=False) == (8, 8, 6)
+    assert WeftConfig.from_dict(config.to_dict(), **heads).stack_heads(is_decoder=True) == (8, 8, 6)
+    assert AutoConfig.from_pretrained(tmp_path, vocab_size=40).decoder_vocab_size == 40
+    one = {"decoder_attention_heads": 2, "self_attention_position_type": "none"}
+    assert WeftConfig.from_pretrained(tmp_path, **one).stack_heads(is_decoder=False) == (4, 4, 12)
+    assert WeftConfig.from_pretrained(tmp_path, **one).stack_heads(is_decoder=True) == (2, 2, 24)
+    bigger = WeftConfig.from_preset("modern-tiny", encoder_attention_heads=12, decoder_attention_heads=12)
+    assert (bigger.head_dim, bigger.num_key_value_heads) == (16, 12)
+
+
+def test_what_was_given_stays_when_other_fields_change(tmp_path):
+    WeftConfig(**EXPLICIT).save_pretrained(tmp_path)
+    config = WeftConfig.from_pretrained(tmp_path, d_model=96)
+    assert (config.head_dim, config.num_key_value_heads) == (6, 2)
+    with pytest.raises(ValueError, match="num_key_value_heads=2 does not divide encoder_attention_heads=3"):
+        WeftConfig.from_pretrained(tmp_path, encoder_attention_heads=3)
+    assert WeftConfig.from_pretrained(tmp_path, num_key_value_heads=None, head_dim=None).head_dim == 12
+
+
+def test_a_number_given_by_name_is_the_default_where_they_are_the_same():
+    named = WeftConfig(**SAME, head_dim=12, num_key_value_heads=4, decoder_vocab_size=31)
+    assert named == WeftConfig(**SAME)
+    assert [named.given(name) for name in DERIVED] == [None] * 3
+    # not where it divides nothing, nor where it is right for one stack only
+    assert WeftConfig(**SAME | {"d_model": 50}, head_dim=12).head_dim == 12
+    grouped = WeftConfig(**DIFFERENT, num_key_value_heads=4)
+    assert grouped.stack_heads(is_decoder=True) == (8, 4, 6)
+    assert grouped.get_text_config(decoder=True).num_key_value_heads == 4
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, False), (31, True), (23, True)])
+def test_two_vocabularies_of_one_size_stay_two(size, expected, tmp_path):
+    config = WeftConfig(**TWO_TABLES, decoder_vocab_size=size)
+    config.save_pretrained(tmp_path)
+    for one in (config, WeftConfig.from_pretrained(tmp_path), WeftConfig(**config.to_dict())):
+        assert one.has_two_vocabularies == expected
+        assert one.decoder_vocab_size == (size or 31)
+    assert not WeftConfig(**SAME, decoder_vocab_size=31).has_two_vocabularies
+
+
+def test_a_file_with_a_bad_width_is_refused_like_any_other(rewrite):
+    folder = rewrite(WeftConfig(**SAME), d_model="wide")
+    with pytest.raises(ValueError, match="d_model='wide' is not allowed"):
+        WeftConfig.from_pretrained(folder)
+    with pytest.raises(ValueError, match="encoder_attention_heads=0 is not allowed"):
+        WeftConfig.from_pretrained(rewrite(WeftConfig(**SAME), encoder_attention_heads=0))
