@@ -6,6 +6,8 @@ Shape suffixes: N tokens (all rows, flattened), E experts, K experts of a token,
 import torch
 from torch import nn
 
+from .precision import at_least_float32
+
 
 def counted_items(labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
     """The labels that a loss is divided by: those of all accumulated batches if given, else those of `labels`; never 0."""
@@ -28,9 +30,10 @@ def cross_entropy(
             batches and processes, which the Trainer passes.
     """
     flat_N = labels.flatten()
-    # fp32: a sum over many tokens in half precision loses what the mean is about
+    # a sum over many tokens in half precision loses what the mean is about
+    logits_NV = logits.flatten(0, -2).to(at_least_float32(logits.dtype))
     total = nn.functional.cross_entropy(
-        logits.flatten(0, -2).float(), flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
+        logits_NV, flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 

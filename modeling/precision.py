@@ -1,7 +1,12 @@
-"""What stays in fp32 in a model of half precision."""
+"""What is computed and kept in fp32 in a model of half precision."""
 
 import torch
 from torch import nn
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """fp32 for half precision, and float64 for a model of float64: nothing is to cost it half of its digits."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 class Float32Buffers(nn.Module):
@@ -22,11 +27,12 @@ class Float32Buffers(nn.Module):
 
 
 class Float32Linear(nn.Linear):
-    """A linear layer that computes in fp32 whatever its weights are kept in.
+    """A linear layer that computes in fp32 if its weights are kept in less.
 
     A module of its own, and called as one: offloaded weights are fetched by a hook on the call.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        bias = None if self.bias is None else self.bias.float()
-        return nn.functional.linear(input.float(), self.weight.float(), bias)
+        dtype = at_least_float32(input.dtype)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias)

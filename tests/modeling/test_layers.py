@@ -8,6 +8,8 @@ from weftformer.modeling.feed_forward import FeedForward
 from weftformer.modeling.layers import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
 from weftformer.modeling.mixture import SparseFeedForward
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 NORMS = ["layernorm", "rmsnorm", "stdnorm"]
 
 
