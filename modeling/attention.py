@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_weft import WeftConfig
+from .layers import at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 
@@ -64,7 +65,7 @@ def eager_attention_forward(
         attention_mask = attention_mask[..., : key.shape[-2]]
         blind_BHL1 = (attention_mask <= torch.finfo(attention_mask.dtype).min / 2).all(dim=-1, keepdim=True)
         scores_BHLM = (scores_BHLM + attention_mask).masked_fill(blind_BHL1, 0.0)
-    weights_BHLM = nn.functional.softmax(scores_BHLM, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights_BHLM = nn.functional.softmax(scores_BHLM, dim=-1, dtype=at_least_float32(query.dtype)).to(query.dtype)
     if blind_BHL1 is not None:
         weights_BHLM = weights_BHLM.masked_fill(blind_BHL1, 0.0)
     weights_BHLM = nn.functional.dropout(weights_BHLM, p=dropout, training=module.training)

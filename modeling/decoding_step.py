@@ -24,6 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from .attention import AttentionBase, KeysValues
 from .decoding_cache import BeamCache, DecodingCache, by_layer
 from .decoding_weights import joined, packed
+from .layers import at_least_float32
 from .masks import additive
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
@@ -216,7 +217,7 @@ class DecodeStep(nn.Module):
             scores[0] = scores[0] + mask.repeat_interleave(len(query_WGRK) // len(mask), dim=0)
         joined = torch.cat(scores, dim=-1)
         joined = joined if bias is None else joined + bias
-        weights = joined.softmax(dim=-1, dtype=torch.float32).to(query_WHK.dtype)
+        weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype)).to(query_WHK.dtype)
         by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
         summands = [_mixed(part, values) for part, (_, values) in zip(by_part, parts, strict=True)]
         return attention.out_proj(reduce(torch.add, summands).flatten(1))

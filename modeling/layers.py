@@ -7,6 +7,11 @@ from transformers.activations import ACT2FN
 from ..configuration.configuration_weft import WeftConfig
 
 
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """fp32 for half precision, and float64 for a model of float64: nothing is to cost it half of its digits."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 class Float32Buffers(nn.Module):
     """A module whose own buffers keep their dtype when the model changes its own.
 
@@ -25,14 +30,15 @@ class Float32Buffers(nn.Module):
 
 
 class Float32Linear(nn.Linear):
-    """A linear layer that computes in fp32 whatever its weights are kept in.
+    """A linear layer that computes in fp32 if its weights are kept in less.
 
     A module of its own, and called as one: offloaded weights are fetched by a hook on the call.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        bias = None if self.bias is None else self.bias.float()
-        return nn.functional.linear(input.float(), self.weight.float(), bias)
+        dtype = at_least_float32(input.dtype)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias)
 
 
 class StdLayerNorm(nn.Module):

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .layers import at_least_float32
+
 
 def counted_items(labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
     """The labels that a loss is divided by: those of all accumulated batches if given, else those of `labels`; never 0."""
@@ -30,9 +32,10 @@ def cross_entropy(
             batches and processes, which the Trainer passes.
     """
     flat_N = labels.flatten()
-    # fp32: a sum over many tokens in half precision loses what the mean is about
+    # a sum over many tokens in half precision loses what the mean is about
+    logits_NV = logits.flatten(0, -2).to(at_least_float32(logits.dtype))
     total = nn.functional.cross_entropy(
-        logits.flatten(0, -2).float(), flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
+        logits_NV, flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
@@ -84,15 +87,15 @@ class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden_ND, weight_VD, bias_V, labels_N, smoothing: float) -> torch.Tensor:
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        vocabulary = len(weight_VD)
-        total = torch.zeros((), device=hidden_ND.device)
+        vocabulary, dtype = len(weight_VD), at_least_float32(weight_VD.dtype)
+        total = torch.zeros((), dtype=dtype, device=hidden_ND.device)
         d_hidden = torch.empty_like(hidden_ND) if needs_hidden else None
-        d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if needs_weight else None
-        d_bias = torch.zeros_like(bias_V, dtype=torch.float32) if needs_bias else None
+        d_weight = torch.zeros_like(weight_VD, dtype=dtype) if needs_weight else None
+        d_bias = torch.zeros_like(bias_V, dtype=dtype) if needs_bias else None
         rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
         for start in range(0, len(hidden_ND), rows):
             hidden, labels_N1 = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
-            log_probs = nn.functional.linear(hidden, weight_VD, bias_V).float().log_softmax(dim=-1)
+            log_probs = nn.functional.linear(hidden, weight_VD, bias_V).to(dtype).log_softmax(dim=-1)
             total -= (1 - smoothing) * log_probs.gather(1, labels_N1).sum() + smoothing / vocabulary * log_probs.sum()
             # the gradient of the logits: softmax minus the smoothed target
             d_logits = log_probs.exp_()
@@ -117,7 +120,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:
-    if hidden.dtype == torch.float32:
+    if hidden.dtype == d_weight.dtype:
         d_weight.addmm_(d_logits.t(), hidden)
     else:
         d_weight += d_logits.to(hidden.dtype).t() @ hidden

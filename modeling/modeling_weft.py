@@ -290,6 +290,12 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
                 f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
                 f'(rows of 16 bytes): got {uneven[0]}; use "eager" or "batched_mm", or change the width.'
             )
+        # a model that is being made has no weights yet
+        dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
+        if config.has_sparse_layers and dtype == torch.float64:
+            raise ValueError(
+                'experts_implementation="grouped_mm" has no float64 in torch; use "eager" or "batched_mm", or another dtype.'
+            )
         return super()._grouped_mm_can_dispatch()
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):

@@ -23,6 +23,26 @@ KNOWN = [
 ]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
+    )
+
+
+@pytest.fixture(autouse=True)
+def default_dtype(request: pytest.FixtureRequest) -> Any:
+    """What `@pytest.mark.dtype(torch.float64)`, or `pytestmark` of a file, says; the closest mark counts.
+
+    Two roads to one result are compared in 64 bits: what then differs by more than 1e-10 is another algorithm, on every
+    processor. In 32 bits they differ by what the kernels round, which depends on the processor and on the shapes. What
+    stays in 32 bits all the same: tables of positions, and the scores that `generate` returns.
+    """
+    mark = request.node.get_closest_marker("dtype")
+    torch.set_default_dtype(mark.args[0] if mark else torch.float32)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Any:
     """Commands set the number of threads of their process, which is the tests' here; sums depend on it in their last bit."""

@@ -74,16 +74,19 @@ KINDS = {
 }
 
 
-def make(kind: str, **fields) -> WeftForConditionalGeneration:
+def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForConditionalGeneration:
+    """In 64 bits, so that no two tokens are a rounding apart; `generate` gives their scores and logits in 32 all the same."""
     torch.manual_seed(0)
-    model = WeftForConditionalGeneration(WeftConfig(**(TINY | KINDS[kind] | fields))).eval()
+    # torch has no grouped_mm of 64 bits
+    experts = {"experts_implementation": "eager"} if dtype == torch.float64 else {}
+    model = WeftForConditionalGeneration._from_config(WeftConfig(**(TINY | KINDS[kind] | fields)), **experts).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("relative_bias"):  # zero at first, where a missing bias would not be seen
                 parameter.normal_()
             elif name.endswith("bias"):
                 parameter.normal_(std=0.1)
-    return model
+    return model.to(dtype)
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -6,6 +6,8 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 
 from weftformer.modeling.attention import new_cache, reuse_or_fill, self_attention_cache
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 7, 8, 9, 10]])
 
@@ -74,7 +76,7 @@ def test_cached_steps_equal_the_whole(build, make, chunks, layers, attention):
             decoder_input_ids=TARGET[:, start : start + length],
         )  # fmt: skip
         wanted = full.logits[:, start : start + length]
-        torch.testing.assert_close(output.logits, wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(output.logits, wanted, atol=1e-10, rtol=1e-10)
         start, cache = start + length, output.past_key_values
     assert int(cache.get_seq_length()) == 5
 
@@ -100,7 +102,7 @@ def test_a_reordered_cache_carries_each_row_to_its_new_place(build):
     swapped = model(encoder_outputs=states, decoder_input_ids=TARGET.flip(0)[:, 3:4], past_key_values=cache).logits
     full = model(input_ids=IDS, decoder_input_ids=TARGET, attention_mask=torch.ones_like(IDS)).logits[:, 3:4]
     whole = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :4]).logits[:, 3:4]
-    torch.testing.assert_close(swapped, whole.flip(0), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(swapped, whole.flip(0), atol=1e-10, rtol=1e-10)
     assert (full - whole)[0].abs().max() > 1e-3  # the pads of the first row count where nothing hides them
 
 
@@ -118,4 +120,4 @@ def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind
         model(encoder_outputs=states, decoder_input_ids=TARGET[:, t : t + 1], past_key_values=cache).logits
         for t in range(2, 5)
     ]
-    torch.testing.assert_close(torch.cat([first, *rest], dim=1), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat([first, *rest], dim=1), expected, atol=1e-10, rtol=1e-10)

@@ -12,6 +12,8 @@ from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 PAD = 52
 
 
@@ -62,7 +64,7 @@ class DirectMultiStep(nn.Module):
     def forward(self, source, target, steps):
         source_mask = (source != PAD)[:, None, None, :]
         x = self.source_tokens(source) * self.scale + self.source_places(torch.arange(source.shape[1]))
-        x = x + self.steps(steps.view(-1, 1, 1).float())
+        x = x + self.steps(steps.view(-1, 1, 1).to(x.dtype))
         for layer in self.encoder:
             x = layer(x, source_mask)
         length = target.shape[1]
@@ -109,8 +111,8 @@ def both():
     config = WeftConfig.from_preset(
         "dms-flash-10m", d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=96, decoder_ffn_dim=96
     )
-    model = WeftForConditionalGeneration(config).eval()
-    reference = DirectMultiStep(53, 32, 8, 96, 2, 280, 1075)
+    model = WeftForConditionalGeneration(config).double().eval()
+    reference = DirectMultiStep(53, 32, 8, 96, 2, 280, 1075).double()
     torch.manual_seed(0)
     copied, scales = 0, {id(norm.weight) for norm in reference.modules() if isinstance(norm, nn.LayerNorm)}
     with torch.no_grad():
@@ -143,7 +145,7 @@ def test_logits_equal_those_of_the_formulas(both, attention):
     with torch.no_grad():
         expected = reference(source, target, steps)
         found = model(input_ids=source, decoder_input_ids=target, condition_values=steps[:, None]).logits
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
         assert expected.std() > 0.5
         # and they depend on all three inputs
         for changed in (
@@ -164,13 +166,13 @@ def test_gradients_equal_those_of_the_formulas(both):
     )
     loss = model(
         input_ids=source, decoder_input_ids=target[:, :-1], labels=target[:, 1:].contiguous(),
-        condition_values=steps[:, None].float(),
+        condition_values=steps[:, None].double(),
     ).loss  # fmt: skip
     torch.testing.assert_close(loss, expected)
     expected.backward()
     loss.backward()
     for there, here in pairs(reference, model):
-        torch.testing.assert_close(here.grad, there.grad, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(here.grad, there.grad, atol=1e-10, rtol=1e-10)
 
 
 def test_cached_decoding_writes_what_the_formulas_write(both):

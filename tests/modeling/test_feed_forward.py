@@ -7,6 +7,8 @@ import torch
 
 from weftformer.modeling.layers import FeedForward
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 ACTIVATIONS = {
     "relu": lambda x: x * (x > 0),
     "silu": lambda x: x / (1 + (-x).exp()),
@@ -37,13 +39,13 @@ def test_forward_and_gradients_equal_the_formula(small, lopsided, gated, bias, a
     module = lopsided(FeedForward(config, 10))
     states = torch.randn(2, 3, 16, requires_grad=True)
     output, expected = module(states), reference(module, states, activation, gated)
-    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output, expected, atol=1e-10, rtol=1e-10)
     upstream, leaves = torch.randn(output.shape), [states, *module.parameters()]
     assert len(leaves) == 1 + (3 if gated else 2) * (2 if bias else 1)
     for got, wanted in zip(
         torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
     ):
-        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
 
 
 def test_dropout_falls_between_activation_and_second_linear(small, lopsided):

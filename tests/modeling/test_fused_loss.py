@@ -8,13 +8,15 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling import losses
 from weftformer.modeling.losses import cross_entropy, fused_cross_entropy, skips_logits
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 
 @pytest.fixture
 def few_rows(monkeypatch):
     monkeypatch.setattr(losses, "_CHUNKS", {"cpu": 64})  # three tokens at a time
 
 
-def problem(bias=True, dtype=torch.float32):
+def problem(bias=True, dtype=torch.float64):
     torch.manual_seed(0)
     head = nn.Linear(8, 20, bias=bias, dtype=dtype)
     hidden = torch.randn(2, 7, 8, dtype=dtype, requires_grad=True)
@@ -35,9 +37,9 @@ def test_loss_and_gradients_are_those_of_the_plain_one(few_rows, smoothing, bias
     hidden, head, labels = problem(bias)
     expected = 3 * cross_entropy(head(hidden), labels, smoothing, items)
     actual = 3 * fused_cross_entropy(hidden, head, labels, smoothing, items)
-    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     for one, other in zip(gradients(actual, hidden, head), gradients(expected, hidden, head), strict=True):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
 
 
 def test_no_label_that_counts_gives_nothing(few_rows):
@@ -53,17 +55,20 @@ def test_frozen_parts_get_no_gradient(few_rows):
     assert hidden.grad.any() and head.weight.grad is None
 
 
+@pytest.mark.dtype(torch.float32)
 def test_half_precision_and_autocast_are_as_close_as_the_plain_one(few_rows):
     hidden, head, labels = problem(dtype=torch.bfloat16)
     expected = cross_entropy(head(hidden), labels)
     actual = fused_cross_entropy(hidden, head, labels)
-    torch.testing.assert_close(actual, expected)
+    # logits of 8 bits: one of another rounding moves the mean by up to 1e-3
+    torch.testing.assert_close(actual, expected, atol=2e-3, rtol=0)
     for one, other in zip(gradients(actual, hidden, head), gradients(expected, hidden, head), strict=True):
         assert one.dtype == other.dtype == torch.bfloat16
         torch.testing.assert_close(one, other, atol=2e-3, rtol=0.05)
-    hidden, head, labels = problem()
+    hidden, head, labels = problem(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(fused_cross_entropy(hidden, head, labels), cross_entropy(head(hidden), labels))
+        expected = cross_entropy(head(hidden), labels)
+        torch.testing.assert_close(fused_cross_entropy(hidden, head, labels), expected, atol=2e-3, rtol=0)
 
 
 def build(vocab_size=4_096, **overrides):
@@ -81,11 +86,11 @@ def test_a_large_vocabulary_trains_without_logits(tied):
     output = model.train()(**batch)
     plain = model(**batch, skip_logits=False)
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
-    torch.testing.assert_close(output.loss, plain.loss)
+    torch.testing.assert_close(output.loss, plain.loss, atol=1e-10, rtol=1e-10)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     grads = [torch.autograd.grad(loss, parameters) for loss in (output.loss, plain.loss)]
     for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
     assert model.eval()(**batch).logits is not None
     assert (
         model.train()(**{"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}).logits is not None

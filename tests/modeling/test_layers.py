@@ -8,6 +8,8 @@ from weftformer.modeling.layers import FeedForward
 from weftformer.modeling.modeling_weft import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
 from weftformer.modeling.moe import SparseFeedForward
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 NORMS = ["layernorm", "rmsnorm", "stdnorm"]
 
 

@@ -8,6 +8,8 @@ import torch
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, expert_load, router_counts, router_z_loss
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 
 def draw(seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -61,6 +63,12 @@ def test_half_precision_logits_are_summed_in_full():
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.float(), labels))
 
 
+def test_doubles_are_summed_in_doubles():
+    logits, labels = draw()
+    assert cross_entropy(logits, labels).dtype == torch.float64
+    assert torch.autograd.gradcheck(lambda logits: cross_entropy(logits, labels, 0.1), logits)
+
+
 IDS = torch.tensor([[0, 1], [0, 2], [0, 1], [3, 0]])
 
 
@@ -82,7 +90,7 @@ def test_balance_loss_is_the_number_of_experts_when_one_takes_all():
 
 
 # probabilities 0.5/0.25/0.25, 0.2/0.6/0.2, 0.1/0.1/0.8
-LOGITS = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]).log()
+LOGITS = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]], dtype=torch.float64).log()
 TOP = torch.tensor([[0, 1], [1, 0], [2, 0]])
 
 

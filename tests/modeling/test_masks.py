@@ -8,6 +8,8 @@ from weftformer import WeftDecoder, WeftEncoder
 from weftformer.modeling.attention import new_cache
 from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
 MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9]
 
@@ -155,15 +157,15 @@ def test_pads_in_the_middle_keep_their_positions(build, kind):
     together = model(input_ids=closed_up, decoder_input_ids=TARGET[:1]).logits
     assert (apart - together).abs().max() > 1e-2
     placed = model(input_ids=closed_up, decoder_input_ids=TARGET[:1], position_ids=torch.tensor([0, 1, 4, 5])).logits
-    torch.testing.assert_close(apart, placed, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(apart, placed, atol=1e-10, rtol=1e-10)
 
 
 def test_a_missing_mask_is_read_from_the_pads(build):
     model = build()
     given = model(input_ids=IDS, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
     assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET).logits, given)
-    assert torch.equal(model.model(input_ids=IDS, decoder_input_ids=TARGET).last_hidden_state @ model.lm_head.weight.T,
-                       given)  # fmt: skip
+    hidden = model.model(input_ids=IDS, decoder_input_ids=TARGET).last_hidden_state
+    torch.testing.assert_close(hidden @ model.lm_head.weight.T, given)
     states = model.model.encoder(input_ids=IDS).last_hidden_state
     assert torch.equal(states, model.model.encoder(input_ids=IDS, attention_mask=IDS.ne(0)).last_hidden_state)
 
@@ -178,7 +180,7 @@ def test_the_decoder_sees_no_later_token(build, eager_flex, kind, implementation
         model(input_ids=IDS, decoder_input_ids=changed).logits
     )
     assert (difference.abs().amax(dim=(0, 2)) > 1e-4).tolist() == [False, False, True, True]
-    assert difference[:, :2].abs().max() < 1e-6
+    assert difference[:, :2].abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -192,7 +194,7 @@ def test_without_causality_the_decoder_sees_every_token(build, eager_flex, imple
     assert ((first - second).abs().amax(dim=(0, 2)) > 1e-4).tolist() == [True] * 4
     everywhere = torch.ones(2, 1, 4, 4, dtype=torch.bool)
     shown = model(input_ids=IDS, decoder_input_ids=TARGET, decoder_attention_mask=everywhere).logits
-    torch.testing.assert_close(first, shown, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(first, shown, atol=1e-10, rtol=1e-10)
     # and the next call is causal again
     assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET).logits, causal)
 
@@ -223,7 +225,7 @@ def test_given_masks_mean_the_same_everywhere(build, eager_flex, form, kind, hea
     expected = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
     assert expected.isfinite().all()
     logits = build(attention=implementation, **fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
-    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)
     for name in masks:  # each of the three counts, and each head of it
         less = {key: value for key, value in masks.items() if key != name}
         without = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **less).logits
@@ -245,12 +247,12 @@ def test_four_dimensional_masks_can_say_what_lengths_say(build, eager_flex, impl
         input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, decoder_attention_mask=causal,
         cross_attn_mask=mask[:, None, None].expand(-1, -1, 4, -1),
     ).logits  # fmt: skip
-    torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, plain, atol=1e-10, rtol=1e-10)
     # without a cross mask, the target sees what any source position sees
     derived = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET).logits
-    torch.testing.assert_close(derived, plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(derived, plain, atol=1e-10, rtol=1e-10)
     by_length = model(input_ids=IDS, decoder_input_ids=TARGET, cross_attn_mask=mask).logits
-    torch.testing.assert_close(by_length, plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(by_length, plain, atol=1e-10, rtol=1e-10)
 
 
 BLIND_SOURCE = torch.tensor([[0] * 6, [1, 1, 1, 0, 0, 1]])
@@ -268,7 +270,7 @@ def test_rows_that_see_nothing_agree_everywhere(build, eager_flex, kind, impleme
     expected = build(**fields)(**call).logits
     logits = build(attention=implementation, **fields)(**call).logits
     assert logits.isfinite().all()
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -290,7 +292,7 @@ def test_a_source_that_nobody_may_see_adds_zeros(build, eager_flex, implementati
     hidden = decoder(
         input_ids=TARGET, encoder_hidden_states=states, encoder_attention_mask=torch.zeros(2, 6)
     ).last_hidden_state
-    torch.testing.assert_close(hidden, decoder(input_ids=TARGET).last_hidden_state, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(hidden, decoder(input_ids=TARGET).last_hidden_state, atol=1e-10, rtol=1e-10)
 
 
 def test_encoder_alone_takes_every_form_of_mask(build):
@@ -316,4 +318,4 @@ def test_compiled_flex_equals_eager(build):
         with torch.no_grad():
             expected = build()(input_ids=IDS, decoder_input_ids=TARGET, **call).logits
             logits = build(attention="flex_attention")(input_ids=IDS, decoder_input_ids=TARGET, **call).logits
-        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)

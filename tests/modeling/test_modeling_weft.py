@@ -15,6 +15,8 @@ from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, router_z_loss
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
@@ -190,11 +192,11 @@ def test_parts_put_together_are_the_model(build, kind):
     states = model.model.encoder(**inputs_of(model))
     for encoder_outputs in (states, (states.last_hidden_state,), BaseModelOutput(states.last_hidden_state)):
         logits = model(encoder_outputs=encoder_outputs, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
-        torch.testing.assert_close(logits, full, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(logits, full, atol=1e-10, rtol=1e-10)
     hidden = model.model.decoder(
         input_ids=TARGET, encoder_hidden_states=states[0], encoder_attention_mask=IDS.ne(0)
     ).last_hidden_state
-    torch.testing.assert_close(model.lm_head(hidden), full, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(model.lm_head(hidden), full, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -227,7 +229,7 @@ def test_a_row_alone_is_the_row_in_a_batch(build):
         both = model(input_ids=IDS, decoder_input_ids=TARGET).logits
         for row in range(2):
             alone = model(input_ids=IDS[row : row + 1], decoder_input_ids=TARGET[row : row + 1]).logits
-            torch.testing.assert_close(alone[0], both[row], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(alone[0], both[row], atol=1e-10, rtol=1e-10)
 
 
 # --- conditions
@@ -243,7 +245,7 @@ def test_conditions_are_added_at_every_source_position(build, fields):
     added = torch.stack([values[b, 0] * weight[:, 0] + values[b, 1] * weight[:, 1] for b in range(2)])
     embeddings = encoder.embed_tokens(IDS) + added[:, None]
     expected = encoder(inputs_embeds=embeddings, attention_mask=IDS.ne(0)).last_hidden_state
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     missing = encoder(input_ids=IDS).last_hidden_state
     zeros = encoder(input_ids=IDS, condition_values=torch.zeros(2, 2)).last_hidden_state
     assert torch.equal(missing, zeros)
@@ -273,7 +275,7 @@ def test_a_decoder_alone_reads_foreign_states(build):
     output.last_hidden_state.square().sum().backward()
     assert torch.equal(states.grad[0, 4:], torch.zeros(3, 10)) and states.grad[0, :4].abs().min() > 0
     short = decoder(input_ids=TARGET[:1], encoder_hidden_states=states[:1, :4].detach()).last_hidden_state
-    torch.testing.assert_close(output.last_hidden_state[:1], short, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.last_hidden_state[:1], short, atol=1e-10, rtol=1e-10)
 
 
 def test_a_decoder_of_another_width_needs_a_foreign_encoder(small):
@@ -289,7 +291,7 @@ def test_a_decoder_alone_without_a_source_is_a_language_model(build):
     for step in range(5):
         output = decoder(input_ids=TARGET[:, step : step + 1], past_key_values=cache, use_cache=True)
         cache = output.past_key_values
-        torch.testing.assert_close(output.last_hidden_state[:, 0], full[:, step], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(output.last_hidden_state[:, 0], full[:, step], atol=1e-10, rtol=1e-10)
 
 
 def test_an_encoder_alone_is_the_models_encoder(build, tmp_path):
@@ -334,12 +336,12 @@ def test_router_losses_leave_pads_out(build):
     longer = torch.cat([LABELS, torch.full((2, 3), -100)], dim=1)
     output = model(input_ids=wider, labels=longer)
     for name in ("loss", "aux_loss", "z_loss"):
-        torch.testing.assert_close(output[name], expected[name], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(output[name], expected[name], atol=1e-10, rtol=1e-10)
     # a mask that is given counts for the target as well
     mask = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
     given = model(input_ids=IDS, labels=LABELS, decoder_attention_mask=mask, attention_mask=IDS.ne(0)[:, None, None]
                   .expand(-1, -1, 6, -1))  # fmt: skip
-    torch.testing.assert_close(given.aux_loss, expected.aux_loss, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(given.aux_loss, expected.aux_loss, atol=1e-10, rtol=1e-10)
 
 
 def test_the_router_learns_from_its_losses(build):
@@ -393,7 +395,7 @@ def test_accumulated_batches_have_the_gradient_of_one(build, kind):
         rows = slice(2 * part, 2 * part + 2)
         model(input_ids=source[rows], labels=labels[rows], num_items_in_batch=count).loss.backward()
     for name, gradient in gradients(model).items():
-        torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(gradient, whole[name], atol=1e-10, rtol=1e-10)
 
 
 def test_router_losses_count_once_however_often_batches_are_split(build):
@@ -408,9 +410,9 @@ def test_router_losses_count_once_however_often_batches_are_split(build):
         loss = model(input_ids=IDS, labels=LABELS, num_items_in_batch=torch.tensor(36)).loss
         loss.backward()
         total += loss.item()
-    assert total == pytest.approx(once.loss.item(), rel=1e-6)
+    assert total == pytest.approx(once.loss.item(), rel=1e-10)
     for name, gradient in gradients(model).items():
-        torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(gradient, whole[name], atol=1e-10, rtol=1e-10)
 
 
 # --- load and bias
@@ -494,10 +496,10 @@ def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, 
         model.gradient_checkpointing_enable(None if reentrant is None else {"use_reentrant": reentrant})
     assert model.model.encoder.gradient_checkpointing and model.model.decoder.gradient_checkpointing
     saved_loss, found, saved_loads = run()
-    assert saved_loss == pytest.approx(loss, rel=1e-6)
+    assert saved_loss == pytest.approx(loss, rel=1e-10)
     assert found.keys() == expected.keys()
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(found[name], expected[name], atol=1e-10, rtol=1e-10)
     assert all(torch.equal(a, b) for a, b in zip(loads, saved_loads, strict=True))
 
 
@@ -538,7 +540,7 @@ def check_compiled(build, kind, **settings):
     torch._dynamo.reset()
     with torch.no_grad():
         expected = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
-    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
