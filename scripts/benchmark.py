@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weftformer.routes.whole_files import write_json
+from weftformer.common.whole_files import write_json
 from weftformer.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
 from weftformer.scripts.benchmark_report import as_table, plot, write_into
 from weftformer.scripts.benchmark_routes import BatchingCase, FileCase, RoutesCase

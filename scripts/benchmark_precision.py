@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from weftformer.common.statistics import Estimate
+from weftformer.common.whole_files import write_json
 from weftformer.modeling.decoding_dispatch import can_step
-from weftformer.routes.candidates import Plan
-from weftformer.routes.metrics import Proportion
-from weftformer.routes.planner import RoutePlanner
-from weftformer.routes.whole_files import write_json
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.plans import Plan
 from weftformer.scripts.benchmark import machine
 from weftformer.scripts.cli import run_script
 from weftformer.scripts.route_data import RouteArguments, load_routes
@@ -121,7 +121,7 @@ def as_table(rows: list[dict[str, Any]]) -> str:
     names = ["weights", *rows[0]["exact_route"], same, "s a target", "weights, MB", "decoding"]
     lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
     for row in rows:
-        shares = " | ".join(str(Proportion(**share)) for share in row["exact_route"].values())
+        shares = " | ".join(str(Estimate(**share)) for share in row["exact_route"].values())
         lines.append(
             f"| {row['precision']} | {shares} | {row['same_best_route']:.1%} | {row['seconds_per_target']:.3f} | "
             f"{row['weight_bytes'] / 1e6:.2f} | {'fast path' if row['fast_path'] else 'plain path'} |"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from weftformer.routes.whole_files import whole_file
+from weftformer.common.whole_files import whole_file
 
 Rows = list[dict[str, Any]]
 

@@ -22,9 +22,9 @@ import yaml
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
+from weftformer.common.whole_files import write_json
 from weftformer.conversion import SOURCES, convert
 from weftformer.routes import drop_shared_targets, training_pairs
-from weftformer.routes.whole_files import write_json
 from weftformer.scripts.arguments import check_folders
 from weftformer.scripts.benchmark import machine
 from weftformer.scripts.benchmark_peers import directmultistep

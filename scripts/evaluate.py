@@ -16,12 +16,12 @@ from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-from weftformer.routes.candidates import Plan
-from weftformer.routes.entries import BROKEN_GZIP
-from weftformer.routes.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.files.entries import BROKEN_GZIP
 from weftformer.routes.molecules import canonical_smiles
-from weftformer.routes.planner import RoutePlanner
-from weftformer.routes.search import RANKINGS
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.planning.search import RANKINGS
+from weftformer.routes.plans import Plan
+from weftformer.routes.scoring.evaluation import KS, Evaluation, evaluate
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders, move_to

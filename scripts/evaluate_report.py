@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from weftformer.routes import whole_files
-from weftformer.routes.evaluation import SHAPES, Evaluation, Metrics
-from weftformer.routes.metrics import Estimate
+from weftformer.common import whole_files
+from weftformer.common.statistics import Estimate
+from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
 
 WIDTH = 100
 _LABEL = 24

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes.whole_files import write_json
+from weftformer.common.whole_files import write_json
 from weftformer.scripts.cli import run_script
 from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, draw_expert_load, read_expert_load
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weftformer.routes.whole_files import whole_file, write_json
+from weftformer.common.whole_files import whole_file, write_json
 from weftformer.scripts.cli import run_script
 from weftformer.scripts.train import train
 from weftformer.training import WeftTrainingArguments, average_checkpoints, parse_arguments

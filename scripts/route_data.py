@@ -10,8 +10,8 @@ from datasets import Dataset, DatasetDict, load_from_disk
 
 from weftformer import WeftConfig
 from weftformer.routes import Route, drop_shared_targets, read_routes, training_pairs
+from weftformer.routes.data.synthetic import generate_routes, train_test_split
 from weftformer.routes.molecules import canonical_route
-from weftformer.routes.synthetic import generate_routes, train_test_split
 from weftformer.tokenization import encode_route, encode_source
 
 

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from ..configuration.version import __version__
 from ..routes import Plan
-from ..routes.search import RANKINGS
+from ..routes.planning.search import RANKINGS
 from .batching import Batcher
 from .limits import BodyInTime, Limits
 from .tasks import RouteTask, TextTask
@@ -254,7 +254,7 @@ def _shown(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
         if not math.isfinite(candidate.score):  # a beam that found nothing; JSON has no infinity
             entry["score"] = None
         if svg and candidate.route is not None:
-            from ..routes.drawing import route_svg
+            from ..routes.drawing.svg import route_svg
 
             entry["svg"] = route_svg(candidate.route, missing=candidate.missing)
         shown.append(entry)

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
 
-from ..routes.search import RouteSearch
+from ..routes.planning.search import RouteSearch
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 from .batching import Unwanted
@@ -98,7 +98,7 @@ class RouteTask:
             ValueError: what is wrong with a target or a setting.
         """
         from ..routes.molecules import one_molecule
-        from ..routes.planner import DEFAULT_STEPS
+        from ..routes.planning.planner import DEFAULT_STEPS
 
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan

@@ -8,8 +8,8 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
-from weftformer.routes.candidates import Candidate, Plan
-from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts import evaluate, evaluate_report
 from weftformer.scripts.cli import INTERRUPTED, run_script
 
@@ -264,7 +264,7 @@ def test_plot_says_what_is_missing(tmp_path, monkeypatch):
 
 def test_every_metric_has_a_title():
     from weftformer.routes import Stock
-    from weftformer.routes.evaluation import evaluate as score
+    from weftformer.routes.scoring.evaluation import evaluate as score
 
     plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
     result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)

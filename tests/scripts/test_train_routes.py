@@ -7,7 +7,7 @@ pytest.importorskip("rdkit")
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.routes import Route, write_routes
-from weftformer.routes.preparation import Preparation, prepare
+from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.scripts import cli
 from weftformer.scripts.route_data import RouteArguments, load_routes
 from weftformer.scripts.train_routes import measure_accuracy
