@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import gradio as gr
 
 from ..common.whole_files import write_json
+from ..inference.tasks import RouteTask
 from ..routes import Stock
 from ..routes.drawing.page import save_page
 from ..routes.drawing.svg import route_svg, save_picture
-from ..serving.tasks import RouteTask
 from ..tokenization import PRODUCT_LENGTH
 from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, check_length, reasons
 

@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
 
 from ..configuration.version import __version__
+from ..inference.batching import Batcher
+from ..inference.tasks import RouteTask, TextTask
 from ..routes import Plan
 from ..routes.planning.search import RANKINGS
-from .batching import Batcher
 from .limits import BodyInTime, Limits
-from .tasks import RouteTask, TextTask
 from .waiting import answers
 
 # Reasons quote the input; one that is long helps nobody.

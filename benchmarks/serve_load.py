@@ -177,7 +177,7 @@ async def load(
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m weftformer.scripts.serve_load", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.serve_load", description=__doc__)
     parser.add_argument("--model", required=True, help="folder of a trained model")
     parser.add_argument("--inputs", type=Path, help="targets or texts, one a line (default: 16 targets)")
     parser.add_argument("--clients", type=int, default=100, help="clients at once (default: %(default)s)")

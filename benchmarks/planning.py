@@ -14,10 +14,10 @@ import yaml
 from transformers import DataCollatorForSeq2Seq
 
 import weftformer
+from weftformer.benchmarks.peers import Contender, directmultistep, quiet
 from weftformer.conversion import SOURCES, export
 from weftformer.routes import Route, read_routes
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.scripts.benchmark_peers import Contender, directmultistep, quiet
 from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
 from weftformer.training import TokenBudgetSampler
 

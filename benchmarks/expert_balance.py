@@ -1,4 +1,4 @@
-"""Whether experts die: `python -m weftformer.scripts.expert_balance`, a minute on one core.
+"""Whether experts die: `python -m weftformer.benchmarks.expert_balance`, a minute on one core.
 
 A model with eight experts in each of its four layers, two of them for a token, learns to copy, reverse, shift and sort letters:
 without balancing, with the balance loss, with bias-balanced routing, and with both. Every run begins with the same weights and
@@ -34,7 +34,7 @@ _FIRST_LETTER = _FIRST_TASK + _TASKS
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m weftformer.scripts.expert_balance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.expert_balance", description=__doc__)
     parser.add_argument("--steps", type=int, default=300, help="of each training (default: %(default)s)")
     parser.add_argument("--tilt", type=float, default=6.0,
                         help="what the routers add to the logits of two experts at first (default: %(default)s)")  # fmt: skip

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from weftformer.benchmarks.peers import Case, Contender, PublishedCase, SparseCase
+from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
+from weftformer.benchmarks.report import as_table, plot, write_into
+from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.common.whole_files import write_json
-from weftformer.scripts.benchmark_peers import Case, Contender, PublishedCase, SparseCase
-from weftformer.scripts.benchmark_report import as_table, plot, write_into
-from weftformer.scripts.benchmark_routes import BatchingCase, FileCase, RoutesCase
-from weftformer.scripts.benchmark_training import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5, 500 new tokens", beams=5),

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
 
 import weftformer
+from weftformer.benchmarks.peers import END, PAD, START, Contender, as_weft, bart, directmultistep
 from weftformer.modeling.losses import cross_entropy, fused_cross_entropy
-from weftformer.scripts.benchmark_peers import END, PAD, START, Contender, as_weft, bart, directmultistep
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weftformer.scripts.benchmark_precision`.
+"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weftformer.benchmarks.precision`.
 
 The same held-out targets are planned with the same search in each: those that `weftformer train-routes` grows and holds out by
 default. A model trained on other routes, or with another seed, may have seen them. int8 is torchao's weight-only kind:
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from weftformer.benchmarks.decoding import machine
 from weftformer.common.statistics import Estimate
 from weftformer.common.whole_files import write_json
 from weftformer.modeling.decoding_dispatch import can_step
+from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
-from weftformer.scripts.benchmark import machine
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.route_data import RouteArguments, load_routes
 from weftformer.scripts.train_routes import measure_accuracy
 from weftformer.tokenization import encode_route
 
@@ -32,7 +32,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer.scripts.benchmark_precision", description=__doc__)
+    parser = argparse.ArgumentParser(prog="weftformer.benchmarks.precision", description=__doc__)
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, metavar="PRECISION",
                         help=f"of {', '.join(PRECISIONS)}; the first is what the others are held against (default: all)")  # fmt: skip

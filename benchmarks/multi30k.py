@@ -1,7 +1,7 @@
 """Multi30k, English to German or French, from its raw files to BLEU: the recipe of Transformer-Tiny (Wu et al. 2021).
 
-`python -m weftformer.scripts.multi30k --data FOLDER --language de --output_dir runs/multi30k-de` prepares the texts as the data set's
-authors do (lower-cased, punctuation normalized, Moses tokens), trains as `scripts/recipes/multi30k.yaml` says, averages the
+`python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output_dir runs/multi30k-de` prepares the texts as the data set's
+authors do (lower-cased, punctuation normalized, Moses tokens), trains as `benchmarks/multi30k.yaml` says, averages the
 last checkpoints and translates test_2016_flickr. Repeated, the same command goes on where the last one was stopped. Every
 argument of `weftformer train` may follow: `--max_steps 2000`, `--config_overrides num_experts=8,...`.
 """
@@ -23,7 +23,7 @@ from weftformer.scripts.cli import run_script
 from weftformer.scripts.train import train
 from weftformer.training import WeftTrainingArguments, average_checkpoints, parse_arguments
 
-RECIPE = Path(__file__).parent / "recipes" / "multi30k.yaml"
+RECIPE = Path(__file__).with_name("multi30k.yaml")
 TRAIN, VALIDATION, TEST = "train", "val", "test_2016_flickr"
 _SENTENCES = {TRAIN: 29_000, VALIDATION: 1_014, TEST: 1_000}
 _AT_ONCE = 100

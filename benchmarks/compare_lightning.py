@@ -1,6 +1,6 @@
 """Training DirectMultiStep's models with its own Lightning code and with Weft: validation loss at equal steps, and speed.
 
-`python -m weftformer.scripts.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
+`python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
 weights and gives both the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each
 target to the longest its model can write; Weft pads to the longest of the batch. Both are evaluated by Weft, without
 dropout and masks, on the same routes. Training routes of a target that is evaluated are left out.
@@ -22,14 +22,14 @@ import yaml
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
+from weftformer.benchmarks.decoding import machine
+from weftformer.benchmarks.peers import directmultistep
 from weftformer.common.whole_files import write_json
 from weftformer.conversion import SOURCES, convert
 from weftformer.routes import drop_shared_targets, training_pairs
+from weftformer.routes.data.training_data import encode, read_canonical
 from weftformer.scripts.arguments import check_folders
-from weftformer.scripts.benchmark import machine
-from weftformer.scripts.benchmark_peers import directmultistep
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.route_data import encode, read_canonical
 from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
