@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from weftformer.benchmarks import compare_lightning
 from weftformer.routes import generate_routes, write_routes
-from weftformer.scripts import compare_lightning
 from weftformer.tokenization import build_route_tokenizer
 
 pytest.importorskip("directmultistep")

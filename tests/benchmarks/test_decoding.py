@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks.peers import Case, Contender
 from weftformer.benchmarks.report import plot, write_into
 from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
-from weftformer.scripts import benchmark
 from weftformer.scripts.cli import main
 
 HEAD = "<!-- benchmark greedy -->"

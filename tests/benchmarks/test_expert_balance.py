@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weftformer.scripts import expert_balance as script
+from weftformer.benchmarks import expert_balance as script
 
 
 def test_the_task_is_what_it_says():

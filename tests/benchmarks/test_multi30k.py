@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.scripts import multi30k
+from weftformer.benchmarks import multi30k
 from weftformer.tokenization import train_tokenizer
 
 pytest.importorskip("sacremoses")

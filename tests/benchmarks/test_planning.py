@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("directmultistep")
 
+from weftformer.benchmarks import decoding as benchmark
+from weftformer.benchmarks import planning as benchmark_routes
 from weftformer.routes import write_routes
-from weftformer.scripts import benchmark, benchmark_routes
 from weftformer.scripts.cli import main
 
 

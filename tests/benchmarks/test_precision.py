@@ -9,9 +9,9 @@ import torch
 pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.benchmarks import precision as benchmark
 from weftformer.routes import Route
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.scripts import benchmark_precision as benchmark
 from weftformer.scripts.cli import run_script
 from weftformer.tokenization import build_route_tokenizer
 

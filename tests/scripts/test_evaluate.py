@@ -10,7 +10,8 @@ from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.scripts import evaluate, evaluate_report
+from weftformer.routes.scoring import reports
+from weftformer.scripts import evaluate
 from weftformer.scripts.cli import INTERRUPTED, run_script
 
 
@@ -257,9 +258,9 @@ def test_a_model_that_is_not_told_steps():
 
 
 def test_plot_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_report.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(reports.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install weftformer\[benchmark\]"):
-        evaluate_report.check_plot(tmp_path / "a.svg")
+        reports.check_plot(tmp_path / "a.svg")
 
 
 def test_every_metric_has_a_title():
@@ -268,7 +269,7 @@ def test_every_metric_has_a_title():
 
     plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
     result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)
-    titles = [title for title, _ in evaluate_report.sections({"all": result})]
+    titles = [title for title, _ in reports.sections({"all": result})]
     assert len(titles) == len(result.overall) + 1
 
 
