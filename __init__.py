@@ -19,7 +19,7 @@ from .modeling import (
     WeftPreTrainedModel,
     fast_decoding,
 )
-from .routes.pipeline import RoutesPipeline
+from .routes.planning.pipeline import RoutesPipeline
 
 AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
@@ -29,7 +29,7 @@ WeftConfig.code_exporter = staticmethod(export_code)
 
 
 def _sqrt_length_search() -> Callable:
-    from .routes.sqrt_length_search import sqrt_length_beam_search
+    from .routes.planning.sqrt_length_search import sqrt_length_beam_search
 
     return sqrt_length_beam_search
 

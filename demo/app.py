@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from ..serving.tasks import RouteTask, TextTask
+from ..inference.tasks import RouteTask, TextTask
 from .look_tab import build_look_tab
 from .routes_tab import build_routes_tab
 from .text_tab import build_text_tab
@@ -19,7 +19,7 @@ def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None
     """The page, for `launch(**LAUNCH)`.
 
     Args:
-        route_model, text_model: what [`serving.load_task`] gives; the tabs of one that is left out say so.
+        route_model, text_model: what [`inference.load_task`] gives; the tabs of one that is left out say so.
     """
     with gr.Blocks(title="Weft", analytics_enabled=False, delete_cache=_DELETE_CACHE) as demo:
         gr.Markdown("# Weft\nAn encoder-decoder that plans syntheses and writes texts.")

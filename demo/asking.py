@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..serving.batching import Unwanted
+from ..inference.batching import Unwanted
 
 MOST_CHARACTERS = 2000
 # RDKit may take long for a text that no model reads: the longest target has 143 tokens.

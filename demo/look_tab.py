@@ -6,8 +6,8 @@ from typing import Any
 
 import gradio as gr
 
+from ..inference.tasks import RouteTask, TextTask
 from ..routes.molecules import one_molecule
-from ..serving.tasks import RouteTask, TextTask
 from ..tokenization import encode_route, encode_source
 from ..tokenization.checks import encode_checked
 from .asking import MOST_CHARACTERS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, check_length, numbers, reasons

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from ..common.whole_files import write_json
+from ..inference.tasks import RouteTask
 from ..routes import Stock
-from ..routes.drawing import route_svg, save_picture
-from ..routes.page import save_page
-from ..routes.whole_files import write_json
-from ..serving.tasks import RouteTask
+from ..routes.drawing.page import save_page
+from ..routes.drawing.svg import route_svg, save_picture
 from ..tokenization import PRODUCT_LENGTH
 from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, check_length, reasons
 
 if TYPE_CHECKING:
-    from ..routes.candidates import Candidate, Plan
+    from ..routes.plans import Candidate, Plan
 
 # Of the kind that `make demo` grows.
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]

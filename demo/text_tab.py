@@ -11,7 +11,7 @@ import gradio as gr
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from ..serving.tasks import TextTask, TextWork, WhileWanted
+from ..inference.tasks import TextTask, TextWork, WhileWanted
 from .asking import MOST_CHARACTERS, ONE_AT_A_TIME, InTime, check_length, numbers, reasons
 
 _MOST_BEAMS = 8

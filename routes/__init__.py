@@ -1,58 +1,65 @@
-"""Retrosynthesis: the route tree, files, datasets and metrics; synthetic routes where RDKit is installed."""
+"""Retrosynthesis: the route tree, molecules and stock; files, data, planning, scoring and drawing in rooms of their own.
+
+Nothing is imported before it is asked for: a pipeline that is registered costs no chemistry.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .candidates import Candidate, Plan
-from .comparison import edit_distance, is_convergent, is_prefix, truncated
-from .dataset import drop_shared_targets, training_pairs
-from .files import read_routes, write_routes
-from .metrics import Estimate, Proportion, bootstrap_interval, top_k_exact, wilson_interval
-from .tree import Route
-
 if TYPE_CHECKING:
-    from .building_blocks import load_building_blocks
-    from .drawing import route_png, route_svg, save_picture
-    from .evaluation import Evaluation, evaluate
-    from .page import routes_page, save_page
-    from .planner import RoutePlanner
-    from .retro import Retrosynthesis
+    from .data.building_blocks import load_building_blocks
+    from .data.rows import drop_shared_targets, training_pairs
+    from .data.synthetic import generate_routes, train_test_split
+    from .data.templates import TEMPLATES
+    from .drawing.page import routes_page, save_page
+    from .drawing.svg import route_png, route_svg, save_picture
+    from .files import read_routes, write_routes
+    from .planning.planner import RoutePlanner
+    from .plans import Candidate, Plan
+    from .scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
+    from .scoring.evaluation import Evaluation, evaluate
+    from .scoring.metrics import top_k_exact
     from .stock import Stock
-    from .synthetic import generate_routes, train_test_split
-    from .templates import TEMPLATES
+    from .tree import Route
 
-# Names that need RDKit (and pictures Pillow) and the module that has each; loaded when first asked for.
-_NEEDS_RDKIT = {
-    "TEMPLATES": "templates",
-    "Evaluation": "evaluation",
-    "RoutePlanner": "planner",
-    "Retrosynthesis": "retro",
+_MODULES = {
+    "Candidate": "plans",
+    "Evaluation": "scoring.evaluation",
+    "Plan": "plans",
+    "Route": "tree",
+    "RoutePlanner": "planning.planner",
     "Stock": "stock",
-    "evaluate": "evaluation",
-    "generate_routes": "synthetic",
-    "load_building_blocks": "building_blocks",
-    "route_png": "drawing",
-    "route_svg": "drawing",
-    "routes_page": "page",
-    "save_page": "page",
-    "save_picture": "drawing",
-    "train_test_split": "synthetic",
+    "TEMPLATES": "data.templates",
+    "drop_shared_targets": "data.rows",
+    "edit_distance": "scoring.comparison",
+    "evaluate": "scoring.evaluation",
+    "generate_routes": "data.synthetic",
+    "is_convergent": "scoring.comparison",
+    "is_prefix": "scoring.comparison",
+    "load_building_blocks": "data.building_blocks",
+    "read_routes": "files",
+    "route_png": "drawing.svg",
+    "route_svg": "drawing.svg",
+    "routes_page": "drawing.page",
+    "save_page": "drawing.page",
+    "save_picture": "drawing.svg",
+    "top_k_exact": "scoring.metrics",
+    "train_test_split": "data.synthetic",
+    "training_pairs": "data.rows",
+    "truncated": "scoring.comparison",
+    "write_routes": "files",
 }
 
 __all__ = [
     "TEMPLATES",
     "Candidate",
-    "Estimate",
     "Evaluation",
     "Plan",
-    "Proportion",
-    "Retrosynthesis",
     "Route",
     "RoutePlanner",
     "Stock",
-    "bootstrap_interval",
     "drop_shared_targets",
     "edit_distance",
     "evaluate",
@@ -70,16 +77,15 @@ __all__ = [
     "train_test_split",
     "training_pairs",
     "truncated",
-    "wilson_interval",
     "write_routes",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_RDKIT:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f".{_NEEDS_RDKIT[name]}", __name__), name)
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         missing = {"rdkit": "RDKit", "PIL": "Pillow"}.get((error.name or "").split(".")[0])
         if missing is None:

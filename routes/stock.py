@@ -18,10 +18,10 @@ import numpy as np
 from rdkit import Chem, rdBase
 from tqdm.auto import tqdm
 
+from ..common.whole_files import whole_file
+from ..common.workers import Workers
 from .molecules import hash64
 from .tree import Route
-from .whole_files import whole_file
-from .workers import Workers
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ dictionaries without spaces. That project reads it back with `eval`; here it is 
 
 from __future__ import annotations
 
-import itertools
 import random
 import string
 from collections.abc import Iterator
@@ -77,38 +76,6 @@ class Route:
         children = [child.shuffled(rng) for child in self.children]
         rng.shuffle(children)
         return Route(self.smiles, tuple(children))
-
-    def iter_child_orders(self) -> Iterator[Route]:
-        """Every distinct ordering of the children at all levels, each once, the present one first.
-
-        Their number is the product of factorials over the tree: take what is needed with `itertools.islice`.
-        """
-        seen: set[tuple[Route, ...]] = set()
-        for orders in itertools.product(*(tuple(child.iter_child_orders()) for child in self.children)):
-            for children in itertools.permutations(orders):
-                if children not in seen:
-                    seen.add(children)
-                    yield Route(self.smiles, children)
-
-    def is_prefix_of(self, other: Route) -> bool:
-        """Whether `other` has every reaction of this route at the same place; see `comparison.is_prefix`."""
-        from .comparison import is_prefix
-
-        return is_prefix(self, other)
-
-    def edit_distance(self, other: Route) -> int:
-        """Fewest molecules to insert, delete or replace to get the other route; see `comparison.edit_distance`."""
-        from .comparison import edit_distance
-
-        return edit_distance(self, other)
-
-    def _repr_svg_(self) -> str | None:
-        """The picture that notebooks show, where RDKit is installed."""
-        try:
-            from .drawing import route_svg
-        except ImportError:
-            return None
-        return route_svg(self)
 
     def to_dict(self) -> dict[str, Any]:
         """`{"smiles": ..., "children": [...]}`; a leaf has no `children`."""

@@ -20,7 +20,7 @@ COMMANDS = {
     "evaluate": ("weftformer.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weftformer.scripts.convert", "turn another family's weights into a Weft model"),
     "export": ("weftformer.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
-    "benchmark": ("weftformer.scripts.benchmark", "measure decoding beside other libraries, on the same weights"),
+    "benchmark": ("weftformer.benchmarks.decoding", "measure decoding beside other libraries, on the same weights"),
     "serve": ("weftformer.scripts.serve", "answer requests for routes or translations over HTTP"),
     "demo": ("weftformer.scripts.demo", "show models on a page in the browser"),
     "space": ("weftformer.scripts.space", "write the folder of a Space on the Hub that shows models"),
@@ -55,7 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean `{matches[0]}`?" if matches else ""
         print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
-    module = importlib.import_module(COMMANDS[name][0])
+    try:
+        module = importlib.import_module(COMMANDS[name][0])
+    except ModuleNotFoundError as error:
+        if error.name != "weftformer.benchmarks":
+            raise
+        print(
+            f"weftformer {name}: error: benchmarks come with the repository: run this in a clone of it",
+            file=sys.stderr,
+        )
+        return 1
     return run_script(name, module.main, rest)
 
 

@@ -35,7 +35,7 @@ def load_models(route_model: str | None, text_model: str | None, device: str | N
     try:
         import gradio  # noqa: F401
 
-        from weftformer.serving.tasks import RouteTask, TextTask, load_task
+        from weftformer.inference.tasks import RouteTask, TextTask, load_task
 
         named = ((route_model, RouteTask), (text_model, TextTask))
         tasks: list[Any] = [None if name is None else load_task(name) for name, _ in named]

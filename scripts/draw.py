@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from weftformer.routes.candidates import Candidate, Plan
-from weftformer.routes.drawing import check_picture, save_picture
-from weftformer.routes.files import read_routes
-from weftformer.routes.page import save_page
+from weftformer.routes.drawing.page import save_page
+from weftformer.routes.drawing.svg import check_picture, save_picture
+from weftformer.routes.files.streams import read_routes
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders

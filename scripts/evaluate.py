@@ -16,17 +16,17 @@ from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-from weftformer.routes.candidates import Plan
-from weftformer.routes.entries import BROKEN_GZIP
-from weftformer.routes.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.data.training_data import read_canonical
+from weftformer.routes.files.entries import BROKEN_GZIP
 from weftformer.routes.molecules import canonical_smiles
-from weftformer.routes.planner import RoutePlanner
-from weftformer.routes.search import RANKINGS
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.planning.search import RANKINGS
+from weftformer.routes.plans import Plan
+from weftformer.routes.scoring.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders, move_to
-from weftformer.scripts.evaluate_report import as_markdown, as_text, check_plot, plot, write_json
-from weftformer.scripts.route_data import read_canonical
 
 # What the model is told besides the target: as it is typed, and as a column is called.
 CONDITIONS = {

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from weftformer.routes.candidates import Plan
-from weftformer.routes.drawing import check_picture, save_picture
-from weftformer.routes.page import save_page
-from weftformer.routes.planner import RoutePlanner
-from weftformer.routes.search import RANKINGS
+from weftformer.common.whole_files import write_json
+from weftformer.routes.drawing.page import save_page
+from weftformer.routes.drawing.svg import check_picture, save_picture
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.planning.search import RANKINGS
+from weftformer.routes.plans import Plan
 from weftformer.routes.stock import Stock
-from weftformer.routes.whole_files import write_json
 from weftformer.scripts.arguments import check_folders, move_to
 
 

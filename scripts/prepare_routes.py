@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from weftformer.routes.dataset import STARTING_MATERIALS
-from weftformer.routes.preparation import Preparation, prepare
+from weftformer.routes.data.preparation import Preparation, prepare
+from weftformer.routes.data.rows import STARTING_MATERIALS
 
 _DEFAULT = Preparation()
 _EPILOG = """forms of route files, gzipped or not, told by what they hold:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Parse the arguments, prepare the data set, print the report.
 
     Raises:
-        ValueError, OSError: as in `weftformer.routes.preparation.prepare`.
+        ValueError, OSError: as in `weftformer.routes.data.preparation.prepare`.
     """
     arguments = build_parser().parse_args(argv)
     settings = Preparation(

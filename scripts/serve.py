@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         import uvicorn
 
-        from weftformer.serving import Limits, build_app, load_task
+        from weftformer.inference import load_task
+        from weftformer.serving import Limits, build_app
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic"):
             raise

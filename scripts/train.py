@@ -14,8 +14,8 @@ from typing import Any
 import datasets
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
+from weftformer.common.statistics import wilson_interval
 from weftformer.hub import Measured, measured
-from weftformer.routes.metrics import wilson_interval
 from weftformer.scripts.cli import run_script
 from weftformer.training import (
     METRICS,

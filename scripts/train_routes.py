@@ -15,13 +15,13 @@ from typing import Any
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.common.whole_files import write_json
 from weftformer.hub import Measured
 from weftformer.routes import Route, top_k_exact
-from weftformer.routes.candidates import Plan
-from weftformer.routes.planner import RoutePlanner
-from weftformer.routes.whole_files import write_json
+from weftformer.routes.data.training_data import RouteArguments, encode, load_pairs, pairs_of
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.plans import Plan
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.route_data import RouteArguments, encode, load_pairs, pairs_of
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import (
     ArgumentParser,

@@ -2,6 +2,5 @@
 
 from .app import build_app
 from .limits import Limits
-from .tasks import RouteTask, TextTask, load_task
 
-__all__ = ["Limits", "RouteTask", "TextTask", "build_app", "load_task"]
+__all__ = ["Limits", "build_app"]

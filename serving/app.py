@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
 
 from ..configuration.version import __version__
+from ..inference.batching import Batcher
+from ..inference.tasks import RouteTask, TextTask
 from ..routes import Plan
-from ..routes.search import RANKINGS
-from .batching import Batcher
+from ..routes.planning.search import RANKINGS
 from .limits import BodyInTime, Limits
-from .tasks import RouteTask, TextTask
 from .waiting import answers
 
 # Reasons quote the input; one that is long helps nobody.
@@ -254,7 +254,7 @@ def _shown(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
         if not math.isfinite(candidate.score):  # a beam that found nothing; JSON has no infinity
             entry["score"] = None
         if svg and candidate.route is not None:
-            from ..routes.drawing import route_svg
+            from ..routes.drawing.svg import route_svg
 
             entry["svg"] = route_svg(candidate.route, missing=candidate.missing)
         shown.append(entry)

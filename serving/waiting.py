@@ -9,7 +9,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from .batching import Batcher, Failed, QueueFull, Stopping, Work
+from ..inference.batching import Batcher, Failed, QueueFull, Stopping, Work
 
 _STOPPING = "The server stops and takes no more requests."
 

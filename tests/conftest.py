@@ -52,7 +52,7 @@ def one_thread() -> Any:
 
 def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
     """A planner whose model writes these routes, each told its length."""
-    from weftformer.routes.planner import RoutePlanner
+    from weftformer.routes.planning.planner import RoutePlanner
 
     tokenizer = build_route_tokenizer()
     rows = [

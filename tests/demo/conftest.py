@@ -7,7 +7,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("gradio", reason="needs gradio: pip install weftformer[demo]")
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.serving.tasks import RouteTask, TextTask
+from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.tokenization import train_tokenizer
 
 WORDS = "one two three four five six seven eight nine ten <b>bold</b>"

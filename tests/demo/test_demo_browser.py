@@ -12,7 +12,7 @@ pytest.importorskip("playwright", reason="needs playwright: pip install weftform
 from playwright.sync_api import expect
 
 from weftformer.demo import LAUNCH, build_demo
-from weftformer.serving.tasks import WhileWanted
+from weftformer.inference.tasks import WhileWanted
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")

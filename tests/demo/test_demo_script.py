@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from weftformer.demo import LAUNCH
+from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.scripts import demo as script
 from weftformer.scripts.cli import run_script
-from weftformer.serving.tasks import RouteTask, TextTask
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from weftformer.demo.attention import token_labels
 from weftformer.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
 from weftformer.demo.routes_tab import plan_routes, routes_html
 from weftformer.demo.text_tab import greedy, write
+from weftformer.inference.batching import Unwanted
+from weftformer.inference.tasks import WhileWanted
 from weftformer.routes import Route
-from weftformer.routes.candidates import Candidate, Plan
-from weftformer.serving.batching import Unwanted
-from weftformer.serving.tasks import WhileWanted
+from weftformer.routes.plans import Candidate, Plan
 
 TEXT = "one two three"
 

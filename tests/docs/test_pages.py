@@ -41,8 +41,8 @@ def test_commands_exist(page):
             words = shlex.split(line, comments=True)
             if words and words[0] == "weftformer":
                 assert words[1] in cli.COMMANDS, line
-            modules = re.findall(r"-m weftformer\.scripts\.(\w+)", line)
-            assert all((ROOT / "scripts" / f"{name}.py").is_file() for name in modules), line
+            modules = re.findall(r"-m weftformer\.(scripts|benchmarks)\.(\w+)", line)
+            assert all((ROOT / room / f"{name}.py").is_file() for room, name in modules), line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,5 +1,4 @@
 import random
-from itertools import islice
 
 import pytest
 
@@ -206,21 +205,6 @@ def test_format_tree():
     assert Route("CO", (Route("C"),)).format_tree(leaf_mark="*") == (
         "CO\n└── * C\n1 reaction, longest path 1; * 1 starting material"
     )
-
-
-def test_iter_child_orders_gives_each_order_once():
-    two, three = Route("CC", (Route("C"), Route("N"))), Route("CCC", (Route("F"), Route("O"), Route("C")))
-    orders = list(Route("S", (two, three)).iter_child_orders())
-    assert orders[0] == Route("S", (two, three))
-    assert len(orders) == len(set(orders)) == 2 * 2 * 6
-    assert len({order.canonical() for order in orders}) == 1
-    assert len(list(Route("S", (Route("C"), Route("C"))).iter_child_orders())) == 1
-    assert list(Route("S").iter_child_orders()) == [Route("S")]
-
-
-def test_iter_child_orders_is_lazy():
-    wide = Route("S", tuple(Route("C" * n) for n in range(1, 16)))
-    assert len(list(islice(wide.iter_child_orders(), 5))) == 5
 
 
 def test_shuffled_keeps_the_route_and_obeys_the_seed():

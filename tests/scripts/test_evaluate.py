@@ -8,9 +8,10 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
-from weftformer.routes.candidates import Candidate, Plan
-from weftformer.routes.planner import RoutePlanner
-from weftformer.scripts import evaluate, evaluate_report
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.scoring import reports
+from weftformer.scripts import evaluate
 from weftformer.scripts.cli import INTERRUPTED, run_script
 
 
@@ -257,18 +258,18 @@ def test_a_model_that_is_not_told_steps():
 
 
 def test_plot_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_report.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(reports.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install weftformer\[benchmark\]"):
-        evaluate_report.check_plot(tmp_path / "a.svg")
+        reports.check_plot(tmp_path / "a.svg")
 
 
 def test_every_metric_has_a_title():
     from weftformer.routes import Stock
-    from weftformer.routes.evaluation import evaluate as score
+    from weftformer.routes.scoring.evaluation import evaluate as score
 
     plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
     result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)
-    titles = [title for title, _ in evaluate_report.sections({"all": result})]
+    titles = [title for title, _ in reports.sections({"all": result})]
     assert len(titles) == len(result.overall) + 1
 
 

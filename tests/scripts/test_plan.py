@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Route
-from weftformer.routes.candidates import Candidate, Plan
-from weftformer.routes.planner import RoutePlanner
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts import cli
 
 

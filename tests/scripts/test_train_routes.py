@@ -7,9 +7,9 @@ pytest.importorskip("rdkit")
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.routes import Route, write_routes
-from weftformer.routes.preparation import Preparation, prepare
+from weftformer.routes.data.preparation import Preparation, prepare
+from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.scripts import cli
-from weftformer.scripts.route_data import RouteArguments, load_routes
 from weftformer.scripts.train_routes import measure_accuracy
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"

@@ -14,8 +14,8 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
+from weftformer.inference.batching import Unwanted
 from weftformer.serving import Limits, build_app
-from weftformer.serving.batching import Unwanted
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import httpx
 import pytest
 
-from weftformer.serving.batching import Item
+from weftformer.inference.batching import Item
 
 from .conftest import running, soon
 

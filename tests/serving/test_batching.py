@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from weftformer.serving.batching import Batcher, Failed, QueueFull, Stopping, Unwanted
+from weftformer.inference.batching import Batcher, Failed, QueueFull, Stopping, Unwanted
 
 from .conftest import soon
 

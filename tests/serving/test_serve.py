@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 import weftformer
+from weftformer.benchmarks.serve_load import TARGETS, load, request_bodies, served
 from weftformer.scripts import cli
-from weftformer.scripts.serve_load import TARGETS, load, request_bodies, served
 
 from .conftest import soon
 

@@ -9,9 +9,9 @@ import torch
 
 import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.inference.batching import Unwanted
+from weftformer.inference.tasks import RouteTask, TextTask, load_task
 from weftformer.routes import Plan
-from weftformer.serving.batching import Unwanted
-from weftformer.serving.tasks import RouteTask, TextTask, load_task
 from weftformer.tokenization import train_tokenizer
 
 from .conftest import StubTask, running, soon

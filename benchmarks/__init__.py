@@ -1,0 +1,1 @@
+"""Measurements and studies; they come with the repository, not with the installed package."""

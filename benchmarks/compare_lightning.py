@@ -1,0 +1,247 @@
+"""Training DirectMultiStep's models with its own Lightning code and with Weft: validation loss at equal steps, and speed.
+
+`python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
+weights and gives both the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each
+target to the longest its model can write; Weft pads to the longest of the batch. Both are evaluated by Weft, without
+dropout and masks, on the same routes. Training routes of a target that is evaluated are left out.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq, TrainerCallback
+
+from weftformer.benchmarks.decoding import machine
+from weftformer.benchmarks.peers import directmultistep
+from weftformer.common.whole_files import write_json
+from weftformer.conversion import SOURCES, convert
+from weftformer.routes import drop_shared_targets, training_pairs
+from weftformer.routes.data.training_data import encode, read_canonical
+from weftformer.scripts.arguments import check_folders
+from weftformer.scripts.cli import run_script
+from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
+
+PEERS = {"dms-flash-10m": "flash_10M", "dms-flex-20m": "flex_20M"}
+# DirectMultiStep's share of source tokens that training hides
+_MASKED = 0.05
+_IGNORED = -100
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="compare_lightning", description=__doc__)
+    parser.add_argument("--train", type=Path, required=True, help="routes to train on")
+    parser.add_argument("--validation", type=Path, required=True, help="routes to evaluate on")
+    parser.add_argument("--preset", choices=PEERS, default="dms-flash-10m", help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=16, help="routes of a step (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=3e-4, help="highest (default: %(default)s)")
+    parser.add_argument("--warmup-steps", type=int, default=10, help="steps in which it rises (default: %(default)s)")
+    parser.add_argument("--validation-rows", type=int, default=64, help="routes evaluated (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of order, dropout and masks (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser
+
+
+class Clock:
+    """What steps took, and how many target tokens they had."""
+
+    def __init__(self, tokens_of: Callable[[int], int]):
+        self.tokens_of = tokens_of
+        self.seconds: list[float] = []
+        self._last = time.perf_counter()
+
+    def start(self) -> None:
+        self._last = time.perf_counter()
+
+    def step(self) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self._last)
+        self._last = now
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Median over the steps; the first warms up."""
+        counted = list(enumerate(self.seconds))[1:] or list(enumerate(self.seconds))
+        return statistics.median(self.tokens_of(step) / seconds for step, seconds in counted)
+
+
+class _ClockCallback(TrainerCallback):
+    def __init__(self, clock: Clock):
+        self.clock = clock
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.clock.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.clock.step()
+
+
+def masked_collator(tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
+    """Batches whose source tokens are hidden as DirectMultiStep's training hides them."""
+    collate = DataCollatorForSeq2Seq(tokenizer)
+
+    def masked(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = dict(collate(rows))
+        ids = batch["input_ids"]
+        hidden = (torch.rand(ids.shape) < _MASKED) & (ids != tokenizer.pad_token_id)
+        return batch | {"input_ids": ids.masked_fill(hidden, tokenizer.mask_token_id)}
+
+    return masked
+
+
+class Comparison:
+    """The data, the settings and the two trainings.
+
+    Raises:
+        ValueError, OSError: no route is left to train or evaluate on, or a file cannot be read.
+    """
+
+    def __init__(self, arguments: argparse.Namespace):
+        self.arguments = arguments
+        self.tokenizer = build_route_tokenizer()
+        config = self.as_weft(self.peer()).config
+        validation = read_canonical(arguments.validation)
+        train = drop_shared_targets(read_canonical(arguments.train), validation)
+        fitting = [route for route in train if len(route.smiles) <= PRODUCT_LENGTH - 2]
+        if not fitting or not validation:
+            raise ValueError("No route is left to train or to evaluate on.")
+        # one order for both, drawn once: each step sees the same routes
+        order = torch.randperm(len(fitting), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
+        self.pairs = Dataset.from_list(training_pairs([fitting[index] for index in order]))
+        self.train = encode(self.pairs, self.tokenizer, config)
+        if len(self.train) != len(self.pairs):
+            raise ValueError(f"{len(self.pairs) - len(self.train)} training routes do not fit {arguments.preset}.")
+        rows = Dataset.from_list(training_pairs(validation[: arguments.validation_rows]))
+        self.validation = encode(rows, self.tokenizer, config)
+        needed = arguments.steps * arguments.batch_size
+        if needed > len(self.train):
+            raise ValueError(f"{arguments.steps} steps need {needed} routes, and there are {len(self.train)}.")
+        self.train, self.pairs = (part.select(range(needed)) for part in (self.train, self.pairs))
+        self.lengths = [len(labels) for labels in self.train["labels"]]
+
+    def peer(self) -> torch.nn.Module:
+        """The published model with its first weights, the same in each call."""
+        return directmultistep(PEERS[self.arguments.preset])
+
+    def as_weft(self, peer: torch.nn.Module) -> Any:
+        """A Weft model with a published model's weights, named: two sizes have the same shapes."""
+        return convert(peer.state_dict(), SOURCES["dms"], preset=self.arguments.preset).build()
+
+    def clock(self) -> Clock:
+        size = self.arguments.batch_size
+        return Clock(lambda step: sum(self.lengths[step * size : (step + 1) * size]))
+
+    def schedule(self) -> Callable[[int], float]:
+        from directmultistep.training.lightning import warmup_and_cosine_decay
+
+        warmup = self.arguments.warmup_steps
+        return warmup_and_cosine_decay(warmup, max(1, self.arguments.steps - warmup), 0.1)
+
+    def trainer(self, model: Any, clock: Clock | None = None, **settings: Any) -> WeftTrainer:
+        with tempfile.TemporaryDirectory() as folder:  # nothing is saved
+            arguments = WeftTrainingArguments(
+                output_dir=folder, max_steps=self.arguments.steps, max_grad_norm=0.0, seed=self.arguments.seed,
+                per_device_train_batch_size=self.arguments.batch_size, per_device_eval_batch_size=8,
+                train_sampling_strategy="sequential", save_strategy="no", eval_strategy="no", report_to="none",
+                prediction_loss_only=True, predict_with_generate=False, disable_tqdm=True, logging_strategy="no",
+                use_cpu=True,
+            )  # fmt: skip
+        return WeftTrainer(
+            model=model, args=arguments, train_dataset=self.train, eval_dataset=self.validation,
+            data_collator=masked_collator(self.tokenizer) if clock else DataCollatorForSeq2Seq(self.tokenizer),
+            callbacks=[_ClockCallback(clock)] if clock else None, **settings,
+        )  # fmt: skip
+
+    def loss(self, model: Any) -> float:
+        """Mean over the target tokens of the validation routes."""
+        return self.trainer(model).evaluate()["eval_loss"]
+
+    def weft(self) -> tuple[Any, Clock]:
+        model, clock = self.as_weft(self.peer()).train(), self.clock()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=self.arguments.learning_rate)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule())
+        self.trainer(model, clock, optimizers=(optimizer, scheduler)).train()
+        return model, clock
+
+    def lightning(self) -> tuple[Any, Clock]:
+        """As DirectMultiStep's `ModelTrainer` does it, without checkpoints and without shuffling."""
+        import lightning
+        from directmultistep.training.lightning import LTraining
+        from directmultistep.utils.dataset import RoutesDataset
+
+        tokens = self.tokenizer.get_vocab()
+        model, clock = self.peer().train(), self.clock()
+        settings = {
+            "smiledict": tokens, "invdict": {index: token for token, index in tokens.items()},
+            "product_max_length": PRODUCT_LENGTH, "sm_max_length": SOURCE_LENGTH - PRODUCT_LENGTH,
+            "seq_out_maxlength": self.as_weft(model).config.max_target_positions,
+        }  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "settings.yaml"
+            file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+            data = RoutesDataset(file, self.pairs["source"], self.pairs["target"], self.pairs["n_steps"])
+        pad, mask = self.tokenizer.pad_token_id, self.tokenizer.mask_token_id
+        module = LTraining(
+            pad_idx=pad, mask_idx=mask, lr=self.arguments.learning_rate, batch_size=self.arguments.batch_size,
+            model=model, criterion=torch.nn.CrossEntropyLoss(ignore_index=pad), warmup_steps=self.arguments.warmup_steps,
+            decay_steps=max(1, self.arguments.steps - self.arguments.warmup_steps),
+        )  # fmt: skip
+
+        class Timer(lightning.Callback):
+            def on_train_start(self, trainer, pl_module):
+                clock.start()
+
+            def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+                clock.step()
+
+        lightning.seed_everything(self.arguments.seed, verbose=False)
+        trainer = lightning.Trainer(
+            max_steps=self.arguments.steps, accelerator="cpu", devices=1, callbacks=[Timer()], logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            gradient_clip_val=1.0, gradient_clip_algorithm="value",
+        )  # fmt: skip
+        trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=self.arguments.batch_size, num_workers=1))
+        return model, clock
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = build_parser().parse_args(argv)
+    if find_spec("directmultistep") is None:
+        raise ValueError("directmultistep is not installed: pip install 'weftformer[parity]'.")
+    for name in ("steps", "batch_size", "validation_rows", "threads"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    check_folders(arguments, "json")
+    torch.set_num_threads(arguments.threads)
+    comparison = Comparison(arguments)
+    results: dict[str, Any] = {"machine": machine(), "preset": arguments.preset, "steps": arguments.steps}
+    results["loss_before"] = comparison.loss(comparison.as_weft(comparison.peer()))
+    print(json.dumps(results))
+    for name, train in (("Weft", comparison.weft), ("directmultistep, Lightning", comparison.lightning)):
+        model, clock = train()
+        model = model if name == "Weft" else comparison.as_weft(model)
+        results[name] = {
+            "validation_loss": comparison.loss(model),
+            "target_tokens_per_second": clock.tokens_per_second,
+            "seconds_per_step": statistics.median(clock.seconds),
+        }
+        print(name, json.dumps(results[name]), flush=True)
+        if arguments.json is not None:
+            write_json(arguments.json, results)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script("compare_lightning", main))

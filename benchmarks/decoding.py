@@ -1,0 +1,241 @@
+"""`weftformer benchmark`: time and memory of Weft and its peers, side by side in one process on the same weights.
+
+Every contender runs in turn, after warm-ups; a row gives the median, its range and its ratio to the first contender.
+Outputs (tokens, or logits before training) are compared before a time is reported.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from weftformer.benchmarks.peers import Case, Contender, PublishedCase, SparseCase
+from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
+from weftformer.benchmarks.report import as_table, plot, write_into
+from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
+from weftformer.common.whole_files import write_json
+
+CASES: dict[str, Any] = {
+    "reference": Case("beam 5, 500 new tokens", beams=5),
+    "greedy": Case("greedy, 500 new tokens"),
+    "batch": Case("batch 16, one beam, 200 new tokens", batch=16, new_tokens=200),
+    "beam10": Case("beam 10, 200 new tokens", beams=10, new_tokens=200),
+    "beam50": Case("beam 50, 200 new tokens", beams=50, new_tokens=200),
+    "length100": Case("beam 5, 100 new tokens", beams=5, new_tokens=100),
+    "length1000": Case("beam 5, 1000 new tokens", beams=5, new_tokens=1000),
+    "published": PublishedCase("DirectMultiStep's search, beam 5, 500 new tokens", beams=5),
+    "routes": RoutesCase("planning, beam 10"),
+    "sparse": SparseCase("sparse and dense, greedy, 200 new tokens", new_tokens=200),
+    "train": TrainingCase("training, dense"),
+    "train-sparse": SparseTrainingCase("training, 3 experts"),
+    "experts": ExpertsCase("training, more experts"),
+    "batching": BatchingCase("training on 1,024 routes"),
+    "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weftformer benchmark", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all; routes and batching only if their files are named)")  # fmt: skip
+    parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
+    parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
+    parser.add_argument("--new-tokens", type=int, help="tokens to write when decoding (default: the case's)")
+    parser.add_argument("--peer-runs", type=int, default=1,
+                        help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--model", help="of the case routes: folder of a trained dms-flash-10m")
+    parser.add_argument("--routes", help="of the cases routes and batching: a file of routes")  # fmt: skip
+    parser.add_argument("--no-compile", action="store_true", help="leave compiled contenders out")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first"
+    )
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--plot", type=Path, help="draw the costs to this file (needs matplotlib)")
+    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", default=[],
+                        help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; "
+                             "the case `summary` is one table of all")  # fmt: skip
+    parser.add_argument("--figures", type=Path, nargs="+", metavar="FILE",
+                        help="measure nothing, take what --json wrote to these files")  # fmt: skip
+    return parser
+
+
+def _status(name: str) -> int | None:
+    """A field of this process's memory in bytes, on Linux."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
+
+
+def peak_memory(run: Callable[[], Any]) -> tuple[Any, int | None]:
+    """What a run returns, and by how much the process grew at its height, in bytes."""
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory that earlier runs left behind would hide what this one takes
+        Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
+        before = _status("VmRSS")
+    except OSError:
+        before = None
+    result = run()
+    height = _status("VmHWM")
+    return result, None if before is None or height is None else max(0, height - before)
+
+
+def agreement(first: Any, other: Any) -> str:
+    """How much of two outputs is the same: lists of tokens, or tensors."""
+    if first is None or other is None:
+        return "not compared"
+    if isinstance(first, torch.Tensor):
+        return f"within {float((first - other).abs().max() / first.abs().max()):.0e}"
+    if first == other:
+        return "same texts" if isinstance(first[0], str) else "same tokens"
+    parted = []
+    for one, two in zip(first, other, strict=True):
+        if one != two:
+            shorter = min(len(one), len(two))
+            parted.append(next((i for i in range(shorter) if one[i] != two[i]), shorter))
+    return f"other tokens from token {min(parted) + 1} on"
+
+
+def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Time the contenders of one case in turn."""
+    rows: list[dict[str, Any]] = []
+    in_turn: list[tuple[Contender, dict[str, Any]]] = []
+    apart: list[Contender] = []
+    for contender in contenders:
+        if rows and arguments.only and not any(part in contender.name for part in arguments.only):
+            continue
+        if contender.is_apart:
+            apart.append(contender)
+            continue
+        rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
+        if contender.is_slow:  # minutes need no warm-up
+            rows[-1]["times_s"].append(rows[-1]["first_s"])
+        in_turn.append((contender, rows[-1]))
+    for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
+        for contender, row in in_turn:
+            if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
+                continue
+            _time(contender, row)
+    for contender in apart:
+        rows.append(_warm_up(case, contender, arguments.warm_ups))
+        for _ in tqdm(range(arguments.runs), desc=contender.name, unit="run"):
+            _time(contender, rows[-1])
+    base = statistics.median(rows[0]["times_s"])
+    for row in rows:
+        row["agreement"] = "" if row is rows[0] else agreement(rows[0]["output"], row["output"])
+        row["median_s"] = statistics.median(row["times_s"])
+        row["times_faster"] = base / row["median_s"]
+        row["seconds_per_unit"] = row["median_s"] / case.units
+        row["speed"] = case.per_unit(row["median_s"])
+    for row in rows:
+        del row["output"]
+    return rows
+
+
+def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
+    checked = contender.check() if contender.check is not None else None
+    started = time.perf_counter()
+    output, memory = peak_memory(contender.run)  # the first run: compilation is in it
+    first = time.perf_counter() - started
+    for _ in range(runs - 1):
+        output, memory = peak_memory(contender.run)
+    shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
+    return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
+            "output": output if contender.check is None else checked} | shape  # fmt: skip
+
+
+def _time(contender: Contender, row: dict[str, Any]) -> None:
+    started = time.perf_counter()
+    contender.run()
+    row["times_s"].append(time.perf_counter() - started)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    names = ("torch", "transformers", "directmultistep", "ctranslate2", "weftformer")
+    versions = {name: _version(name) for name in names}
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"cpu": model, "gpu": gpu, "threads": torch.get_num_threads(), "dtype": "float32", "versions": versions}
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).is_file() else []
+
+
+def _version(name: str) -> str | None:
+    """Of an installed package, else None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = build_parser().parse_args(argv)
+    unknown = [name for name in arguments.cases if name not in CASES]
+    if unknown:
+        raise ValueError(f"there is no case {unknown[0]!r}: choose of {', '.join(CASES)}.")
+    for name in ("runs", "warm_ups", "threads", "peer_runs"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    torch.set_num_threads(arguments.threads)
+    cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
+    for file in arguments.into:
+        write_into(file, cases)
+    if arguments.plot is not None:
+        plot(cases, arguments.plot)
+
+
+def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+    """The cases that files of `--json` hold, in the order of `CASES`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in files:
+        try:
+            found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{file} holds no figures of `weftformer benchmark --json`: {error}.") from error
+    return {name: found[name] for name in CASES if name in found}
+
+
+def _all_cases(arguments: argparse.Namespace) -> list[str]:
+    """Those that need nothing of the user's, and planning where its files are named."""
+    has_files = arguments.model is not None and arguments.routes is not None
+    return [name for name, case in CASES.items() if has_files or not isinstance(case, FileCase)]
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    report: dict[str, Any] = {"machine": machine(), "cases": {}}
+    print(json.dumps(report["machine"]))
+    for name in arguments.cases or _all_cases(arguments):
+        case = CASES[name]
+        if arguments.new_tokens and isinstance(case, Case):
+            case = replace(case, new_tokens=arguments.new_tokens)
+        if isinstance(case, FileCase):
+            case = replace(case, model=arguments.model, routes=arguments.routes)
+        rows = compare(case, case.contenders(not arguments.no_compile), arguments)
+        report["cases"][name] = rows
+        print(as_table(rows), flush=True)
+        if arguments.json is not None:  # after each case: the next may take long
+            write_json(arguments.json, report)
+    return report["cases"]
+
+
+if __name__ == "__main__":
+    main()

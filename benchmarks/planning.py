@@ -1,0 +1,158 @@
+"""On routes of a file: planning beside DirectMultiStep's `generate_routes`, and batches by tokens beside fixed ones."""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import DataCollatorForSeq2Seq
+
+import weftformer
+from weftformer.benchmarks.peers import Contender, directmultistep, quiet
+from weftformer.conversion import SOURCES, export
+from weftformer.routes import Route, read_routes
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
+from weftformer.training import TokenBudgetSampler
+
+# for each target its ranked routes, one a line
+Texts = list[str]
+
+
+@dataclass(frozen=True)
+class FileCase:
+    """What needs files of the user's.
+
+    Args:
+        model: folder of a `dms-flash-10m`; with trained weights, since random ones write no routes.
+        routes: a route file.
+    """
+
+    name: str
+    model: str | None = None
+    routes: str | None = None
+
+
+@dataclass(frozen=True)
+class RoutesCase(FileCase):
+    """Targets of a route file, one after the other for DirectMultiStep, in a batch for Weft; each told its number of steps."""
+
+    beams: int = 10
+
+    @cached_property
+    def targets(self) -> list[Route]:
+        if self.model is None or self.routes is None:
+            raise ValueError("The case `routes` needs --model, a trained dms-flash-10m, and --routes, a route file.")
+        return list(read_routes(self.routes))
+
+    @property
+    def units(self) -> int:
+        return len(self.targets)
+
+    def per_unit(self, seconds: float) -> str:
+        return f"{seconds / self.units:.2f} s a target"
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        if find_spec("directmultistep") is None:
+            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
+        if self.targets:
+            planner = RoutePlanner.from_pretrained(str(self.model))
+            yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
+            yield Contender("Weft", self._planning(planner, grammar=False))
+            yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
+            if compiled:
+                planner = RoutePlanner.from_pretrained(str(self.model))
+                weftformer.fast_decoding(planner.model)
+                yield Contender("Weft, compiled", self._planning(planner, grammar=False))
+
+    def _planning(self, planner: RoutePlanner, **settings: Any) -> Callable[[], Texts]:
+        def run() -> Texts:
+            plans = planner.plan(
+                [route.smiles for route in self.targets], n_steps=[route.depth for route in self.targets],
+                beams=self.beams, ranking="sqrt_length", progress=False, **settings,
+            )  # fmt: skip
+            return ["\n".join(route.to_string() for route in plan.routes) for plan in plans]
+
+        return run
+
+    def _published(self, model: Any) -> Callable[[], Texts]:
+        from directmultistep.generate import generate_routes
+
+        peer = directmultistep("flash_10M")
+        peer.load_state_dict(export(model, SOURCES["dms"]))
+        tokens = build_route_tokenizer().get_vocab()
+        settings = {
+            "smiledict": tokens, "invdict": {index: token for token, index in tokens.items()},
+            "product_max_length": PRODUCT_LENGTH, "sm_max_length": SOURCE_LENGTH - PRODUCT_LENGTH,
+            "seq_out_maxlength": model.config.max_target_positions,
+        }  # fmt: skip
+
+        def run() -> Texts:
+            with tempfile.TemporaryDirectory() as folder, quiet():
+                file = Path(folder) / "settings.yaml"
+                file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+                found = (
+                    generate_routes(route.smiles, route.depth, None, self.beams, peer, file) for route in self.targets
+                )
+                return ["\n".join(texts) for texts in found]
+
+        return run
+
+
+@dataclass(frozen=True)
+class BatchingCase(FileCase):
+    """Forward, backward and AdamW of `dms-tiny` over routes in fixed batches at random, and in batches by as many tokens."""
+
+    rows: int = 1024
+    batch: int = 16
+
+    @cached_property
+    def examples(self) -> list[tuple[list[int], list[int]]]:
+        if self.routes is None:
+            raise ValueError("The case `batching` needs --routes, a route file.")
+        tokenizer = build_route_tokenizer()
+        routes = (route for route in read_routes(self.routes) if len(route.smiles) < PRODUCT_LENGTH - 2)
+        return [
+            (encode_source(tokenizer, route.smiles), encode_route(tokenizer, route.to_string()))
+            for route in itertools.islice(routes, self.rows)
+        ]
+
+    @property
+    def units(self) -> int:
+        """Target tokens that are no pads."""
+        return sum(len(target) for _, target in self.examples)
+
+    def per_unit(self, seconds: float) -> str:
+        return f"{self.units / seconds:.0f} target tokens/s"
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        lengths = [[len(side) for side in sides] for sides in zip(*self.examples, strict=True)]
+        # batches of about as many tokens as the fixed ones have on average, so that memory is the same
+        budget = max(max(lengths[1]), self.batch * sum(lengths[1]) // len(self.examples))
+        order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(0)).tolist()
+        fixed = [order[start : start + self.batch] for start in range(0, len(order), self.batch)]
+        yield Contender(f"fixed batches of {self.batch}", self._training(fixed), check=lambda: None)
+        by_tokens = list(TokenBudgetSampler(lengths[0], lengths[1], budget))
+        yield Contender(f"batches of at most {budget} tokens", self._training(by_tokens), check=lambda: None)
+
+    def _training(self, batches: list[list[int]]) -> Callable[[], None]:
+        torch.manual_seed(0)
+        model = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-tiny")).train()
+        collate = DataCollatorForSeq2Seq(build_route_tokenizer())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+        def run() -> None:
+            for rows in batches:
+                features = [dict(zip(("input_ids", "labels"), self.examples[row], strict=True)) for row in rows]
+                inputs = collate(features)
+                model(**inputs, condition_values=torch.full((len(rows), 1), 3.0)).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+        return run

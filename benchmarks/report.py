@@ -1,0 +1,117 @@
+"""What `weftformer benchmark` measured, as a table, in a Markdown file, and as a plot."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from weftformer.common.whole_files import whole_file
+
+Rows = list[dict[str, Any]]
+
+
+def as_table(rows: Rows) -> str:
+    lines = [
+        f"| {rows[0]['case']} | median (range) | | times faster | peak memory | first run | output |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        times = row["times_s"]
+        memory = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.0f} MB"
+        runs = f"{min(times):.2f} to {max(times):.2f}, {len(times)} runs" if len(times) > 1 else "one run"
+        lines.append(
+            f"| {row['contender']} | {row['median_s']:.2f} s ({runs}) | {row['speed']} | {row['times_faster']:.2f} | "
+            f"{memory} | {row['first_s']:.1f} s | {row['agreement']} |"
+        )
+    return "\n".join(lines)
+
+
+def as_summary(cases: dict[str, Rows]) -> str:
+    """One line a case: what the first contender took, and how many times faster each other was."""
+    lines = ["| case | beside | times faster, and memory |", "| --- | --- | --- |"]
+    for rows in cases.values():
+        first, *others = rows
+        beside = f"{first['contender']}: {first['median_s']:.2f} s, {first['speed']}{_memory(first)}"
+        ratios = "; ".join(f"{row['contender']} **{row['times_faster']:.2f}**{_memory(row)}" for row in others)
+        lines.append(f"| {first['case']} | {beside} | {ratios} |")
+    return "\n".join(lines)
+
+
+def _memory(row: dict[str, Any]) -> str:
+    return "" if row["peak_bytes"] is None else f" ({row['peak_bytes'] / 1e6:.0f} MB)"
+
+
+def write_into(file: Path, cases: dict[str, Rows]) -> None:
+    """Put the tables of the cases, and their summary, where a Markdown file has lines for them.
+
+    Raises:
+        ValueError: the file has none.
+    """
+    text = file.read_text(encoding="utf-8")
+    tables = {name: as_table(rows) for name, rows in cases.items()} | {"summary": as_summary(cases)}
+    place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+    if not any(found[1] in tables for found in place.finditer(text)):
+        raise ValueError(
+            f"{file} has no lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` for the name) and `<!-- end -->` to "
+            "write a table between."
+        )
+
+    def filled(found: re.Match) -> str:
+        name = found[1]
+        return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
+
+    with whole_file(file) as temporary:
+        temporary.write_text(place.sub(filled, text), encoding="utf-8")
+
+
+# What a panel of the plot varies, and the cases it reads.
+_PANELS = {
+    "new_tokens": ("new tokens, beam 5", ("length100", "reference", "length1000")),
+    "beams": ("beams", ("reference", "beam10", "beam50")),
+    "batch": ("sources at a time, one beam", ("greedy", "batch")),
+    "experts": ("experts", ("experts",)),
+}
+
+
+def plot(cases: dict[str, Rows], file: Path) -> None:
+    """Cost of a token against length, beams, batch and experts, for the panels of which two points were measured.
+
+    Raises:
+        ValueError: matplotlib is missing, or nothing that was measured makes a curve.
+    """
+    try:
+        from matplotlib import pyplot, ticker
+    except ImportError as error:
+        raise ValueError("--plot needs matplotlib: pip install weftformer[benchmark].") from error
+    panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
+    if not panels:
+        raise ValueError("--plot draws curves: measure at least two cases that differ in length, beams or batch.")
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False
+    )
+    for axis, (key, curves) in zip(axes[0], panels.items(), strict=True):
+        for name, points in curves.items():
+            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+        axis.set(xscale="log", yscale="log", xlabel=_PANELS[key][0], ylabel="ms a token")
+        places = sorted({place for points in curves.values() for place, _ in points})
+        axis.set_xticks(places, [f"{place:g}" for place in places])
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        for one in (axis.xaxis, axis.yaxis):
+            one.set_minor_locator(ticker.NullLocator())
+    lines = {name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), fontsize="small")
+    figure.savefig(file)
+    pyplot.close(figure)
+
+
+def _curves(cases: dict[str, Rows], key: str) -> dict[str, list[tuple[float, float]]]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name in _PANELS[key][1]:
+        for row in cases.get(name, ()):
+            place, contender = row.get(key), row["contender"]
+            if key == "experts":
+                found = re.search(r"\d+", contender)
+                place, contender = int(found[0]) if found else None, re.sub(r",? ?\(?\d+( experts)?\)?", "", contender)
+            if place is not None:
+                curves.setdefault(contender, []).append((place, row["seconds_per_unit"] * 1e3))
+    return {name: points for name, points in curves.items() if len(points) > 1}

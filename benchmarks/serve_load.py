@@ -1,0 +1,214 @@
+"""Load for `weftformer serve`: starts a server, lets clients ask without pause, and counts what they got.
+
+Each answer is held against the one that the same input got alone. Some clients go away before their answer, some send what
+is no request: neither may cost another its answer, or the server memory.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+TARGETS = (
+    "CCOC(C)=O", "CC(=O)NCc1ccccc1", "CS(=O)(=O)NCC", "O=C(O)CNC(C)=O", "O=C(Nc1ccccc1)c1ccc(F)cc1", "CCN(CC)C(=O)c1ccccc1",
+    "COc1ccc(NC(C)=O)cc1", "CC(C)OC(=O)c1ccncc1", "O=S(=O)(Nc1ccccc1)c1ccccc1", "CCOc1ccc(C(=O)O)cc1", "CNCc1ccccc1",
+    "Clc1ccc(OCc2ccccc2)cc1", "CC(=O)Oc1ccccc1C(=O)O", "O=C(NCCO)c1ccccc1", "Cc1ccc(-c2ccccc2)cc1", "CCCCNC(=O)OC",
+)  # fmt: skip
+# Part of the requests that their clients leave, and part that are malformed.
+LEAVE, MALFORMED = 0.02, 0.01
+MALFORMED_BODIES = (b'{"targets": [', b"\xff\xfe", b'{"targets": NaN}', b'{"texts": 1e999}', b"[" * 5000, b"{}")
+_MEGABYTE = 1 << 20
+
+
+@dataclass
+class Figures:
+    """What clients got, and what it cost the server."""
+
+    answers: int = 0
+    lost: Counter[str] = field(default_factory=Counter)  # no answer, another one than alone, or a refusal
+    left: int = 0
+    refused: int = 0  # malformed, and answered with 4xx
+    latencies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    processor: float = 0.0  # seconds of the server's
+    memory: list[float] = field(default_factory=list)  # MB: after the warm-up, at half of the time, at the end
+
+    def __str__(self) -> str:
+        ordered = sorted(self.latencies)
+        p50, p95 = (ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.95)) if ordered else (0.0, 0.0)
+        before, half, after = self.memory
+        return (
+            f"{self.answers} answers in {self.seconds:.0f} s, {self.answers / self.seconds:.1f} a second; "
+            f"{self.lost.total()} lost {dict(self.lost) or ''}\n"
+            f"latency p50 {p50:.2f} s, p95 {p95:.2f} s\n"
+            f"{self.left} requests left by their clients, {self.refused} malformed ones refused\n"
+            f"the server took {self.processor:.0f} s of processor time: {self.answers / self.processor:.1f} answers a second of it\n"
+            f"and {before:.1f} MB of memory after the warm-up, {half:.1f} at half of the time, {after:.1f} at the end"
+        )
+
+
+@contextmanager
+def served(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A `weftformer serve` of its own process: the address of its endpoint, and the process. Ends with SIGTERM.
+
+    Raises:
+        ValueError: the server did not start, or failed on the way; its log says why.
+    """
+    command = [sys.executable, "-m", "weftformer", "serve", "--model", model, "--port", "0", "--log-level", "warning"]
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert server.stdout is not None
+            found = re.search(r" at (http\S+),", server.stdout.readline())
+            if found is None:
+                server.wait(10)
+                log.seek(0)
+                raise ValueError(f"The server did not start: {log.read()[-2000:]}")
+            yield found[1], psutil.Process(server.pid)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            try:
+                server.wait(60)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                raise
+        log.seek(0)
+        written = log.read()
+    if server.returncode not in (0, -signal.SIGTERM) or "Traceback" in written:
+        raise ValueError(f"The server ended with {server.returncode}: {written[-2000:]}")
+
+
+def content(answer: dict[str, Any]) -> Any:
+    """What must not depend on a request's neighbours; scores are equal but for their last digits."""
+    if "translations" in answer:
+        return answer["translations"]
+    return [[candidate["text"] for candidate in plan["candidates"]] for plan in answer["plans"]]
+
+
+async def ask_once(client: httpx.AsyncClient, url: str, body: bytes, expected: Any, figures: Figures) -> None:
+    start = time.monotonic()
+    try:
+        response = await client.post(url, content=body)
+    except httpx.HTTPError as error:
+        figures.lost[type(error).__name__] += 1
+        return
+    if response.status_code != 200:
+        figures.lost[str(response.status_code)] += 1
+    elif content(response.json()) != expected:
+        figures.lost["another answer than alone"] += 1
+    else:
+        figures.answers += 1
+        figures.latencies.append(time.monotonic() - start)
+
+
+async def one_client(url: str, seed: int, expected: dict[bytes, Any], until: float, figures: Figures) -> None:
+    chance = random.Random(seed)
+    headers = {"content-type": "application/json"}
+    async with httpx.AsyncClient(headers=headers, timeout=120, trust_env=False) as client:
+        while time.monotonic() < until:
+            draw, (body, answer) = chance.random(), chance.choice(list(expected.items()))
+            if draw < LEAVE:
+                with suppress(asyncio.TimeoutError, httpx.HTTPError):
+                    await asyncio.wait_for(client.post(url, content=body), chance.uniform(0.005, 0.2))
+                figures.left += 1
+            elif draw < LEAVE + MALFORMED:
+                response = await client.post(url, content=chance.choice(MALFORMED_BODIES))
+                if 400 <= response.status_code < 500 and "detail" in response.json():
+                    figures.refused += 1
+                else:
+                    figures.lost[f"malformed, answered {response.status_code}"] += 1
+            else:
+                await ask_once(client, url, body, answer, figures)
+
+
+async def crowd(
+    url: str, expected: dict[bytes, Any], clients: int, seconds: float, figures: Figures | None = None, seed: int = 0
+) -> None:
+    """Let clients ask for so long; the last of them gets its answer after that."""
+    until, figures = time.monotonic() + seconds, figures or Figures()
+    seeds = range(seed * clients, (seed + 1) * clients)
+    await asyncio.gather(*(one_client(url, number, expected, until, figures) for number in seeds))
+
+
+async def load(
+    url: str, process: psutil.Process, bodies: Sequence[bytes], *, clients: int, seconds: float, warm_up: float
+) -> Figures:
+    """Let `clients` ask for `warm_up` seconds, which do not count, and then for `seconds`.
+
+    Args:
+        url: address of the endpoint.
+        process: the server.
+        bodies: requests.
+
+    Returns:
+        The figures of the second part.
+    """
+    expected: dict[bytes, Any] = {}
+    async with httpx.AsyncClient(timeout=120, trust_env=False) as client:
+        for body in bodies:  # one at a time, so that each is computed alone
+            response = await client.post(url, content=body, headers={"content-type": "application/json"})
+            if response.status_code != 200:
+                raise ValueError(f"{body.decode()} was answered {response.status_code}: {response.text}")
+            expected[body] = content(response.json())
+    await crowd(url, expected, clients, warm_up)
+    figures, start, processor = Figures(), time.monotonic(), sum(process.cpu_times()[:2])
+    for part in (0, 1):
+        figures.memory.append(process.memory_info().rss / _MEGABYTE)
+        await crowd(url, expected, clients, seconds / 2, figures, part)
+    figures.memory.append(process.memory_info().rss / _MEGABYTE)
+    figures.seconds, figures.processor = time.monotonic() - start, sum(process.cpu_times()[:2]) - processor
+    return figures
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.serve_load", description=__doc__)
+    parser.add_argument("--model", required=True, help="folder of a trained model")
+    parser.add_argument("--inputs", type=Path, help="targets or texts, one a line (default: 16 targets)")
+    parser.add_argument("--clients", type=int, default=100, help="clients at once (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
+    parser.add_argument("--beams", type=int, default=2, help="width of each search (default: %(default)s)")
+    parser.add_argument("--max-new-tokens", type=int, default=40, help="tokens of each answer (default: %(default)s)")
+    return parser
+
+
+def request_bodies(path: str, inputs: Sequence[str], **settings: Any) -> list[bytes]:
+    name, settings = ("targets", settings | {"n_steps": 1}) if path == "/plan" else ("texts", settings)
+    return [json.dumps({name: text} | settings).encode() for text in inputs]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    inputs: Sequence[str] = TARGETS
+    if arguments.inputs is not None:
+        inputs = list(itertools.islice(filter(None, arguments.inputs.read_text().splitlines()), 100))
+    with served(arguments.model, "--max-queue", str(2 * arguments.clients)) as (url, process):
+        path = f"/{url.rpartition('/')[2]}"
+        bodies = request_bodies(path, inputs, beams=arguments.beams, max_new_tokens=arguments.max_new_tokens)
+        seconds = 60 * arguments.minutes
+        figures = asyncio.run(
+            load(url, process, bodies, clients=arguments.clients, seconds=seconds, warm_up=seconds / 10)
+        )
+        state = httpx.get(url.replace(path, "/health"), trust_env=False).json()
+    print(figures)
+    print(f"left in the server: {state['waiting']} waiting, {state['computing']} computed")
+    return 1 if figures.lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

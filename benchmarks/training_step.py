@@ -1,0 +1,182 @@
+"""What `weftformer benchmark` compares in training: forward, backward and AdamW, on the same batch, by target tokens a second."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
+
+import weftformer
+from weftformer.benchmarks.peers import END, PAD, START, Contender, as_weft, bart, directmultistep
+from weftformer.modeling.losses import cross_entropy, fused_cross_entropy
+
+
+@dataclass(frozen=True)
+class TrainingCase:
+    """A batch of `batch` sources of `source` tokens and targets of `target` tokens."""
+
+    name: str
+    batch: int = 16
+    source: int = 145
+    target: int = 300
+
+    @property
+    def units(self) -> int:
+        """Target tokens of a step."""
+        return self.batch * self.target
+
+    def per_unit(self, seconds: float) -> str:
+        return f"{self.units / seconds:.0f} target tokens/s"
+
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        shapes = (self.batch, self.source), (self.batch, self.target)
+        source, target = (torch.randint(1, END, shape, generator=generator) for shape in shapes)
+        return source, target
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        """BART, and Weft with its weights; both compiled, too."""
+        peer = bart()
+        models = {"BART (transformers)": peer, "Weft": as_weft(peer)}
+        if compiled:
+            torch._dynamo.reset()
+            twin = bart()
+            models |= {"BART, compiled": torch.compile(twin), "Weft, compiled": torch.compile(as_weft(twin))}
+        for name, model in models.items():
+            yield self.contender(name, model)
+        yield Contender("torch.nn.Transformer", self._torch_transformer(), check=lambda: None)
+
+    def _torch_transformer(self) -> Callable[[], None]:
+        """torch's own stacks in the same dimensions, between embeddings and a head."""
+        torch.manual_seed(0)
+        source, target = self.tensors()
+        stacks = nn.Transformer(256, 8, 6, 6, dim_feedforward=768, activation="gelu", batch_first=True)
+        model = nn.ModuleList([nn.Embedding(53, 256), nn.Embedding(1200, 256), stacks, nn.Linear(256, 53)]).train()
+        inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
+        causal = nn.Transformer.generate_square_subsequent_mask(self.target)
+
+        def loss() -> torch.Tensor:
+            tokens, places, stacks, head = model
+            embedded = [tokens(ids) + places(torch.arange(ids.shape[1])) for ids in (source, inputs)]
+            states = stacks(*embedded, tgt_mask=causal, tgt_is_causal=True)
+            return nn.functional.cross_entropy(head(states).flatten(0, 1), target.flatten())
+
+        return steps(model, loss)
+
+    def contender(self, name: str, model: Any, check: bool = True, **extra) -> Contender:
+        source, target = self.tensors()
+        batch = {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": target} | extra
+
+        def logits() -> torch.Tensor | None:
+            if not check:
+                return None
+            model.eval()
+            with torch.no_grad():
+                found = model(**batch).logits
+            model.train()
+            return found
+
+        return Contender(name, steps(model.train(), lambda: model(**batch).loss), check=logits)
+
+
+def steps(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+    def run() -> None:
+        loss().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+@dataclass(frozen=True)
+class SparseTrainingCase(TrainingCase):
+    """Three experts, two for each token: DirectMultiStep's model, NLLB-MoE of the same dimensions, and Weft."""
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        if find_spec("directmultistep") is None:
+            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
+        source, target = self.tensors()
+        peer = directmultistep("flex_20M").train()
+        count = torch.full((self.batch, 1), 3)
+        inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
+
+        def published() -> torch.Tensor:
+            return nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
+
+        torch.manual_seed(0)
+        own = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
+        yield Contender("directmultistep 1.1.3", steps(peer, published), check=lambda: None)
+        yield self.contender("NLLB-MoE (transformers)", nllb_moe(), check=False)
+        yield self.contender("Weft", own, check=False, condition_values=count.float())
+
+
+def nllb_moe() -> NllbMoeForConditionalGeneration:
+    """NLLB-MoE with the dimensions of `dms-flex-20m`."""
+    torch.manual_seed(0)
+    sizes = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("layers", 6), ("attention_heads", 8), ("ffn_dim", 768), ("sparse_step", 1))
+    }
+    config = NllbMoeConfig(
+        vocab_size=53, d_model=256, num_experts=3, pad_token_id=PAD, bos_token_id=START, eos_token_id=END,
+        decoder_start_token_id=START, max_position_embeddings=1200, **sizes,
+    )  # fmt: skip
+    return NllbMoeForConditionalGeneration(config)
+
+
+@dataclass(frozen=True)
+class ExpertsCase(TrainingCase):
+    """The same work for each token, spread over more and more experts."""
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        for experts in (8, 32, 128):
+            torch.manual_seed(0)
+            config = weftformer.WeftConfig.from_preset("dms-flex-20m", num_experts=experts)
+            model = weftformer.WeftForConditionalGeneration(config).train()
+            made = self.contender(f"Weft, {experts} experts", model, False, condition_values=torch.ones(self.batch, 1))
+            yield made
+            yield Contender(f"the same, without AdamW ({experts})", without_optimizer(model, self), check=lambda: None)
+
+
+def without_optimizer(model: Any, case: TrainingCase) -> Callable[[], None]:
+    source, target = case.tensors()
+
+    def run() -> None:
+        model(
+            source, torch.ones_like(source), labels=target, condition_values=torch.ones(case.batch, 1)
+        ).loss.backward()
+        model.zero_grad()
+
+    return run
+
+
+@dataclass(frozen=True)
+class VocabularyCase(TrainingCase):
+    """The head and its loss alone, for a large vocabulary."""
+
+    vocabulary: int = 50_000
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        torch.manual_seed(0)
+        head = nn.Linear(256, self.vocabulary, bias=False)
+        hidden = torch.randn(self.batch, self.target, 256, requires_grad=True)
+        labels = torch.randint(0, self.vocabulary, (self.batch, self.target))
+        for name, loss in (
+            ("logits of all tokens", lambda: cross_entropy(head(hidden), labels)),
+            ("Weft, in pieces", lambda: fused_cross_entropy(hidden, head, labels)),
+        ):
+
+            def run(loss=loss) -> None:
+                loss().backward()
+                head.weight.grad = hidden.grad = None
+
+            def gradient(loss=loss) -> torch.Tensor:
+                return torch.autograd.grad(loss(), head.weight)[0]
+
+            yield Contender(name, run, check=gradient)

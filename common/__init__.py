@@ -1,0 +1,1 @@
+"""What every room may need: whole files, statistics, worker processes."""

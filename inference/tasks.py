@@ -1,0 +1,230 @@
+"""What a server can be asked: routes to targets, or texts for texts. Inputs are checked before they wait for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
+
+from ..routes.planning.search import RouteSearch
+from ..tokenization import build_route_tokenizer
+from ..tokenization.checks import encode_checked
+from .batching import Unwanted
+
+if TYPE_CHECKING:
+    from ..routes import Plan, RoutePlanner, Stock
+
+# Tokens that a text model writes at most, where nobody says how many.
+_TEXT_TOKENS = 256
+
+
+def _settle(tokenizer: Any) -> None:
+    """A tokenizer saved with padding or truncation is changed by its first call without; later calls, from several threads at
+    once, must find nothing to change. For that reason batches are padded here and not by the tokenizer."""
+    tokenizer("")
+
+
+class WhileWanted(LogitsProcessor):
+    """Ends a generation that nobody waits for. (A stopping criterion would be asked about every candidate of a beam search.)"""
+
+    def __init__(self, is_wanted: Callable[[], bool]):
+        self.is_wanted = is_wanted
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        if not self.is_wanted():
+            raise Unwanted
+        return scores
+
+
+@dataclass(frozen=True)
+class RouteSettings:
+    beams: int
+    ranking: str
+    grammar: bool
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class RouteWork:
+    target: str
+    n_steps: tuple[int, ...] | None
+    starting_material: str | None
+    settings: RouteSettings
+
+
+class RouteTask:
+    """Plans routes.
+
+    Args:
+        planner: with a model trained on routes.
+        stock: what can be bought; candidates then say what it lacks.
+        max_new_tokens: bound on what the model writes (default: three quarters of its positions; the beginning of a
+            route, which names the target, takes the rest).
+    """
+
+    path = "/plan"
+
+    def __init__(self, planner: RoutePlanner, stock: Stock | None = None, max_new_tokens: int | None = None):
+        self.planner, self.model, self.stock = planner, planner.model, stock
+        positions = self.model.config.max_target_positions
+        self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
+        _settle(planner.tokenizer)
+        self.takes_steps = self.model.config.num_condition_features > 0
+
+    def works(
+        self,
+        targets: list[str],
+        *,
+        n_steps: list[int] | None = None,
+        starting_material: str | list[str | None] | None = None,
+        beams: int = 10,
+        ranking: str = "log_probability",
+        grammar: bool = True,
+        max_new_tokens: int | None = None,
+    ) -> list[RouteWork]:
+        """Check a request.
+
+        Args:
+            targets, and the others: as in [`RoutePlanner.plan`], `n_steps` the numbers that are tried for each target.
+
+        Returns:
+            A work for each target.
+
+        Raises:
+            ValueError: what is wrong with a target or a setting.
+        """
+        from ..routes.molecules import one_molecule
+        from ..routes.planning.planner import DEFAULT_STEPS
+
+        tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
+        # the planner checks what it is given at once, and searches when it is asked for the first plan
+        self.planner.stream(
+            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar
+        )
+        search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
+        if not isinstance(starting_material, list):
+            starting_material = [starting_material] * len(targets)
+        works = []
+        for target, material in zip(targets, starting_material, strict=True):
+            smiles = one_molecule(target)
+            room = search.room(smiles)
+            if room < 1:
+                raise ValueError(f"{target!r} is too long: the model has no room for a route to it.")
+            # a batch has the room of its longest target: with it in the settings, neighbours have the same
+            settings = RouteSettings(beams, ranking, grammar, min(max_new_tokens or self.max_new_tokens, room))
+            steps = (tried[0] if tried else tuple(DEFAULT_STEPS)) if self.takes_steps else None
+            works.append(RouteWork(smiles, steps, material, settings))
+        return works
+
+    def compute(self, works: Sequence[RouteWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, Plan]]:
+        """The index and the plan of each work, as searches end."""
+        settings = works[0].settings
+        steps: Any = [work.n_steps for work in works] if self.takes_steps else None
+        return self.planner.stream(
+            [work.target for work in works], n_steps=steps,
+            starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
+            ranking=settings.ranking, grammar=settings.grammar, max_new_tokens=settings.max_new_tokens,
+            logits_processor=[WhileWanted(is_wanted)], progress=False,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    beams: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class TextWork:
+    ids: tuple[int, ...]
+    conditions: tuple[float, ...]
+    settings: TextSettings
+
+
+class TextTask:
+    """Writes a text for a text.
+
+    Args:
+        model: a `WeftForConditionalGeneration`.
+        tokenizer: the tokenizer it was trained with.
+        max_new_tokens: bound on what the model writes (default: 256, or what its positions allow).
+    """
+
+    path = "/translate"
+
+    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
+        self.model, self.tokenizer = model.eval(), tokenizer
+        positions = model.config.max_target_positions
+        self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
+        _settle(tokenizer)
+
+    def works(
+        self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
+    ) -> list[TextWork]:
+        """Check a request.
+
+        Args:
+            texts: what to translate.
+            beams: width of the search.
+            max_new_tokens: bound on what the model writes.
+            conditions: the numbers that the model is told beside each text, as many as it was trained with.
+
+        Returns:
+            A work for each text.
+
+        Raises:
+            ValueError: a text is too long or holds a character that the vocabulary lacks, or the conditions are too many
+                or too few.
+        """
+        features = self.model.config.num_condition_features
+        if len(conditions) != features:
+            raise ValueError(f"This model takes {features} conditions with a text: got {len(conditions)}.")
+        settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
+        longest = self.model.config.max_source_positions
+        encoded = (encode_checked(self.tokenizer, text, max_length=longest) for text in texts)
+        return [TextWork(tuple(ids), tuple(conditions), settings) for ids in encoded]
+
+    def compute(self, works: Sequence[TextWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+        """The index and the translation of each work."""
+        rows = [torch.tensor(work.ids) for work in works]
+        source_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        inputs = {"input_ids": source_ids, "attention_mask": mask}
+        if works[0].conditions:
+            inputs["condition_values"] = torch.tensor([work.conditions for work in works])
+        settings = works[0].settings
+        sequences = self.model.generate(
+            **{name: value.to(self.model.device) for name, value in inputs.items()},
+            num_beams=settings.beams,
+            num_return_sequences=1,
+            do_sample=False,
+            max_new_tokens=settings.max_new_tokens,
+            max_length=None,
+            logits_processor=[WhileWanted(is_wanted)],
+        )
+        yield from enumerate(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
+
+
+def load_task(
+    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
+) -> RouteTask | TextTask:
+    """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
+
+    Raises:
+        ValueError: a stock is given for a model that writes no routes. OSError: there is no such model.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder_or_hub_id)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id)
+    if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
+        from ..routes import RoutePlanner
+
+        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)
+    if stock is not None:
+        raise ValueError(
+            f"A stock is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
+        )
+    return TextTask(model, tokenizer, max_new_tokens)

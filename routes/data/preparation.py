@@ -1,0 +1,209 @@
+"""Route files as a data set to train on: molecules made canonical, what cannot be learned left out and counted.
+
+The work is done in several processes, and what comes out does not depend on how many: routes keep the order of the files,
+and the random orders of a route are drawn from the seed and the route itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ...common.workers import Workers
+from ..files.entries import read_entries
+from ..molecules import hash64
+from .selection import REASONS, Outcome, Preparation, Selection
+from .tables import Tables, data_folder
+
+__all__ = ["REASONS", "Preparation", "Report", "prepare"]
+
+_EXAMPLES = 3
+# A file is none of routes if none of its first entries is one.
+_LOOK_AT = 1000
+
+
+@dataclass
+class Report:
+    """What became of the routes: each that was read was kept, or dropped for one reason.
+
+    Args:
+        read: routes that were found, and entries that hold none.
+        kept: routes in the data set.
+        rows: rows of each split.
+        dropped: for each reason how many, and the first few with file, index and why.
+    """
+
+    read: int = 0
+    kept: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def drop(self, reason: str, file: Path, index: str, why: str) -> None:
+        found = self.dropped.setdefault(reason, {"count": 0, "examples": []})
+        found["count"] += 1
+        if len(found["examples"]) < _EXAMPLES:
+            found["examples"].append({"file": str(file), "index": index, "why": why[:500]})
+
+    def format_table(self) -> str:
+        """Counts, a line each, reasons with their first example below."""
+        counts = [("read", self.read), ("kept", self.kept)]
+        lines = [f"{count:>10,}  {name}" for name, count in counts]
+        for reason, title in REASONS.items():
+            if reason in self.dropped:
+                found = self.dropped[reason]
+                first = found["examples"][0]
+                lines.append(f"{found['count']:>10,}  dropped: {title}")
+                lines.append(
+                    f"{'':12}{first['file']}, {first['index']}{': ' * bool(first['why'])}{first['why'][:120]}"
+                )
+        return "\n".join(lines)
+
+
+def prepare(
+    files: Sequence[str | Path],
+    out: str | Path,
+    settings: Preparation | None = None,
+    *,
+    exclude: Sequence[str | Path] = (),
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Write a folder for `datasets.load_from_disk`, whole or not at all, with `report.json` in it.
+
+    The columns are those of `training_pairs`; with `settings.validation` there are the splits `train` and `validation`.
+    Memory grows by eight bytes a route. A script that calls this with more than one worker needs
+    `if __name__ == "__main__":`, as the processes are spawned.
+
+    Args:
+        files: files of routes, in any form of `read_routes`.
+        out: the folder.
+        settings: what becomes of the routes.
+        exclude: files of routes that must not be trained on.
+        workers: processes (default: one a core).
+        overwrite: replace a data set that this function made.
+        progress: show a bar.
+
+    Returns:
+        What is in `report.json`.
+
+    Raises:
+        ValueError: a file cannot be read to its end or holds no route, a route to exclude cannot be read, nothing is
+            left, or the folder exists.
+        OSError: a file cannot be opened or written, or a process died.
+    """
+    settings = settings or Preparation()
+    paths, held_out = [Path(file) for file in files], [Path(file) for file in exclude]
+    for path in (*paths, *held_out):
+        if path.is_dir() or not path.exists():
+            raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: give files of routes.")
+    if not paths:
+        raise ValueError("there is no file to prepare")
+    report, workers = Report(), multiprocessing.cpu_count() if workers is None else workers
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    sized = sum(path.stat().st_size for path in (*paths, *held_out))
+    with (
+        data_folder(Path(out), paths, overwrite) as folder,
+        Workers(Selection(settings), workers) as pool,
+        tqdm(total=sized or None, unit="B", unit_scale=True, disable=not progress) as bar,
+    ):
+        excluded = _excluded(held_out, settings, pool, bar)
+        with Tables(folder, settings.starting_material != "none", ("train", "validation")) as tables:
+            for outcome in _sifted(_outcomes(paths, pool, bar), settings, excluded, report):
+                tables.write(_split(outcome.target, settings), outcome.rows)
+                if report.kept % 100 == 0:
+                    bar.set_postfix(kept=report.kept, refresh=False)
+        bar.close()
+        report.rows = {name: rows for name, rows in tables.rows.items() if rows or name == "train"}
+        if not report.kept:
+            counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
+            raise ValueError(f"no route is left of {report.read}: {counts}")
+        if settings.validation and min(tables.rows.values()) == 0:
+            raise ValueError(f"{report.kept} routes are too few to split: one of train and validation is empty")
+        about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
+        tables.save(bool(settings.validation), about | asdict(report))
+    return report
+
+
+def _split(target: int, settings: Preparation) -> str:
+    if not settings.validation:
+        return "train"
+    # by a hash, so that a target's routes stay together wherever they stand
+    return "validation" if hash64(f"{settings.seed} {target}") < settings.validation * 2**64 else "train"
+
+
+def _sifted(
+    outcomes: Iterator[tuple[Path, Outcome]], settings: Preparation, excluded: set[int], report: Report
+) -> Iterator[Outcome]:
+    """What is kept; the rest goes into the report."""
+    seen = _Hashes()
+    for path, outcome in outcomes:
+        report.read += 1
+        reason, why = outcome.reason, outcome.why
+        if reason is None and getattr(outcome, settings.exclude_by) in excluded:
+            reason, why = "excluded", outcome.rows[0]["source"]
+        elif reason is None and settings.deduplicate and not seen.add(outcome.route):
+            reason, why = "duplicate", outcome.rows[0]["source"]
+        if reason is None:
+            report.kept += 1
+            yield outcome
+        else:
+            report.drop(reason, path, outcome.place, why)
+
+
+def _outcomes(paths: Sequence[Path], pool: Workers, bar: Any) -> Iterator[tuple[Path, Outcome]]:
+    """What the processes say of the files' routes, in order.
+
+    Raises:
+        ValueError: nothing in a file is a route.
+    """
+    for path in paths:
+        has_route, first = False, ""
+        for count, outcome in enumerate(pool.map(Selection.rows, read_entries(path, bar.update)), 1):
+            has_route, first = has_route or outcome.reason != "not_parsable", first or outcome.why
+            if count >= _LOOK_AT and not has_route:
+                break
+            yield path, outcome
+        if not has_route:
+            raise ValueError(f"{path} holds no route: {first or 'it is empty'}")
+
+
+def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Any) -> set[int]:
+    found: set[int] = set()
+    for path in paths:
+        is_empty = True
+        for outcome in pool.map(Selection.keys, read_entries(path, bar.update)):
+            is_empty = False
+            if outcome.reason is not None:
+                # to go on would train on what must not be trained on
+                raise ValueError(f"{path}, which is to be excluded, cannot be read: {outcome.why}")
+            found.add(getattr(outcome, settings.exclude_by))
+        if is_empty:
+            raise ValueError(f"{path}, which is to be excluded, holds no route")
+    return found
+
+
+class _Hashes:
+    """A set of 64-bit numbers, eight bytes each but for the latest."""
+
+    def __init__(self, most_latest: int = 1 << 19):
+        self._sorted, self._latest, self._most = np.zeros(0, np.uint64), set[int](), most_latest
+
+    def add(self, value: int) -> bool:
+        """Whether it was not there yet."""
+        key = np.uint64(value)
+        place = int(np.searchsorted(self._sorted, key))
+        if value in self._latest or (place < len(self._sorted) and self._sorted[place] == key):
+            return False
+        self._latest.add(value)
+        if len(self._latest) >= self._most:
+            self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._latest, np.uint64)]))
+            self._latest = set()
+        return True

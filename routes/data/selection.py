@@ -1,0 +1,212 @@
+"""What becomes of one route on its way into a data set."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, source_text
+from ..files.entries import Entry
+from ..molecules import canonical_route, hash64
+from ..tree import Route
+from .rows import check_choices, route_rows
+
+# Tokens of a route that the published models have positions for.
+TARGET_LENGTH = 1075
+
+# Why a route is left out, in the order in which it is asked.
+REASONS = {
+    "not_parsable": "not parsable",
+    "no_route": "an entry without a route",
+    "no_reaction": "no reaction",
+    "too_shallow": "fewer reactions in a row than asked for",
+    "too_deep": "more reactions in a row than asked for",
+    "unreadable_molecule": "a molecule that RDKit cannot read",
+    "mixture": "target is a salt or a mixture",
+    "unknown_character": "a character that the vocabulary lacks",
+    "long_target": "route too long",
+    "long_source": "source too long",
+    "excluded": "excluded",
+    "duplicate": "duplicate",
+}
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What becomes of the routes.
+
+    Args:
+        permutations: most orders of the children for each route: as given, then distinct random ones.
+        starting_material: `"none"`, `"random"` or `"all"`, as in `training_pairs`.
+        max_source_length: most tokens of a source; those of the target alone are at most `PRODUCT_LENGTH` too.
+        max_target_length: most tokens of a route, its eos included.
+        min_depth, max_depth: fewest and most reactions in a row; None for no limit.
+        deduplicate: whether a route that differs from an earlier one in the order of the children at most is left out.
+        exclude_by: whether to exclude the `"target"`s of the excluded routes, or just each `"route"`.
+        validation: share of the targets that go to a split of their own, with all their routes.
+        seed: of orders, starting materials and split.
+
+    Raises:
+        ValueError: a value is not allowed.
+    """
+
+    permutations: int = 1
+    starting_material: str = "none"
+    max_source_length: int = SOURCE_LENGTH
+    max_target_length: int = TARGET_LENGTH
+    min_depth: int = 1
+    max_depth: int | None = None
+    deduplicate: bool = True
+    exclude_by: str = "target"
+    validation: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choices(self.permutations, self.starting_material)
+        if self.exclude_by not in ("target", "route"):
+            raise ValueError(f"exclude_by must be 'target' or 'route', got {self.exclude_by!r}")
+        if not 0 <= self.validation < 1:
+            raise ValueError(
+                f"validation is a share of the targets, at least 0 and less than 1, got {self.validation}"
+            )
+        for name in ("max_source_length", "max_target_length", "min_depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_depth is not None and self.max_depth < self.min_depth:
+            raise ValueError(f"max_depth is {self.max_depth}, less than min_depth, {self.min_depth}")
+
+
+class Outcome(NamedTuple):
+    """What is found out about a route.
+
+    Args:
+        place: where it stands in its file.
+        reason: the key in `REASONS` to drop it for, or None.
+        why: more of that.
+        target, route: hashes of its canonical target, and of the whole canonical route in any order of the children.
+        rows: its rows.
+    """
+
+    place: str
+    reason: str | None = None
+    why: str = ""
+    target: int = 0
+    route: int = 0
+    rows: Sequence[dict[str, Any]] = ()
+
+
+class _Dropped(Exception):
+    """Reason and explanation."""
+
+
+class Selection:
+    """Looks at routes one by one.
+
+    Args:
+        settings: what becomes of the routes.
+    """
+
+    def __init__(self, settings: Preparation):
+        self.settings = settings
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return build_route_tokenizer()  # in each process its own
+
+    def rows(self, entry: Entry) -> list[Outcome]:
+        """An outcome for each route of an entry, one for an entry without any."""
+        try:
+            routes = entry.routes()
+        except ValueError as error:
+            return [Outcome(entry.place, "not_parsable", str(error).removeprefix(f"{entry.place}: "))]
+        if not routes:
+            return [Outcome(entry.place, "no_route")]
+        outcomes = []
+        for number, route in enumerate(routes, 1):
+            place = entry.place if len(routes) == 1 else f"{entry.place}, route {number}"
+            try:
+                outcomes.append(self._outcome(place, route))
+            except _Dropped as dropped:
+                outcomes.append(Outcome(place, *dropped.args))
+        return outcomes
+
+    def keys(self, entry: Entry) -> list[Outcome]:
+        """For each route of an entry just its hashes; what RDKit cannot read excludes nothing."""
+        try:
+            routes = entry.routes()
+        except ValueError as error:
+            return [Outcome(entry.place, "not_parsable", str(error))]
+        outcomes = []
+        for route in routes:
+            try:
+                whole = _canonical(route) if self.settings.exclude_by == "route" else _canonical(Route(route.smiles))
+            except _Dropped:
+                continue
+            outcomes.append(Outcome(entry.place, target=hash64(whole.smiles), route=_route_hash(whole)))
+        return outcomes
+
+    def _outcome(self, place: str, route: Route) -> Outcome:
+        settings = self.settings
+        depth = route.depth
+        if not depth:
+            raise _Dropped("no_reaction", route.smiles)
+        if depth < settings.min_depth:
+            raise _Dropped("too_shallow", f"{depth}, at least {settings.min_depth} are asked for")
+        if settings.max_depth is not None and depth > settings.max_depth:
+            raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are asked for")
+        route = _canonical(route)
+        if "." in route.smiles:
+            raise _Dropped("mixture", route.smiles)
+        leaves = self._leaves_that_fit(route)
+        key = _route_hash(route)
+        # drawn from the route itself: the same whatever stands before it and whoever does the work
+        rng = random.Random(f"{settings.seed} {key}")
+        rows = route_rows(
+            route,
+            rng,
+            permutations=settings.permutations,
+            starting_material=settings.starting_material,
+            leaves=leaves,
+        )
+        return Outcome(place, target=hash64(route.smiles), route=key, rows=rows)
+
+    def _leaves_that_fit(self, route: Route) -> list[str]:
+        """The starting materials that can stand in the source, after everything else was found to fit."""
+        settings = self.settings
+        try:
+            # with the route's characters those of every source are known
+            length = len(encode_route(self._tokenizer, route.to_string()))
+        except ValueError as error:
+            raise _Dropped("unknown_character", str(error)) from error
+        if length > settings.max_target_length:
+            raise _Dropped("long_target", f"{length} tokens, at most {settings.max_target_length} are allowed")
+        told = settings.starting_material != "none"
+        found, why = [], ""
+        for leaf in route.leaves():
+            try:
+                source_text(
+                    route.smiles,
+                    leaf if told else None,
+                    product_length=min(PRODUCT_LENGTH, settings.max_source_length),
+                    source_length=settings.max_source_length,
+                )
+                found.append(leaf)
+            except ValueError as error:
+                why = why or str(error)
+        if not found:
+            raise _Dropped("long_source", why)
+        return found
+
+
+def _route_hash(route: Route) -> int:
+    return hash64(route.canonical().to_string())
+
+
+def _canonical(route: Route) -> Route:
+    try:
+        return canonical_route(route)
+    except ValueError as error:
+        raise _Dropped("unreadable_molecule", str(error)) from error

@@ -1,0 +1,195 @@
+"""What `weftformer train-routes` learns from and is tested on."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict, load_from_disk
+
+from weftformer import WeftConfig
+from weftformer.routes import Route, drop_shared_targets, read_routes, training_pairs
+from weftformer.routes.data.synthetic import generate_routes, train_test_split
+from weftformer.routes.molecules import canonical_route
+from weftformer.tokenization import encode_route, encode_source
+
+
+@dataclass
+class RouteArguments:
+    """Which routes, which model, and how it is tested."""
+
+    _argument_group_name = "routes"
+
+    train_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. Default: grown from templates."
+        },
+    )
+    test_file: str | None = field(
+        default=None, metadata={"help": "Held-out routes; training routes of the same targets are left out."}
+    )
+    num_routes: int = field(
+        default=20000, metadata={"help": "Routes to grow when no file is given, test routes included."}
+    )
+    num_test_routes: int = field(default=400, metadata={"help": "Test routes: grown, or the first of the test file."})
+    max_depth: int = field(default=2, metadata={"help": "Most reactions in a row in a grown route."})
+    max_smiles_length: int = field(default=36, metadata={"help": "Longest target of a grown route, in characters."})
+    preset: str | None = field(
+        default=None,
+        metadata={"help": "Size of the model. Default: dms-tiny for grown routes, dms-flash-10m for files."},
+    )
+    config_overrides: str | None = field(
+        default=None, metadata={"help": "Fields of the configuration to change: JSON, or key=value,key=value."}
+    )
+    with_starting_material: bool = field(
+        default=False, metadata={"help": "Give the model one starting material of each route after the target."}
+    )
+    permutations: int = field(
+        default=1, metadata={"help": "Most orders of the reactants to train on, for each route."}
+    )
+    beams: int = field(default=5, metadata={"help": "Width of the beam search in the test."})
+    test_batch_size: int = field(default=50, metadata={"help": "Targets searched at once in the test."})
+
+
+def read_canonical(file: str | Path) -> list[Route]:
+    """The routes of a file, molecules as RDKit writes them: the planner's are, and targets are compared as text.
+
+    Those without a reaction, or with a molecule that RDKit cannot read, are left out, and counted in a line on stderr.
+
+    Raises:
+        ValueError, OSError: the file cannot be read.
+    """
+    routes, reasons = [], []
+    for number, route in enumerate(read_routes(file), 1):
+        try:
+            if not route.children:
+                raise ValueError(f"{route.smiles} is not made from anything.")
+            routes.append(canonical_route(route))
+        except ValueError as error:
+            reasons.append(f"route {number}: {error}")
+    if reasons:
+        print(f"{len(reasons)} routes of {file} are left out, the first: {reasons[0]}", file=sys.stderr)
+    return routes
+
+
+def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list[Route]]:
+    """Training and test routes that share no target.
+
+    Raises:
+        ValueError: a file holds no route, or one of two files is missing.
+    """
+    if arguments.train_file is None and arguments.test_file is None:
+        routes = generate_routes(
+            arguments.num_routes,
+            seed=seed,
+            max_depth=arguments.max_depth,
+            max_smiles_length=arguments.max_smiles_length,
+        )
+        return train_test_split(routes, arguments.num_test_routes, seed=seed)
+    if arguments.train_file is None or arguments.test_file is None:
+        raise ValueError("--train_file and --test_file go together: accuracy on the training routes says nothing.")
+    train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
+    for name, routes in ((arguments.train_file, train), (arguments.test_file, test)):
+        if not routes:
+            raise ValueError(f"{name} holds no route.")
+    kept = drop_shared_targets(train, test)
+    print(f"{len(train)} training routes, {len(train) - len(kept)} of them left out because their target is tested")
+    return kept, test
+
+
+def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
+    """The rows of a folder that `weftformer prepare-routes` wrote, without the targets of the test routes, and those.
+
+    Raises:
+        ValueError: the folder is none, or was prepared for something else than is asked for; there is no test route.
+    """
+    folder = str(arguments.train_file)
+    try:
+        loaded = load_from_disk(folder)
+    except FileNotFoundError as error:
+        raise ValueError(f"{folder} is no folder of `weftformer prepare-routes`.") from error
+    rows = loaded["train"] if isinstance(loaded, DatasetDict) else loaded
+    if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
+        raise ValueError(
+            f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer prepare-routes`."
+        )
+    if arguments.permutations > 1:
+        raise ValueError(f"{folder} is prepared: give --permutations to `weftformer prepare-routes` instead.")
+    if not arguments.with_starting_material:
+        rows = rows.select_columns(["source", "target", "n_steps"])
+    elif "starting_material" not in rows.column_names:
+        raise ValueError(
+            f"{folder} has no starting materials: give `weftformer prepare-routes` --starting-material random."
+        )
+    test = read_canonical(arguments.test_file) if arguments.test_file else []
+    if not test:
+        raise ValueError("Give --test_file with held-out routes: accuracy on the training routes says nothing.")
+    tested = {route.smiles for route in test}
+    kept = rows.filter(lambda source: source not in tested, input_columns="source", keep_in_memory=True)
+    print(f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is tested")
+    return kept, test
+
+
+def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:
+    """Rows to train on, prepared or made of routes here, and the test routes.
+
+    Raises:
+        ValueError: as in [`load_routes`] and [`load_prepared`].
+    """
+    if arguments.train_file is not None and Path(arguments.train_file).is_dir():
+        return load_prepared(arguments)
+    train, test = load_routes(arguments, seed)
+    return pairs_of(train, arguments, seed), test
+
+
+def pairs_of(
+    routes: Sequence[Route], arguments: RouteArguments, seed: int, permutations: int | None = None
+) -> Dataset:
+    """The rows of routes, of as many orders as the arguments say or `permutations`."""
+    material = "random" if arguments.with_starting_material else "none"
+    rows = training_pairs(
+        routes, starting_material=material, permutations=permutations or arguments.permutations, seed=seed
+    )
+    return Dataset.from_list(rows)
+
+
+def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
+    """Rows with `input_ids`, `labels` and `condition_values`; routes that do not fit the model are left out.
+
+    Args:
+        pairs: the columns of `training_pairs`.
+
+    Raises:
+        ValueError: no route fits.
+    """
+    reasons: list[str] = []
+
+    def fitting(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        rows: dict[str, list[Any]] = {"input_ids": [], "labels": [], "condition_values": []}
+        materials = batch.get("starting_material", [None] * len(batch["source"]))
+        for product, material, target, steps in zip(
+            batch["source"], materials, batch["target"], batch["n_steps"], strict=True
+        ):
+            try:
+                source = encode_source(tokenizer, product, material, source_length=config.max_source_positions)
+                labels = encode_route(tokenizer, target, max_length=config.max_target_positions)
+            except ValueError as error:
+                reasons.append(str(error))
+                continue
+            for name, value in zip(rows, (source, labels, [float(steps)]), strict=True):
+                rows[name].append(value)
+        return rows if config.num_condition_features else {name: rows[name] for name in ("input_ids", "labels")}
+
+    # kept in memory: a prepared folder stays as it was made
+    encoded = pairs.map(
+        fitting, batched=True, remove_columns=pairs.column_names, keep_in_memory=True, load_from_cache_file=False
+    )
+    if reasons:
+        print(
+            f"{len(reasons)} of {len(pairs)} routes left out, which the model cannot read or write; the first: {reasons[0]}"
+        )
+    if not len(encoded):
+        raise ValueError("No route is left to learn from.")
+    return encoded

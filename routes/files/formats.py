@@ -1,0 +1,215 @@
+"""Routes as other projects write them: what is read becomes a `Route`, and a `Route` is written in their forms.
+
+Known are the plain tree (`{"smiles", "children"}`), DirectMultiStep's text (also as `{"path": text}`), trees of alternating
+molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables), RetroCast's routes, candidates, predictions, tasks and
+benchmarks, and lists of all of these. Fields that Weft does not know are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..tree import MAX_DEPTH, Route
+
+if TYPE_CHECKING:
+    from ..stock import Stock
+
+# Where a route stands in what others write, and `weftformer plan` (its candidates).
+WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
+# RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
+_STEPS = ("synthesis_step", "product_of")
+# One of these makes an object a molecule of a tree.
+_OF_A_TREE = ("type", "children", *_STEPS)
+
+
+def routes_in(data: Any, place: str = "") -> Iterator[Route]:
+    """The routes of a parsed JSON document, in its order; what holds none (a target without ground truth) is passed over.
+
+    Args:
+        data: the document, or a part of it.
+        place: where the part stands, for messages.
+
+    Raises:
+        ValueError: something is neither a route nor a list of routes; the message names the place, e.g. `[3].children[1]`.
+    """
+    yield from _routes(data, place, MAX_DEPTH)
+
+
+def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
+    if data is None:
+        return
+    if depth_left <= 0:
+        raise ValueError(f"{place[:80]}...: nested too deeply")
+    if isinstance(data, str):
+        try:
+            yield Route.from_string(data, max_length=len(data))
+        except ValueError as error:
+            raise ValueError(f"{place or 'route'}: {error}") from None
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _routes(item, f"{place}[{index}]", depth_left - 1)
+    elif not isinstance(data, dict):
+        raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
+    elif isinstance(data.get("path"), str):
+        yield from _routes(data["path"], _join(place, "path"), depth_left - 1)
+    elif any(name in data for name in _OF_A_TREE):
+        yield _molecule(data, place, MAX_DEPTH)
+    else:
+        yield from _wrapped(data, place, depth_left)
+
+
+def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
+    # nothing else in a row of AiZynthFinder is a route, found or not
+    name = "trees" if "trees" in data else next((name for name in WRAPPERS if data.get(name) is not None), None)
+    if name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
+        # in RetroCast's second schema nothing tells a starting material from a target without a route, but this place
+        yield _molecule(data[name], _join(place, name), MAX_DEPTH)
+    elif name == "targets" and isinstance(data[name], dict):  # a benchmark, by its targets' names
+        for key, target in data[name].items():
+            yield from _routes(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
+    elif name is not None:
+        yield from _routes(data[name], _join(place, name), depth_left - 1)
+    elif set(data) == {"smiles"}:
+        yield _molecule(data, place, MAX_DEPTH)
+    elif keyed := {key: value for key, value in data.items() if holds_routes(value)}:
+        for key, value in keyed.items():
+            yield from _routes(value, f"{place}[{key!r}]", depth_left - 1)
+    elif not any(name in data for name in ("smiles", "failure", *WRAPPERS)):
+        raise ValueError(f"{place or 'route'}: no route: none of smiles, path, {', '.join(WRAPPERS)} is there")
+    # else a target that nobody knows a route for
+
+
+def holds_routes(value: Any) -> bool:
+    """Whether a member of an object is what a planner found for a target, so that its name is the target's."""
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, dict):
+        return False
+    return first.get("type") == "mol" or any(name in first for name in ("route", "failure", "children", *_STEPS))
+
+
+def is_plain(data: Any) -> bool:
+    """Whether an object is a tree of `smiles` and `children`, or meant to be one: nothing of another form is in it."""
+    return isinstance(data, dict) and not any(name in data for name in ("path", "type", *_STEPS, *WRAPPERS))
+
+
+def _join(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _molecule(data: Any, place: str, depth_left: int) -> Route:
+    if not isinstance(data, dict):
+        raise ValueError(f"{place or 'route'}: expected an object, got {type(data).__name__}")
+    if data.get("type", "mol") not in ("mol", "molecule"):
+        raise ValueError(f"{_join(place, 'type')}: expected a molecule, found {data['type']!r}")
+    if "smiles" not in data:
+        raise ValueError(f"{_join(place, 'smiles')}: missing")
+    children = []
+    for child, child_place in _reactants(data, place):
+        if depth_left <= 0:
+            raise ValueError(f"{child_place}: nested deeper than the allowed number of reactions")
+        children.append(_molecule(child, child_place, depth_left - 1))
+    try:
+        return Route(data["smiles"], tuple(children))
+    except ValueError as error:
+        raise ValueError(f"{_join(place, 'smiles')}: {error}") from None
+
+
+def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:
+    """The molecules of the one reaction that makes a molecule, and where each stands."""
+    name = next((name for name in _STEPS if data.get(name) is not None), None)
+    if name is not None:
+        where = f"{_join(place, name)}.reactants"
+        nodes = _list(data[name].get("reactants") if isinstance(data[name], dict) else data[name], where)
+    else:
+        where = _join(place, "children")
+        nodes = _list(data.get("children") or [], where)
+        if nodes and isinstance(nodes[0], dict) and nodes[0].get("type") == "reaction":
+            if len(nodes) > 1:
+                raise ValueError(f"{where}: {len(nodes)} reactions make one molecule; a route has one")
+            where += "[0].children"
+            nodes = _list(nodes[0].get("children"), where)
+            if not nodes:
+                raise ValueError(f"{where}: a reaction without reactants")
+    for index, node in enumerate(nodes):
+        yield node, f"{where}[{index}]"
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{place}: expected a list, got {type(value).__name__}")
+    return value
+
+
+def to_reaction_tree(
+    route: Route, stock: Stock | None = None, *, metadata: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder write them.
+
+    Args:
+        route: the route; a reaction node has the step backwards for its `smiles`, `product>>reactant.reactant`.
+        stock: what `in_stock` is told by; without one, every starting material is taken to be there.
+        metadata: what each reaction node holds under that name; PaRoutes has an `ID` there, that of a patent.
+    """
+    in_stock = not route.children if stock is None else route.smiles in stock
+    node: dict[str, Any] = {"type": "mol", "smiles": route.smiles, "in_stock": in_stock}
+    if route.children:
+        reaction: dict[str, Any] = {
+            "type": "reaction",
+            "smiles": f"{route.smiles}>>{'.'.join(child.smiles for child in route.children)}",
+        }
+        if metadata is not None:
+            reaction["metadata"] = metadata
+        reaction["children"] = [to_reaction_tree(child, stock, metadata=metadata) for child in route.children]
+        node["children"] = [reaction]
+    return node
+
+
+def to_retrocast(route: Route) -> dict[str, Any]:
+    """A molecule in RetroCast's second schema; a route is `{"target": to_retrocast(route)}`. Needs RDKit.
+
+    Raises:
+        ValueError: RDKit cannot read a molecule, so that it has no InChIKey.
+    """
+    node: dict[str, Any] = {"smiles": route.smiles, "inchikey": _inchikey(route.smiles)}
+    if route.children:
+        node["product_of"] = {"reactants": [to_retrocast(child) for child in route.children]}
+    return node
+
+
+def to_retrocast_target(name: str, routes: Sequence[Route]) -> dict[str, Any]:
+    """A target of a RetroCast task with the routes that count as right for it. Needs RDKit.
+
+    Args:
+        name: its key in the task.
+        routes: at least one, all for the same molecule.
+
+    Raises:
+        ValueError: as in [`to_retrocast`].
+    """
+    smiles = routes[0].smiles
+    acceptable = [{"target": to_retrocast(route), "schema_version": "2"} for route in routes]
+    return {"id": name, "smiles": smiles, "inchikey": _inchikey(smiles), "acceptable_routes": acceptable}
+
+
+def _inchikey(smiles: str) -> str:
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+        key: str = Chem.MolToInchiKey(molecule) if molecule is not None else ""
+    if not key:
+        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read, so that it has no InChIKey.")
+    return key
+
+
+def reaction_smiles(route: Route) -> str:
+    """The last reaction of a route, `reactant.reactant>>product`."""
+    return ".".join(child.smiles for child in route.children) + ">>" + route.smiles
+
+
+def reactions(route: Route) -> list[str]:
+    """The reactions of a route as reaction SMILES, each after those that make its reactants."""
+    if not route.children:
+        return []
+    return [line for child in route.children for line in reactions(child)] + [reaction_smiles(route)]

@@ -1,0 +1,1 @@
+"""The planner: a target in, ranked routes out."""

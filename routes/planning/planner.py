@@ -1,0 +1,216 @@
+"""From target molecules to ranked routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
+from ..molecules import one_molecule
+from ..plans import Candidate, Plan, ranked
+from ..stock import Stock
+from .search import Job, RouteSearch
+
+# Tried in turn, and pooled, when a model that is told the number of steps is not.
+DEFAULT_STEPS = range(1, 6)
+# Beams of one batch, when its size is left to the planner: more of them take more memory and save little time.
+ROWS = 80
+
+Steps = int | range | None
+
+
+class RoutePlanner:
+    """Plans routes with a model that writes them and the route tokenizer.
+
+    Args:
+        model: a `WeftForConditionalGeneration` trained on routes.
+        tokenizer: the tokenizer it was trained with.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_pretrained(cls, folder_or_hub_id: str, **kwargs) -> RoutePlanner:
+        """Load model and tokenizer from one folder or Hub repository; `kwargs` go to the model."""
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id, **kwargs)
+        return cls(model, AutoTokenizer.from_pretrained(folder_or_hub_id))
+
+    def plan(
+        self,
+        targets: Sequence[str],
+        *,
+        n_steps: Steps | Sequence[Steps] = None,
+        starting_material: str | Sequence[str | None] | None = None,
+        stock: Stock | None = None,
+        beams: int = 10,
+        ranking: str = "log_probability",
+        grammar: bool = True,
+        max_new_tokens: int | None = None,
+        batch_size: int | None = None,
+        progress: bool = True,
+        on_error: str = "raise",
+    ) -> list[Plan]:
+        """Ranked candidates for each target.
+
+        Args:
+            targets: SMILES; canonicalised first.
+            n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
+                and what they find pooled and ranked together; a list of these, one for each target; or None for
+                `range(1, 6)`. Must be None for a model that is not told it.
+            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
+                one (or None) for each target.
+            stock: what can be bought; candidates then say which of their starting materials it lacks.
+            beams: width of the search, and candidates for each target (and number of steps).
+            ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
+                the length with the forced beginning.
+            grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
+            max_new_tokens: bound on what the model writes (default: what its positions allow).
+            batch_size: searches run at once (default: as many as have 80 beams together).
+            progress: show a bar.
+            on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
+
+        Returns:
+            A plan for each target, in their order.
+
+        Raises:
+            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know, or
+                its starting material is or does (with `on_error="raise"`); or a setting does not fit.
+        """
+        plans: dict[int, Plan] = dict(
+            self.stream(
+                targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
+                ranking=ranking, grammar=grammar, max_new_tokens=max_new_tokens, batch_size=batch_size,
+                progress=progress, on_error=on_error,
+            )
+        )  # fmt: skip
+        return [plans[index] for index in range(len(plans))]
+
+    def stream(
+        self,
+        targets: Sequence[str],
+        *,
+        n_steps: Steps | Sequence[Steps] = None,
+        starting_material: str | Sequence[str | None] | None = None,
+        stock: Stock | None = None,
+        beams: int = 10,
+        batch_size: int | None = None,
+        progress: bool = True,
+        on_error: str = "raise",
+        **search: Any,
+    ) -> Iterator[tuple[int, Plan]]:
+        """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
+
+        Args:
+            targets, and the others: as in [`plan`]; they are checked at once, before the first search.
+
+        Returns:
+            An iterator over the index of a target and its plan.
+
+        Raises:
+            ValueError: as in [`plan`].
+        """
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
+        if isinstance(targets, str):
+            raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
+        run = RouteSearch(self.model, self.tokenizer, beams=beams, **search)
+        jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
+        batch_size = batch_size or max(1, ROWS // beams)
+        return self._run(list(targets), jobs, problems, run, batch_size, stock, progress)
+
+    def _run(
+        self,
+        targets: list[str],
+        jobs: dict[int, list[Job]],
+        problems: dict[int, str],
+        run: RouteSearch,
+        batch_size: int,
+        stock: Stock | None,
+        progress: bool,
+    ) -> Iterator[tuple[int, Plan]]:
+        for index, problem in problems.items():
+            yield index, Plan(targets[index], [], problem)
+        # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
+        order = sorted(jobs, key=lambda index: -len(jobs[index][0].smiles))
+        waiting = [(index, job) for index in order for job in jobs[index]]
+        left = {index: len(jobs[index]) for index in order}
+        found: dict[int, list[Candidate]] = {index: [] for index in order}
+        with tqdm(total=len(waiting), desc="planning", unit="search", disable=not progress) as bar:
+            for start in range(0, len(waiting), batch_size):
+                batch = waiting[start : start + batch_size]
+                for (index, job), candidates in zip(batch, run([job for _, job in batch]), strict=True):
+                    found[index] += candidates
+                    left[index] -= 1
+                    if not left[index]:
+                        yield index, Plan(job.smiles, ranked(found.pop(index), stock))
+                bar.update(len(batch))
+
+    def _jobs(
+        self,
+        targets: Sequence[str],
+        steps: list[Sequence[int | None]],
+        starting_material: str | Sequence[str | None] | None,
+        on_error: str,
+    ) -> tuple[dict[int, list[Job]], dict[int, str]]:
+        """The searches of each target that can be planned, and what is wrong with each that cannot."""
+        if starting_material is None or isinstance(starting_material, str):
+            # one for all: what is wrong with it is wrong for every target
+            material = None if starting_material is None else one_molecule(starting_material)
+            materials: list[str | None] = [material] * len(targets)
+        else:
+            materials = list(starting_material)
+        if len(materials) != len(targets):
+            raise ValueError(f"{len(materials)} starting materials for {len(targets)} targets: give one for each.")
+        if any(materials) and self.model.config.max_source_positions <= PRODUCT_LENGTH:
+            raise ValueError(
+                f"This model reads no starting material: its source of {self.model.config.max_source_positions} "
+                "tokens has room for the target alone. Leave `starting_material` out."
+            )
+        jobs: dict[int, list[Job]] = {}
+        problems: dict[int, str] = {}
+        for index, (target, material) in enumerate(zip(targets, materials, strict=True)):
+            try:
+                smiles = one_molecule(target)
+                begin = None if material is None else one_molecule(material)
+                room = self.model.config.max_source_positions
+                encode_source(
+                    self.tokenizer,
+                    smiles,
+                    begin,
+                    product_length=min(PRODUCT_LENGTH, room),
+                    source_length=min(SOURCE_LENGTH, room),
+                )
+            except ValueError as error:
+                if on_error == "raise":
+                    raise
+                problems[index] = str(error)
+            else:
+                jobs[index] = [Job(smiles, count, begin) for count in steps[index]]
+        return jobs, problems
+
+    def _steps(self, n_steps: Steps | Sequence[Steps], count: int) -> list[Sequence[int | None]]:
+        """For each target the numbers of steps to try."""
+        if self.model.config.num_condition_features == 0:
+            if n_steps is not None:
+                raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
+            return [[None]] * count
+        several = n_steps is not None and not isinstance(n_steps, Integral | range)
+        wanted: list[Any] = list(n_steps) if several else [n_steps] * count  # type: ignore[arg-type]
+        tried = [
+            DEFAULT_STEPS if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
+            for steps in wanted
+        ]
+        if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
+            raise ValueError(
+                f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
+                "or a list with one of these for each target."
+            )
+        return tried

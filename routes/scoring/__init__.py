@@ -1,0 +1,1 @@
+"""How good planned routes are."""

@@ -1,0 +1,264 @@
+"""Plans held against the recorded routes: every metric with its 95 % bootstrap interval, by depth and by shape.
+
+How ranks are counted. A candidate that is no route keeps its rank, since a person who reads the list meets it; a candidate
+that repeats an earlier one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets
+before it counts, so that its ranks can only be better: that count is a metric of its own, `exact_directmultistep`.
+
+    exact                   the recorded route, the order of children ignored; `mrr` is the mean reciprocal rank
+    exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `..._stock` with its stock filter
+    prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
+    contains_reference      the recorded route, or one that goes on from its starting materials
+    solved                  a route to the target whose starting materials are all in stock; `any` among all candidates
+    validity                share of a target's candidates that are well-formed routes, that RDKit can read as a whole
+                            (`readable`), and that make the target as well (`right_target`)
+    edit_distance           from the first candidate to the recorded route; where there is none, the size of that route
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...common.statistics import Estimate, bootstrap_means
+from ..molecules import canonical_route, canonical_smiles
+from ..plans import Candidate, Plan
+from ..stock import Stock
+from ..tree import Route
+from .comparison import edit_distance, is_convergent, is_prefix
+from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank
+
+KS = (1, 5, 10, 50)
+PREFIX_DEPTHS = (1, 2)
+SHAPES = ("linear", "convergent")
+
+# Estimates by metric and by what is counted of it: metrics["exact"]["top-5"].
+Metrics = dict[str, dict[str, Estimate]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics over all targets, by the depth of the recorded route, and by its shape ("linear", "convergent").
+
+    `targets` tells for each target which rank each metric found, `not_planned` why a target has no candidates.
+    """
+
+    overall: Metrics
+    by_depth: dict[int, Metrics]
+    by_shape: dict[str, Metrics]
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    not_planned: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "num_targets": len(self.targets),
+            "not_planned": self.not_planned,
+            "overall": _to_dict(self.overall),
+            "by_depth": {str(depth): _to_dict(metrics) for depth, metrics in self.by_depth.items()},
+            "by_shape": {shape: _to_dict(metrics) for shape, metrics in self.by_shape.items()},
+            "targets": self.targets,
+        }
+
+
+def evaluate(
+    plans: Sequence[Plan],
+    references: Sequence[Route],
+    *,
+    stock: Stock | None = None,
+    starting_materials: Sequence[str | None] | None = None,
+    ks: Iterable[int] = KS,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Evaluation:
+    """Score plans against the recorded routes of their targets.
+
+    Args:
+        plans: one for each reference, in their order. A target that could not be planned counts as not found.
+        references: the recorded routes; molecules are canonicalised here.
+        stock: what can be bought, for `solved`.
+        starting_materials: what the model was told to begin from; DirectMultiStep's count removes routes without it.
+        ks: ranks to report; those above the most candidates that a target has are left out, the smallest never.
+        resamples, seed: of the bootstrap.
+
+    Raises:
+        ValueError: the lists differ in length or are empty, a plan is of another target than its reference, a k is not
+            positive, or RDKit cannot read a reference.
+    """
+    ks = sorted(set(ks))
+    materials = [None] * len(references) if starting_materials is None else list(starting_materials)
+    if not references or not len(plans) == len(references) == len(materials):
+        raise ValueError(
+            f"expected as many plans (and starting materials) as references and at least one, got {len(plans)}, "
+            f"{len(materials)} and {len(references)}"
+        )
+    if not ks or ks[0] < 1:
+        raise ValueError(f"every k must be at least 1, got {ks}")
+    references = [canonical_route(reference) for reference in references]
+    most = max(len(plan.candidates) for plan in plans)
+    ks = [k for k in ks if k <= max(most, ks[0])]
+    targets, rows = [], []
+    for plan, reference, material in zip(plans, references, materials, strict=True):
+        if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
+            raise ValueError(f"a plan for {plan.target} cannot be held against a route to {reference.smiles}")
+        ranks, others = _score(plan, reference, material, stock)
+        rows.append(_counted(ranks, ks) | others)
+        shape = "convergent" if is_convergent(reference) else "linear"
+        told = {} if material is None else {"starting_material": material}
+        targets.append({"target": reference.smiles, "depth": reference.depth, "shape": shape, **told, "ranks": ranks})
+    names = list(rows[0])
+    table = np.array([[row[name] for name in names] for row in rows])
+
+    def estimates(chosen: Sequence[int]) -> Metrics:
+        metrics: Metrics = {}
+        found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
+        for (name, what), estimate in zip(names, found, strict=True):
+            metrics.setdefault(name, {})[what] = estimate
+        return metrics
+
+    def grouped(keys: list[Any], order: Iterable[Any]) -> dict[Any, Metrics]:
+        groups = {key: [i for i, other in enumerate(keys) if other == key] for key in order}
+        return {key: estimates(chosen) for key, chosen in groups.items() if chosen}
+
+    depths, shapes = ([target[name] for target in targets] for name in ("depth", "shape"))
+    return Evaluation(
+        overall=estimates(range(len(rows))),
+        by_depth=grouped(depths, sorted(set(depths))),
+        by_shape=grouped(shapes, SHAPES),
+        targets=targets,
+        not_planned={plan.target: plan.problem for plan in plans if plan.problem is not None},
+    )
+
+
+def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:
+    """What is averaged over targets, of each rank."""
+    values: dict[tuple[str, str], float] = {}
+    for name, rank in ranks.items():
+        for k in ks:
+            values[name, f"top-{k}"] = float(rank is not None and rank <= k)
+        if name == "exact":
+            values[name, "mrr"] = reciprocal_rank(rank)
+        if name == "solved":
+            values[name, "any"] = float(rank is not None)
+    return values
+
+
+def _score(
+    plan: Plan, reference: Route, material: str | None, stock: Stock | None
+) -> tuple[dict[str, int | None], dict[tuple[str, str], float]]:
+    """The rank that each metric finds, and what is no rank."""
+    routes = [_readable(candidate) for candidate in plan.candidates]
+    texts = [candidate.text for candidate in plan.candidates]
+    ranks = {
+        "exact": exact_rank(routes, reference),
+        "exact_directmultistep": directmultistep_rank(texts, reference, starting_material=material),
+    }
+    if stock is not None:
+        in_stock = _Cached(stock)
+        ranks["exact_directmultistep_stock"] = directmultistep_rank(
+            texts, reference, starting_material=material, stock=in_stock
+        )
+    for depth in PREFIX_DEPTHS:
+        ranks[f"prefix_{depth}"] = prefix_rank(routes, reference, depth)
+    ranks["contains_reference"] = first_rank(routes, lambda route: is_prefix(reference, route))
+    if stock is not None:
+        ranks["solved"] = first_rank(
+            routes,
+            lambda route: route.smiles == reference.smiles and all(leaf in in_stock for leaf in route.leaves()),
+        )
+    shares = {
+        "well_formed": [_is_well_formed(candidate) for candidate in plan.candidates],
+        "readable": [route is not None for route in routes],
+        "right_target": [route is not None and route.smiles == reference.smiles for route in routes],
+    }
+    values = {("validity", name): sum(found) / len(found) if found else float("nan") for name, found in shares.items()}
+    first = routes[0] if routes else None
+    values["edit_distance", "top-1"] = float(
+        len(reference.molecules()) if first is None else edit_distance(first, reference)
+    )
+    return ranks, values
+
+
+def directmultistep_rank(
+    texts: Iterable[str],
+    reference: Route,
+    *,
+    starting_material: str | None = None,
+    stock: Container[str] | None = None,
+    processed: bool = True,
+) -> int | None:
+    """Rank of the reference among the texts, as `directmultistep.utils.post_process` (1.1.3) counts it.
+
+    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "valid" accuracy ranks
+    what is left, repetitions included; its "processed" accuracy, which its papers report, first removes repetitions in any
+    order of children, routes with a starting material that cannot be bought, routes of another target, and routes that do
+    not begin from the given starting material. Both ignore the order of children ("with perms"). Here texts are read by
+    the strict grammar of routes: what only `eval` reads (spaces, double quotes, empty lists), which no model over the
+    vocabulary of routes writes, counts there and not here.
+
+    Args:
+        texts: what the model wrote, best first.
+        reference: the recorded route, canonicalised by RDKit.
+        starting_material: SMILES that has to be among the leaves, for "processed".
+        stock: canonical SMILES that can be bought, for "processed".
+        processed: count as its "processed" accuracy does, or as its "valid" accuracy.
+    """
+    wanted = reference.canonical()
+    material = starting_material and canonical_smiles(starting_material)
+    seen = set()
+    rank = 0
+    for text in texts:
+        try:
+            route = canonical_route(Route.from_string(text))
+            leaves = route.leaves()
+            if processed:  # canonicalised twice there, which for a few molecules is not the same as once
+                route = canonical_route(route)
+        except ValueError:
+            continue
+        key = route.canonical()
+        if processed:
+            if key in seen:
+                continue
+            seen.add(key)
+            if stock is not None and not all(leaf in stock for leaf in leaves):
+                continue
+            if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
+                continue
+        rank += 1
+        if key == wanted:
+            return rank
+    return None
+
+
+class _Cached:
+    """A stock for canonical SMILES that is asked for the same molecules again and again."""
+
+    def __init__(self, stock: Stock):
+        self.stock, self.known = stock, dict[str, bool]()
+
+    def __contains__(self, smiles: object) -> bool:
+        assert isinstance(smiles, str)
+        if smiles not in self.known:
+            self.known[smiles] = smiles in self.stock
+        return self.known[smiles]
+
+
+def _readable(candidate: Candidate) -> Route | None:
+    """The route in canonical SMILES, None where it is none."""
+    try:
+        return None if candidate.route is None else canonical_route(candidate.route)
+    except ValueError:
+        return None
+
+
+def _is_well_formed(candidate: Candidate) -> bool:
+    try:
+        return candidate.route is not None or bool(Route.from_string(candidate.text))
+    except ValueError:
+        return False
+
+
+def _to_dict(metrics: Metrics) -> dict[str, Any]:
+    return {name: {what: estimate.to_dict() for what, estimate in found.items()} for name, found in metrics.items()}

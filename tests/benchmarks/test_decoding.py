@@ -1,0 +1,132 @@
+"""`weftformer benchmark`: outputs are compared, contenders run in turn, and the table says what was measured."""
+
+import argparse
+import json
+
+import pytest
+
+from weftformer.benchmarks import decoding as benchmark
+from weftformer.benchmarks.peers import Case, Contender
+from weftformer.benchmarks.report import plot, write_into
+from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
+from weftformer.scripts.cli import main
+
+HEAD = "<!-- benchmark greedy -->"
+FIGURES = {"case": "greedy", "contender": "one", "median_s": 2.0, "times_s": [2.0], "speed": "4 ms a token",
+           "times_faster": 1.0, "peak_bytes": 5_000_000, "first_s": 3.0, "agreement": ""}  # fmt: skip
+
+
+def test_agreement_says_where_outputs_part():
+    assert benchmark.agreement([[1, 2, 3], [4]], [[1, 2, 3], [4]]) == "same tokens"
+    assert benchmark.agreement([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 7, 6]]) == "other tokens from token 2 on"
+    assert benchmark.agreement([[1, 2, 3]], [[1, 2]]) == "other tokens from token 3 on"
+
+
+def test_contenders_run_in_turn_and_are_timed(capsys):
+    calls = []
+
+    def contender(name, tokens):
+        return Contender(name, lambda: calls.append(name) or tokens, is_slow=name == "published")
+
+    arguments = argparse.Namespace(runs=3, warm_ups=2, peer_runs=1, only=None)
+    rows = benchmark.compare(
+        Case("a case", new_tokens=2),
+        [contender("published", [[1, 2]]), contender("one", [[1, 2]]), contender("two", [[1, 3]])],
+        arguments,
+    )
+    # warm-ups, then turns; the one that takes minutes is asked as rarely as possible
+    warm_ups, turns = (
+        ["published", "one", "one", "two", "two"],
+        ["one", "two", "one", "two", "one", "two"],
+    )
+    assert calls == warm_ups + turns
+    assert [len(row["times_s"]) for row in rows] == [1, 3, 3]
+    assert [row["agreement"] for row in rows] == ["", "same tokens", "other tokens from token 2 on"]
+    assert rows[0]["times_faster"] == 1.0
+    table = benchmark.as_table(rows).splitlines()
+    assert len(table) == 5 and all(line.count("|") == table[0].count("|") for line in table)
+    assert "| two |" in table[4] and "3 runs" in table[4] and "one run" in table[2]
+    assert [row["contender"] for row in benchmark.compare(
+        Case("a case", new_tokens=2), [contender("one", [[1]]), contender("two", [[1]]), contender("three", [[1]])],
+        argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=["hre"]),
+    )] == ["one", "three"]  # fmt: skip
+
+
+def test_a_contender_that_disturbs_the_others_is_timed_after_them():
+    calls = []
+    contenders = [
+        Contender(name, lambda name=name: calls.append(name) or [[1]], is_apart=name == "spins")
+        for name in ("spins", "one", "two")
+    ]
+    arguments = argparse.Namespace(runs=2, warm_ups=1, peer_runs=1, only=None)
+    rows = benchmark.compare(Case("a case", new_tokens=1), contenders, arguments)
+    assert calls == ["one", "two", "one", "two", "one", "two", "spins", "spins", "spins"]
+    assert [row["contender"] for row in rows] == ["one", "two", "spins"]
+
+
+def test_a_case_is_measured_and_written(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    arguments = ["greedy", "--new-tokens", "3", "--runs", "1", "--warm-ups", "1", "--no-compile", "--threads", "1"]
+    report_file = tmp_path / "page.md"
+    report_file.write_text(f"before\n{HEAD}\nold\n<!-- end -->\n")
+    assert main(["benchmark", *arguments, "--json", str(file), "--into", str(report_file)]) == 0
+    report = json.loads(file.read_text())
+    assert report["machine"]["threads"] == 1 and report["machine"]["versions"]["torch"]
+    rows = {row["contender"]: row for row in report["cases"]["greedy"]}
+    assert {"BART (transformers)", "Weft, plain path", "Weft"} <= set(rows)
+    assert rows["Weft"]["agreement"] == rows["Weft, plain path"]["agreement"] == "same tokens"
+    out = capsys.readouterr().out
+    assert (
+        "| Weft |" in out
+        and report_file.read_text() == f"before\n{HEAD}\n{out[out.index('| greedy') : -1]}\n<!-- end -->\n"
+    )
+
+
+def test_mistakes_are_named(capsys):
+    assert main(["benchmark", "gredy"]) == 1
+    assert "there is no case 'gredy'" in capsys.readouterr().err
+    assert main(["benchmark", "greedy", "--runs", "0"]) == 1
+    assert "--runs must be at least 1" in capsys.readouterr().err
+    assert main(["benchmark", "--figures", "no-such-file.json"]) == 1
+    assert "no-such-file.json holds no figures" in capsys.readouterr().err
+
+
+def test_a_page_without_a_place_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing here\n")
+    with pytest.raises(ValueError, match="benchmark greedy"):
+        write_into(page, {"greedy": [FIGURES]})
+    assert page.read_text() == "nothing here\n"
+
+
+def test_figures_are_read_again(tmp_path):
+    page, file = tmp_path / "page.md", tmp_path / "figures.json"
+    page.write_text("<!-- benchmark summary -->\n<!-- end -->\n<!-- benchmark batch -->\nkept\n<!-- end -->\n")
+    file.write_text(json.dumps({"cases": {"greedy": [FIGURES, FIGURES | {"contender": "two", "times_faster": 3.0}]}}))
+    assert main(["benchmark", "--figures", str(file), "--into", str(page)]) == 0
+    assert "| greedy | one: 2.00 s, 4 ms a token (5 MB) | two **3.00** (5 MB) |" in page.read_text()
+    assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
+
+
+def test_training_is_compared_by_logits_and_timed_by_target_tokens():
+    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
+    case = TrainingCase("a step", batch=2, source=5, target=6)
+    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
+    assert [row["contender"] for row in rows] == ["BART (transformers)", "Weft", "torch.nn.Transformer"]
+    assert float(rows[1]["agreement"].removeprefix("within ")) < 1e-4
+    assert rows[1]["seconds_per_unit"] * 12 == pytest.approx(rows[1]["median_s"])
+    case = VocabularyCase("a loss", batch=2, target=6, vocabulary=70)
+    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
+    assert float(rows[1]["agreement"].removeprefix("within ")) < 1e-5
+
+
+def test_a_plot_needs_two_points(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = {
+        name: [{"contender": "Weft", "new_tokens": tokens, "seconds_per_unit": 0.01}]
+        for name, tokens in (("reference", 500), ("length100", 100))
+    }
+    with pytest.raises(ValueError, match="at least two cases"):
+        plot({"reference": rows["reference"]}, tmp_path / "plot.svg")
+    plot(rows, tmp_path / "plot.svg")
+    assert "new tokens, beam 5" in (tmp_path / "plot.svg").read_text()

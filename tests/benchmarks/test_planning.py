@@ -1,0 +1,59 @@
+"""Planning beside DirectMultiStep's own `generate_routes`: the same weights give the same ranked texts."""
+
+import argparse
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+pytest.importorskip("directmultistep")
+
+from weftformer.benchmarks import decoding as benchmark
+from weftformer.benchmarks import planning as benchmark_routes
+from weftformer.routes import write_routes
+from weftformer.scripts.cli import main
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    """Their model in the size of `published_planner`."""
+    from directmultistep.model import ModelFactory
+
+    config = ModelFactory.from_preset("flash_10M", device="cpu", compile_model=False).config
+    for part, layers in ((config.encoder, 1), (config.decoder, 2)):
+        part.hid_dim, part.n_layers = 64, layers
+    monkeypatch.setattr(
+        benchmark_routes, "directmultistep",
+        lambda preset: ModelFactory(config, device="cpu", compile_model=False).create_model().eval(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("beams", [3])
+def test_ranked_texts_are_those_of_generate_routes(published_planner, known, peer, tmp_path, beams):
+    folder, file = tmp_path / "model", tmp_path / "routes.jsonl"
+    published_planner.model.save_pretrained(folder)
+    published_planner.tokenizer.save_pretrained(folder)
+    write_routes(file, known[1:3])
+    case = benchmark_routes.RoutesCase("planning", beams=beams, model=str(folder), routes=str(file))
+    contenders = list(case.contenders(compiled=False))
+    texts = contenders[0].run()
+    for text, route in zip(texts, known[1:3], strict=True):
+        assert route.to_string() == text.splitlines()[0] and len(text.splitlines()) > 1
+    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=["Weft"])
+    rows = benchmark.compare(case, contenders, arguments)
+    assert [row["agreement"] for row in rows] == ["", "same texts", "not compared"]
+    assert rows[1]["speed"].endswith("s a target") and str(tmp_path) not in json.dumps(rows)
+
+
+def test_batches_by_tokens_train_on_the_same_rows(known, tmp_path):
+    write_routes(tmp_path / "routes.jsonl", known)
+    case = benchmark_routes.BatchingCase("training", routes=str(tmp_path / "routes.jsonl"), batch=2)
+    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
+    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
+    assert [row["contender"].split()[0] for row in rows] == ["fixed", "batches"]
+    assert rows[0]["seconds_per_unit"] * case.units == pytest.approx(rows[0]["median_s"])
+
+
+def test_the_case_needs_its_files(capsys):
+    assert main(["benchmark", "routes"]) == 1
+    assert "needs --model" in capsys.readouterr().err

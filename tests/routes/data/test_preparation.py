@@ -1,0 +1,264 @@
+"""Route files become a data set, and nothing is lost without a word."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+import datasets
+
+from weftformer.routes import Route, read_routes, training_pairs, write_routes
+from weftformer.routes.data.preparation import REASONS, Preparation, _Hashes, prepare
+from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
+
+AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
+ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
+# RDKit writes these two otherwise
+ALCOHOL = Route("OCC", (Route("C=C"), Route("O")))
+
+
+def rows(folder) -> list[dict]:
+    return datasets.load_from_disk(str(folder)).to_list()
+
+
+def written(tmp_path, *routes: Route, name: str = "routes.jsonl", form: str = "weft"):
+    write_routes(tmp_path / name, routes, form)
+    return tmp_path / name
+
+
+def many(count: int) -> list[Route]:
+    """Distinct amides."""
+    amines = [("C" * (i % 30 + 1), "C" * (i // 30 + 1)) for i in range(count)]
+    return [Route(f"{left}NC(=O){right}", (Route(f"O=C(O){right}"), Route(f"{left}N"))) for left, right in amines]
+
+
+def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
+    report = prepare([written(tmp_path, AMIDE, ESTER, ALCOHOL)], tmp_path / "out")
+    canonical = Route("CCO", ALCOHOL.children)
+    assert rows(tmp_path / "out") == training_pairs([AMIDE, ESTER, canonical])
+    assert (report.read, report.kept, report.rows, report.dropped) == (3, 3, {"train": 3}, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "routes.jsonl"]
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+
+
+def test_files_of_all_forms_follow_each_other(tmp_path):
+    files = [written(tmp_path, route, name=form, form=form) for route, form in
+             ((AMIDE, "aizynthfinder"), (ESTER, "dms"), (ALCOHOL, "reactions"))]  # fmt: skip
+    prepare(files, tmp_path / "out")
+    assert [row["source"] for row in rows(tmp_path / "out")] == ["CCNC(C)=O", "COC(C)=O", "CCO"]
+
+
+def test_every_reason_is_counted_with_file_and_index(tmp_path):
+    lines = [
+        json.dumps({"route": AMIDE.to_dict()}),
+        "broken",
+        '{"target": "CCO", "trees": []}',
+        '{"smiles": "CCO"}',
+        json.dumps(ESTER.to_dict()),
+        json.dumps(Route("CCC", (ESTER,)).to_dict()),
+        json.dumps(Route("CCO", (Route("C(C"),)).to_dict()),
+        json.dumps(Route("CCN.Cl", (Route("CCN"), Route("Cl"))).to_dict()),
+        json.dumps(Route("CCO", (Route("CC[Ti]"),)).to_dict()),
+        json.dumps(Route("C" * 29, (Route("C" * 40),)).to_dict()),
+        json.dumps(Route("C" * 30, (Route("C"),)).to_dict()),
+        json.dumps(Route("CCF", (Route("C"),)).to_dict()),
+        json.dumps(Route("C(C)NC(C)=O", (Route("NCC"), Route("CC(=O)O"))).to_dict()),
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    settings = Preparation(max_depth=1, max_target_length=70, max_source_length=31)
+    held_out = written(tmp_path, Route("FCC", (Route("F"),)), name="test.jsonl")
+    # `min_depth` and `max_depth` cannot both be met by one route
+    report = prepare([path], tmp_path / "out", settings, exclude=[held_out])
+    assert {reason: found["count"] for reason, found in report.dropped.items()} == {
+        reason: 2 if reason == "too_deep" else 1 for reason in REASONS if reason != "too_shallow"
+    }
+    assert report.read == len(lines) and report.kept == 1
+    places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
+    assert places == [f"line {number}" for number in (2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
+    assert report.dropped["too_deep"]["examples"] == [
+        {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are asked for"}
+        for number, depth in ((5, 2), (6, 3))
+    ]
+    assert "'T' at index" in report.dropped["unknown_character"]["examples"][0]["why"]
+    assert report.dropped["unreadable_molecule"]["examples"][0]["why"].startswith("'C(C'")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
+    table = report.format_table()
+    assert "13  read" in table and f"1  dropped: duplicate\n{'':12}{path}, line 13: CCNC(C)=O" in table
+    deep = prepare([path], tmp_path / "deep", Preparation(min_depth=2))
+    assert deep.dropped["too_shallow"]["count"] > 0 and deep.kept == 2
+
+
+def test_lengths_are_those_of_the_tokenizer(tmp_path):
+    tokenizer = build_route_tokenizer()
+    path = written(tmp_path, AMIDE, ESTER, Route("Cc1ccccc1Br", (Route("Cc1ccccc1N"), Route("[Ti]Br"))))
+    routes = list(read_routes(path))[:2]
+    target = max(len(encode_route(tokenizer, route.to_string())) for route in routes)
+    assert prepare([path], tmp_path / "a", Preparation(max_target_length=target)).kept == 2
+    longest = {"max_target_length": target - 1}
+    assert prepare([path], tmp_path / "b", Preparation(**longest)).dropped["long_target"]["count"] == 1
+    source = len(encode_source(tokenizer, routes[0].smiles))
+    assert prepare([path], tmp_path / "c", Preparation(max_source_length=source)).kept == 2
+    # with a starting material the target's part has 145 tokens, whatever is in it
+    told = Preparation(max_source_length=145 + len("CCN") + 2, starting_material="all")
+    assert {row["starting_material"] for row in rows_of(prepare, path, tmp_path / "d", told)} == {"CCN", "CO", "O"}
+    short = Preparation(max_source_length=146, starting_material="random")
+    with pytest.raises(ValueError, match="no route is left of 3: 2 source too long, 1 a character"):
+        prepare([path], tmp_path / "e", short)
+
+
+def rows_of(prepare, path, out, settings) -> list[dict]:
+    prepare([path], out, settings)
+    return rows(out)
+
+
+def test_permutations_come_with_the_first_as_given(tmp_path):
+    path = written(tmp_path, ESTER, AMIDE)
+    found = rows_of(prepare, path, tmp_path / "a", Preparation(permutations=4, starting_material="random"))
+    assert [row["source"] for row in found] == [ESTER.smiles] * 4 + [AMIDE.smiles] * 2
+    assert found[0]["target"] == ESTER.to_string() and len({row["target"] for row in found}) == 6
+    assert all(row["starting_material"] in ("CC=O", "O", "CO", "CC(=O)O", "CCN") for row in found)
+    # each route's draws are its own: neither neighbours nor their order matter
+    turned = written(tmp_path, AMIDE, Route("CCC", (Route("C"),)), ESTER, name="turned")
+    again = rows_of(prepare, turned, tmp_path / "b", Preparation(permutations=4, starting_material="random"))
+    assert again[3:] == found[:4] and again[:2] == found[4:]
+    other = rows_of(prepare, path, tmp_path / "c", Preparation(permutations=4, starting_material="random", seed=1))
+    assert other != found
+
+
+def test_duplicates_may_be_kept(tmp_path):
+    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
+    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
+    path = written(tmp_path, ESTER, turned, other, ESTER)
+    assert prepare([path], tmp_path / "a").kept == 2
+    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4
+
+
+def test_excluded_targets_are_compared_as_molecules(tmp_path):
+    other_way = Route("C(O)C", (Route("CC=O"),))
+    path = written(tmp_path, AMIDE, Route("CCO", (Route("C=C"), Route("O"))), other_way)
+    held_out = written(tmp_path, ALCOHOL, Route("C(", (Route("O"),)), name="test.json", form="paroutes")
+    by_target = prepare([path], tmp_path / "a", exclude=[held_out, held_out])
+    assert by_target.dropped["excluded"]["count"] == 2 and rows(tmp_path / "a")[0]["source"] == AMIDE.smiles
+    by_route = prepare([path], tmp_path / "b", Preparation(exclude_by="route"), exclude=[held_out])
+    assert by_route.dropped["excluded"]["count"] == 1 and by_route.kept == 2
+    # a test target used on the way to another is no reason
+    assert prepare([written(tmp_path, Route("CCOC", (ALCOHOL,)))], tmp_path / "c", exclude=[held_out]).kept == 1
+
+
+def test_a_split_shares_no_target(tmp_path):
+    routes = many(60) + [Route(route.smiles, (Route("CCCCO"), *route.children)) for route in many(60)]
+    report = prepare([written(tmp_path, *routes)], tmp_path / "out", Preparation(validation=0.25))
+    data = datasets.load_from_disk(str(tmp_path / "out"))
+    sources = {name: set(data[name]["source"]) for name in ("train", "validation")}
+    assert len(sources["train"]) + len(sources["validation"]) == 60 and not sources["train"] & sources["validation"]
+    assert report.rows == {name: len(data[name]) for name in data} and sum(report.rows.values()) == 120
+    assert 10 <= report.rows["validation"] <= 50
+    with pytest.raises(ValueError, match="1 routes are too few to split"):
+        prepare([written(tmp_path, AMIDE)], tmp_path / "few", Preparation(validation=0.5))
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_does_not_matter(tmp_path):
+    path = written(tmp_path, *many(400), *many(10), Route("CCO", (Route("C(C"),)), AMIDE)
+    with path.open("a") as file:
+        file.write("broken\n")
+    # in a process of its own, where spawned workers find a main module
+    code = (
+        "import sys; from weftformer.routes.data.preparation import *\n"
+        "if __name__ == '__main__':\n"
+        "    for workers in (1, 2):\n"
+        "        prepare([sys.argv[1]], f'{sys.argv[2]}/out{workers}', Preparation(permutations=2, seed=5), workers=workers)\n"
+    )
+    (tmp_path / "script.py").write_text(code)
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py"), str(path), str(tmp_path)],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path / "out1") == rows(tmp_path / "out2") and len(rows(tmp_path / "out1")) > 700
+    assert (tmp_path / "out1" / "report.json").read_text() == (tmp_path / "out2" / "report.json").read_text()
+
+
+def test_what_goes_wrong_leaves_no_folder_and_the_old_one(tmp_path):
+    good = written(tmp_path, AMIDE)
+    broken = written(tmp_path, *many(300), name="b.json.gz", form="paroutes")
+    broken.write_bytes(broken.read_bytes()[:-30])
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match=r"b\.json\.gz, .*damaged or cut off here"):
+        prepare([good, broken], tmp_path / "out", workers=1)
+    assert sorted(tmp_path.iterdir()) == before
+    prepare([good], tmp_path / "out")
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        prepare([good], tmp_path / "out")
+    with pytest.raises(ValueError, match="cut off"):
+        prepare([broken], tmp_path / "out", workers=1, overwrite=True)
+    assert rows(tmp_path / "out") == training_pairs([AMIDE])
+    prepare([written(tmp_path, ESTER)], tmp_path / "out", overwrite=True)
+    assert rows(tmp_path / "out") == training_pairs([ESTER])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.json.gz", "out", "routes.jsonl"]
+
+
+def test_only_its_own_folders_are_overwritten(tmp_path):
+    good = written(tmp_path, AMIDE)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    for folder in (tmp_path / "mine", good):
+        with pytest.raises(ValueError, match="no data set that was prepared here"):
+            prepare([good], folder, overwrite=True)
+    prepare([good], tmp_path / "out")
+    inside = written(tmp_path / "out", ESTER)
+    with pytest.raises(ValueError, match=r"routes\.jsonl is in .*out"):
+        prepare([inside], tmp_path / "out", overwrite=True)
+    assert inside.exists() and (tmp_path / "mine" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "a holds no route: it is empty"), ("# Notes\nnothing\n", "a holds no route: Expecting value: '# Notes'"),
+     ('{"smiles": "C"}\n', "no route is left of 1: 1 no reaction"), ("\n" * 3 + "x\n" * 3000, "a holds no route")],
+)  # fmt: skip
+def test_files_of_no_routes(tmp_path, text, message):
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        prepare([tmp_path / "a"], tmp_path / "out", workers=1)
+
+
+def test_what_is_to_be_excluded_must_be_readable(tmp_path):
+    good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
+    with bad.open("a") as file:
+        file.write("{'smiles':'C'\n")
+    with pytest.raises(ValueError, match="test, which is to be excluded, cannot be read: line 2: position 13"):
+        prepare([good], tmp_path / "out", exclude=[bad])
+    bad.write_text("")
+    with pytest.raises(ValueError, match="test, which is to be excluded, holds no route"):
+        prepare([good], tmp_path / "out", exclude=[bad])
+    with pytest.raises(FileNotFoundError, match="nothing is not there"):
+        prepare([good], tmp_path / "out", exclude=[tmp_path / "nothing"])
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        prepare([good, tmp_path], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"permutations": 0}, "permutations must be at least 1"),
+        ({"starting_material": "some"}, "must be one of none, random, all"),
+        ({"exclude_by": "molecule"}, "exclude_by must be 'target' or 'route'"),
+        ({"validation": 1.0}, "at least 0 and less than 1, got 1.0"),
+        ({"max_source_length": 0}, "max_source_length must be at least 1, got 0"),
+        ({"min_depth": 3, "max_depth": 2}, "max_depth is 2, less than min_depth, 3"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Preparation(**settings)
+
+
+def test_hashes_are_remembered_when_they_are_packed():
+    seen = _Hashes(most_latest=7)
+    numbers = [number * 2**64 // 1000 for number in range(1, 1000)]
+    assert [seen.add(number) for number in numbers] == [True] * 999
+    assert [seen.add(number) for number in numbers] == [False] * 999
+    assert seen.add(2**64 - 1) and not seen.add(2**64 - 1) and seen.add(0)

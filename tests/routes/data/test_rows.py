@@ -1,0 +1,89 @@
+import subprocess
+import sys
+
+import pytest
+
+from weftformer.routes.data.rows import drop_shared_targets, training_pairs
+from weftformer.routes.tree import Route
+
+ONE = Route("CCO", (Route("C"), Route("O")))
+TWO = Route("CCN", (Route("CC", (Route("F"), Route("S"))), Route("N")))
+
+
+def test_rows_are_literal():
+    assert training_pairs([ONE, TWO]) == [
+        {"source": "CCO", "target": "{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}", "n_steps": 1},
+        {
+            "source": "CCN",
+            "target": "{'smiles':'CCN','children':[{'smiles':'CC','children':[{'smiles':'F'},{'smiles':'S'}]},{'smiles':'N'}]}",
+            "n_steps": 2,
+        },
+    ]
+
+
+def test_permutations_are_distinct_orders_of_the_same_route():
+    rows = training_pairs([TWO], permutations=3, seed=1)
+    assert rows[0]["target"] == TWO.to_string()
+    assert len({row["target"] for row in rows}) == len(rows) == 3
+    assert {Route.from_string(row["target"]).canonical() for row in rows} == {TWO.canonical()}
+    # ONE has two orders in all.
+    assert len(training_pairs([ONE], permutations=10)) == 2
+
+
+def test_starting_material_is_a_leaf_and_varies():
+    rows = training_pairs([TWO] * 40, starting_material="random")
+    assert {row["starting_material"] for row in rows} == {"F", "S", "N"}
+    assert all("starting_material" not in row for row in training_pairs([TWO]))
+
+
+def test_each_starting_material_in_a_row_of_its_own():
+    twice = Route("CCN", (Route("CC", (Route("F"), Route("S"))), Route("S")))
+    rows = training_pairs([twice], starting_material="all", permutations=2)
+    assert [row["starting_material"] for row in rows] == ["F", "S", "F", "S"]
+    assert len({row["target"] for row in rows}) == 2 and rows[0]["target"] == rows[1]["target"] == twice.to_string()
+
+
+def test_the_seed_decides():
+    arguments = {"starting_material": "random", "permutations": 2}
+    assert training_pairs([ONE, TWO] * 9, seed=3, **arguments) == training_pairs([ONE, TWO] * 9, seed=3, **arguments)
+    assert training_pairs([ONE, TWO] * 9, seed=3, **arguments) != training_pairs([ONE, TWO] * 9, seed=4, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("routes", "arguments", "message"),
+    [
+        ([ONE, Route("C")], {}, "route 1 is the single molecule C"),
+        ([ONE], {"permutations": 0}, "permutations must be at least 1, got 0"),
+        ([ONE], {"starting_material": "every"}, "must be one of none, random, all, got 'every'"),
+    ],
+)
+def test_wrong_arguments(routes, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        training_pairs(routes, **arguments)
+
+
+def test_drop_shared_targets_compares_targets_only():
+    other = Route("CCO", (Route("CO"), Route("C")))
+    assert drop_shared_targets([ONE, TWO, other], [other]) == [TWO]
+    # A test target that is an intermediate elsewhere is no reason to drop.
+    assert drop_shared_targets([TWO], [Route("CC", (Route("C"),))]) == [TWO]
+
+
+def test_rows_make_a_dataset():
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_list(training_pairs([ONE, TWO], starting_material="random"))
+    assert dataset.column_names == ["source", "target", "n_steps", "starting_material"]
+
+
+def test_room_imports_without_rdkit():
+    code = (
+        "import sys; sys.modules['rdkit'] = None\n"
+        "import weftformer.routes as routes\n"
+        "assert routes.Route('C').depth == 0 and routes.training_pairs and routes.top_k_exact and routes.read_routes\n"
+        "try:\n    routes.generate_routes\n"
+        "except ImportError as error:\n    assert 'pip install weftformer[chem]' in str(error), error\n"
+        "else:\n    raise SystemExit('no error')\n"
+        "assert not hasattr(routes, 'nonsense')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,179 @@
+import math
+import re
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from rdkit import Chem
+
+from weftformer.routes import Route
+from weftformer.routes.drawing import depiction as module
+from weftformer.routes.drawing.depiction import BOND_LENGTH, depict, depict_route
+
+ACID = Route(
+    "COc1ccc(-n2nccn2)c(C(=O)N2CCOCC2)c1",
+    (Route("COc1ccc(-n2nccn2)c(C(=O)O)c1", (Route("COc1ccc(I)c(C(=O)O)c1"), Route("c1cn[nH]n1"))), Route("C1COCCN1")),
+)
+SHARED = "COc1cccc(C(=O)[O,N])c1"
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    module._common_part.cache_clear()
+
+
+def points(molecule: Chem.Mol, smarts: str) -> list[tuple[float, float]]:
+    match = molecule.GetSubstructMatch(Chem.MolFromSmarts(smarts))
+    assert match
+    return [tuple(molecule.GetConformer().GetPositions()[i][:2]) for i in match]
+
+
+def spread(a: Chem.Mol, b: Chem.Mol, smarts: str) -> float:
+    """How far from a mere shift the way from one drawing's atoms to the other's is."""
+    ways = [(x - u, y - v) for (x, y), (u, v) in zip(points(a, smarts), points(b, smarts), strict=True)]
+    return max(math.dist(way, ways[0]) for way in ways)
+
+
+def test_reactants_stand_as_in_their_product():
+    target, acid, iodide, triazole, morpholine = (drawn.molecule for drawn in depict_route(ACID))
+    assert spread(target, acid, SHARED) < 1e-3
+    assert spread(acid, iodide, SHARED) < 1e-3 and spread(target, iodide, SHARED) < 1e-3
+    # by the nitrogen that is bound in the product, and has the hydrogen before
+    assert math.dist(points(acid, "[n;$(n-c)]")[0], points(triazole, "[nH]")[0]) < 1e-3
+    assert spread(target, morpholine, "C1COCCN1") < 1e-3
+    # and would not by themselves
+    alone = depict("COc1ccc(I)c(C(=O)O)c1").molecule
+    assert spread(target, alone, SHARED) > 1
+
+
+def test_two_reactants_do_not_lie_on_the_same_atoms():
+    route = Route("c1ccc(Oc2ccccc2)cc1", (Route("Brc1ccccc1"), Route("Oc1ccccc1")))
+    product, bromide, phenol = (drawn.molecule for drawn in depict_route(route))
+
+    def centre(molecule):
+        ring = points(molecule, "c1ccccc1")
+        return sum(x for x, _ in ring) / 6, sum(y for _, y in ring) / 6
+
+    rings = [
+        [product.GetConformer().GetPositions()[i][:2] for i in ring] for ring in product.GetRingInfo().AtomRings()
+    ]
+    centres = [(sum(x for x, _ in ring) / 6, sum(y for _, y in ring) / 6) for ring in rings]
+    nearest = [min(range(2), key=lambda i: math.dist(centres[i], centre(molecule))) for molecule in (bromide, phenol)]
+    assert sorted(nearest) == [0, 1]
+    assert all(min(math.dist(c, centre(molecule)) for c in centres) < 1e-3 for molecule in (bromide, phenol))
+
+
+def test_the_larger_reactant_chooses_first():
+    # the bromide would lie on either ring, the boronic acid fits on one
+    route = Route("Cc1ccc(-c2ccccc2)cc1", (Route("Brc1ccccc1"), Route("Cc1ccc(B(O)O)cc1")))
+    product, bromide, acid = (drawn.molecule for drawn in depict_route(route))
+    assert spread(product, acid, "Cc1ccccc1") < 1e-3
+    plain = [points(molecule, "[cH]1[cH][cH][cH][cH]c1") for molecule in (product, bromide)]
+    centres = [[sum(axis) / 6 for axis in zip(*ring, strict=True)] for ring in plain]
+    assert math.dist(*centres) < 1e-3
+
+
+@pytest.mark.parametrize("product", ["c1ccc(-n2ccnc2)cc1", "n1ccn(-c2ccccc2)c1", "c1n(-c2ccccc2)ccn1"])
+def test_a_free_valence_lies_where_the_bond_was(product):
+    drawn, imidazole, _ = (
+        drawn.molecule for drawn in depict_route(Route(product, (Route("c1c[nH]cn1"), Route("Ic1ccccc1"))))
+    )
+    assert math.dist(points(drawn, "[n;$(n-c)]")[0], points(imidazole, "[nH]")[0]) < 1e-3
+
+
+def test_the_order_of_the_molecules_is_kept():
+    assert [drawn.smiles for drawn in depict_route(ACID)] == ACID.molecules()
+
+
+def test_bonds_have_one_length():
+    for drawn in depict_route(ACID):
+        at = drawn.molecule.GetConformer().GetPositions()
+        for bond in drawn.molecule.GetBonds():
+            length = math.dist(at[bond.GetBeginAtomIdx()], at[bond.GetEndAtomIdx()])
+            assert 1.2 < length < 1.7
+    # in pixels too: ethane is one stroke
+    (x, y, u, v) = map(float, re.findall(r"[\d.]+", re.search(r'd="([^"]+)"', depict("CC").svg())[1])[:4])
+    assert math.dist((x, y), (u, v)) == pytest.approx(BOND_LENGTH, rel=0.02)
+
+
+def test_the_drawing_is_small_and_without_a_ground():
+    body = depict("Oc1ccccc1Cl").svg()
+    assert "<rect" not in body and "class=" not in body and "style=" not in body
+    assert len(body) < 4000
+    assert "#C11E1E" in body and "#0C723F" in body  # oxygen and chlorine, darker than RDKit's
+    xs = [float(x) for x in re.findall(r"[ML](-?[\d.]+)", body)]
+    assert min(xs) >= 0 and max(xs) <= depict("Oc1ccccc1Cl").width
+
+
+def test_paths_keep_their_numbers():
+    fine = "M 16.0,1804.8 L 35.2,1600.0\nQ 48.0 72.0, 160.0 -0.1 Z"  # sixteen times as large
+    assert module._compact_path(fine) == "M1 112.8L2.2 100Q3 4.5 10 0Z"
+
+
+def test_pixels_are_those_of_the_svg():
+    drawn = depict("Oc1ccccc1")
+    image = drawn.image(3)
+    assert image.mode == "RGBA"
+    assert image.size == pytest.approx((drawn.width * 3, drawn.height * 3), abs=4)
+    assert image.getpixel((0, 0))[3] == 0
+    assert max(alpha for _, alpha in enumerate(image.getchannel("A").histogram()) if alpha) > 100
+
+
+@pytest.mark.parametrize("smiles", ["C1CC", "c1cccc1", "N(C)(C)(C)(C)C", "xx<>%", "C" * 300])
+def test_what_rdkit_cannot_draw_is_text(smiles):
+    drawn = depict(smiles)
+    assert drawn.molecule is None and drawn.svg() == "" and drawn.image(2).size == (1, 1)
+    assert drawn.lines[0] == smiles[:26] and len(drawn.lines) <= 5
+    assert drawn.lines[-1].endswith("…") == (len(smiles) > 130)
+    assert drawn.width > 0 and drawn.height > 0
+
+
+def test_around_what_cannot_be_drawn():
+    product, wrong, right = depict_route(Route("CCO", (Route("C1CC", (Route("CC"),)),)))
+    assert product.molecule is not None and wrong.molecule is None and right.smiles == "CC"
+    assert right.molecule is not None
+
+
+def test_a_bent_drawing_is_turned_instead(monkeypatch):
+    ways, draw = [], module.rdDepictor.GenerateDepictionMatching2DStructure
+
+    def spy(molecule, product, pairs, conformer, settings):
+        ways.append(settings.alignOnly)
+        draw(molecule, product, pairs, conformer, settings)
+
+    monkeypatch.setattr(module.rdDepictor, "GenerateDepictionMatching2DStructure", spy)
+    depict_route(ACID)
+    assert ways == [False] * 4
+    monkeypatch.setattr(module, "_is_squeezed", lambda molecule: True)
+    target, acid, *_ = (drawn.molecule for drawn in depict_route(ACID))
+    assert ways[4:] == [False, True] * 4
+    assert spread(target, acid, SHARED) < 0.5
+    iodide = depict("COc1ccc(I)c(C(=O)O)c1").molecule
+    assert spread(target, iodide, SHARED) > 1
+
+
+def test_squeezed():
+    molecule = Chem.Mol(depict("CCCC").molecule)
+    assert not module._is_squeezed(molecule)
+    at = molecule.GetConformer()
+    end = at.GetAtomPosition(3)
+    at.SetAtomPosition(3, (end.x + 2, end.y, 0.0))
+    assert module._is_squeezed(molecule)
+    at.SetAtomPosition(3, at.GetAtomPosition(0))
+    assert module._is_squeezed(molecule)
+
+
+def test_the_search_is_bounded(monkeypatch):
+    limits = []
+
+    class Nothing:
+        numAtoms = 0
+
+    monkeypatch.setattr(module.rdFMCS, "FindMCS", lambda pair, **settings: limits.append(settings) or Nothing)
+    assert all(drawn.molecule is not None for drawn in depict_route(ACID))
+    assert len(limits) == 4 and {settings["timeout"] for settings in limits} == {1}
+    module._common_part.cache_clear()
+    monkeypatch.setattr(module, "ROUTE_SEARCH_SECONDS", 0.0)
+    assert all(drawn.molecule is not None for drawn in depict_route(ACID))
+    assert len(limits) == 4

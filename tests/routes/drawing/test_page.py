@@ -1,0 +1,190 @@
+import base64
+import hashlib
+import html
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Route
+from weftformer.routes.drawing import page as module
+from weftformer.routes.drawing.page import routes_page, save_page
+from weftformer.routes.plans import Candidate, Plan
+
+AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
+LONGER = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)Cl"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
+TURNED = Route(AMIDE.smiles, AMIDE.children[::-1])
+HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
+
+
+def candidate(route, rank, missing=(), **fields):
+    return Candidate(route.to_string(), -1.5 * rank, route.depth, route, missing=missing, rank=rank, **fields)
+
+
+PLANS = [
+    Plan(
+        "c1ccccc1CNC(C)=O",
+        [
+            candidate(AMIDE, 1),
+            Candidate("{'smiles':'CC(", -2.25, 2, problem='position 14: expected "\'"', rank=2),
+            candidate(TURNED, 3),  # the first one again
+            candidate(LONGER, 4, missing=("CC(=O)Cl",)),
+        ],
+    ),
+    Plan("C1CC", problem="'C1CC' is not a molecule that RDKit can read."),
+    Plan("CCO", [Candidate("x", -1.0, None, problem="no text", rank=1)]),
+]
+
+
+class Page(HTMLParser):
+    """Tags with their attributes and the text after each."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+    def values(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
+
+
+def text_of(page):
+    return html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S)))
+
+
+def test_is_well_formed_and_ids_are_unique():
+    page = Page(routes_page(PLANS))
+    assert page.open == []
+    ids = page.values("id")
+    assert len(ids) == len(set(ids)) and {"t1", "t2", "t3", "t1-r1", "t1-r4", "m0", "said"} <= set(ids)
+    assert {reference.removeprefix("#") for reference in page.values("href") if reference != "data:,"} <= set(ids)
+    assert set(page.values("aria-labelledby")) <= set(ids)
+
+
+def test_asks_for_nothing():
+    text = routes_page(PLANS)
+    page = Page(text)
+    assert page.values("src") == [] and "@import" not in text and "url(" not in text
+    assert set(re.findall(r'https?://[^"\s]+', text)) == {"http://www.w3.org/2000/svg"}
+    assert all(link.startswith("#") or link == "data:," for link in page.values("href"))
+    assert [
+        name for name in dict.fromkeys(key for _, items in page.tags for key in items) if name.startswith("on")
+    ] == []
+
+
+def test_the_policy_allows_its_own_style_and_script_only():
+    text = routes_page(PLANS)
+    (policy,) = [meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.S)
+        assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'"
+    assert Page(text).values("style") == []  # the policy would not let them pass
+
+
+def test_routes_stand_in_their_order_with_what_is_known():
+    text = routes_page(PLANS)
+    summaries = [re.sub(r"<[^>]*>", " ", line) for line in re.findall(r"<summary>(.*?)</summary>", text)]
+    assert [" ".join(summary.split()) for summary in summaries] == [
+        "Rank 1 ✓ solved score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
+        "Rank 4 ✕ 1 not in stock score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
+        "1 candidate is no route",
+        "1 candidate is no route",
+    ]
+    words = " ".join(text_of(text).split())
+    assert "3 targets · 2 distinct routes · 1 solved: all starting materials in stock" in words
+    assert "Target 1 of 3 CC(=O)NCc1ccccc1 Copy SMILES 2 routes, 1 solved" in words
+    assert "✕ not in stock CC(=O)Cl" in words and "✓ in stock N#Cc1ccccc1" in words
+
+
+def test_only_the_first_route_stands_open():
+    details = Page(routes_page(PLANS)).all("details")
+    assert ["open" in attributes for attributes in details] == [True, False, False, False]
+
+
+def test_targets_and_routes_that_failed():
+    words = " ".join(text_of(routes_page(PLANS)).split())
+    assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words
+    assert "No route was found." in words
+    assert "Rank 2 , score \N{MINUS SIGN}2.25: position 14: expected \"'\" {'smiles':'CC(" in words
+    assert words.count("not planned") == 2  # in the list of targets too
+
+
+def test_without_a_stock():
+    words = " ".join(text_of(routes_page([Plan("CCO", [candidate(AMIDE, 1, missing=None)])])).split())
+    assert (
+        "no stock given" in words and "starting material CC(=O)O" in words and "1 target · 1 distinct route " in words
+    )
+    assert "solved" not in words
+
+
+def test_another_depth_than_asked_for_is_told():
+    asked = Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1)
+    assert "asked for depth 3" in routes_page([Plan("CCO", [asked])])
+    assert "asked for depth" not in routes_page([Plan("CCO", [candidate(AMIDE, 1)])])
+
+
+def test_every_molecule_can_be_copied():
+    page = Page(routes_page(PLANS[:1]))
+    pictures = [attributes["data-smiles"] for attributes in page.all("g") if "data-smiles" in attributes]
+    assert pictures == [*AMIDE.molecules(), *LONGER.molecules()]
+    assert page.values("data-copy") == ["CC(=O)NCc1ccccc1", *AMIDE.leaves(), *LONGER.leaves()]
+    assert all(button["type"] == "button" for button in page.all("button"))
+
+
+def test_molecules_are_drawn_once():
+    text = routes_page(PLANS[:1])
+    page = Page(text)
+    uses, drawn = page.all("use"), [g for g in page.all("g") if g.get("id", "").startswith("m")]
+    assert len(uses) == 1 + 3 + 4 and len(drawn) < len(uses)
+    assert {use["href"] for use in uses} == {f"#{g['id']}" for g in drawn}
+
+
+def test_hostile_text_stays_text():
+    plans = [
+        Plan(HOSTILE, [candidate(AMIDE, 1), Candidate(HOSTILE, -1.0, 1, problem=HOSTILE, rank=2)]),
+        Plan("CCO", problem=HOSTILE),
+        Plan("CCO", [candidate(Route("C<script>", (Route("C<b>"), Route("</script>"))), 1, missing=("</script>",))]),
+    ]
+    text = routes_page(plans, title=HOSTILE)
+    page = Page(text)
+    assert len(page.all("script")) == 1 and page.all("img") == [] and page.open == []
+    assert page.all("b") == [] and text.count("</script>") == 1
+    assert text_of(text).count(HOSTILE) >= 6
+    assert page.values("data-copy")[0] == HOSTILE
+
+
+def test_names_in_braces_are_no_placeholders():
+    assert "<h1>{title} $style {{script}}</h1>" in routes_page([], title="{title} $style {{script}}")
+
+
+def test_no_targets():
+    page = Page(routes_page([]))
+    assert page.all("section") == [] and page.all("nav") == [] and page.open == []
+
+
+def test_file(tmp_path, monkeypatch):
+    path = tmp_path / "routes.html"
+    save_page(PLANS, path, title="Amides")
+    assert path.read_text(encoding="utf-8") == routes_page(PLANS, title="Amides")
+    monkeypatch.setattr(module, "routes_page", lambda *arguments, **settings: "new")
+    save_page(PLANS, str(path))
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,264 @@
+"""The page of routes in a real browser: Debian's chromium, driven by playwright."""
+
+import io
+import re
+import shutil
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("rdkit")
+pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
+
+from PIL import Image
+from playwright.sync_api import expect
+
+from weftformer.routes import Route
+from weftformer.routes.drawing.page import save_page
+from weftformer.routes.drawing.picture import LOOKS
+from weftformer.routes.plans import Candidate, Plan
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")
+
+TARGET = "CC(=O)NCc1ccc(OC)cc1"
+LONG = Route(
+    TARGET,
+    (
+        Route("CC(=O)O"),
+        Route("NCc1ccc(OC)cc1", (Route("N#Cc1ccc(OC)cc1", (Route("N#Cc1ccc(O)cc1", (Route("N#Cc1ccc(Br)cc1"),)),)),)),
+    ),
+)
+SHORT = Route(TARGET, (Route("CC(=O)Cl"), Route("NCc1ccc(OC)cc1")))
+
+
+def candidate(route, rank, missing):
+    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank)
+
+
+PLANS = [
+    Plan(TARGET, [candidate(LONG, 1, ("CC(=O)O",)), candidate(SHORT, 2, ()), Candidate("x" * 300, -9, 1, rank=3)]),
+    Plan("CCO", [candidate(Route("CCO", (Route("CC=O"),)), 1, None)]),
+    Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "routes.html"
+    save_page(PLANS, path, title="Amides")
+    return path.as_uri()
+
+
+@pytest.fixture
+def load(browser, address):
+    """Opens the page; afterwards, nothing may have gone wrong and nothing else been asked for."""
+    contexts, wrong, requests = [], [], []
+
+    def load(width=1280, height=900, clipboard=True, **settings):
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        if clipboard:
+            page.add_init_script(
+                "window.copied = []; Object.defineProperty(navigator, 'clipboard',"
+                "{ value: { writeText: async text => { window.copied.push(text); } } })"
+            )
+        else:  # as where the page is not trusted with it: what the old way puts there is read back
+            page.add_init_script(
+                "window.copied = []; Object.defineProperty(navigator, 'clipboard', { value: undefined });"
+                "document.addEventListener('copy', () => window.copied.push(document.activeElement.value))"
+            )
+        page.goto(address)
+        return page
+
+    yield load
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert [url for url in requests if url != address and not url.startswith(("data:", "blob:"))] == []
+
+
+def transform(page, number=0):
+    """How far the picture is moved, and how large it is."""
+    style = page.locator(".view > svg").nth(number).evaluate("svg => svg.style.transform")
+    return [float(value) for value in re.findall(r"-?[\d.]+", style)]
+
+
+def colours(page):
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    return {colour: count for count, colour in image.getcolors(1 << 24)}
+
+
+def rgb(colour):
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_leaves_show_their_colours(load, scheme):
+    page = load(color_scheme=scheme)
+    page.locator(".view").first.scroll_into_view_if_needed()
+    found = colours(page)
+    assert found[rgb(LOOKS["in-stock"].fill)] > 3000 and found[rgb(LOOKS["missing"].fill)] > 3000
+    assert rgb(LOOKS["unknown"].fill) not in found
+    assert sum(count for colour, count in found.items() if max(colour) < 90) > 3000  # bonds and letters, or the ground
+    page.locator("#t2 .view").scroll_into_view_if_needed()
+    assert colours(page)[rgb(LOOKS["unknown"].fill)] > 3000
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 28)"}[scheme]
+
+
+def test_each_leaf_where_it_is_said_to_be(load):
+    page = load()
+    for smiles, kind in (("CC(=O)O", "missing"), ("N#Cc1ccc(Br)cc1", "in-stock")):
+        leaf = page.locator(f'#t1-r1 [data-smiles="{smiles}"]')
+        leaf.scroll_into_view_if_needed()
+        image = Image.open(io.BytesIO(leaf.screenshot())).convert("RGB")
+        count, colour = max(image.getcolors(1 << 24))
+        assert colour == rgb(LOOKS[kind].fill) and count > image.width * image.height / 2
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+def test_the_page_never_moves_sideways(load, width):
+    page = load(width, 740)
+    page.locator('[data-all="open"]').click()
+    page.locator(".failed > summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("document.body.scrollWidth") <= width
+    # letters stay large enough to be read: 13 pixels of the drawing, nine of the screen
+    assert min(transform(page, number)[2] for number in range(3)) >= 0.72
+    view = page.locator(".view").first.bounding_box()
+    assert view["x"] >= 0 and view["x"] + view["width"] <= width
+
+
+def test_zoom(load):
+    page = load()
+    *_, before = transform(page)
+    page.locator('#t1-r1 [data-do="in"]').click()
+    assert transform(page)[2] == pytest.approx(before * 1.25, rel=1e-3)
+    assert page.locator("#t1-r1 output").inner_text() == f"{round(before * 125)} %"
+    page.locator('#t1-r1 [data-do="out"]').click()
+    page.locator('#t1-r1 [data-do="out"]').click()
+    assert transform(page)[2] == pytest.approx(before / 1.25, rel=1e-3)
+    page.locator('#t1-r1 [data-do="fit"]').click()
+    start, fitted = transform(page), page.locator("#t1-r1 output").inner_text()
+    assert start[2] == before
+    page.locator(".view").first.focus()
+    for key, factor in (("+", 1.25), ("=", 1.5625), ("-", 1.25), ("0", 1)):
+        page.keyboard.press(key)
+        assert transform(page)[2] == pytest.approx(before * factor, rel=1e-3)
+    assert transform(page) == start
+    # with the wheel, what is under the pointer stays there; without Ctrl, the page scrolls
+    leaf = page.locator('#t1-r1 [data-smiles="CC(=O)O"]')
+    box = leaf.bounding_box()
+    page.mouse.move(box["x"], box["y"])
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -60)
+    page.keyboard.up("Control")
+    expect(page.locator("#t1-r1 output")).not_to_have_text(fitted)
+    after = leaf.bounding_box()
+    assert transform(page)[2] > before * 1.2
+    assert (after["x"], after["y"]) == pytest.approx((box["x"], box["y"]), abs=1.5)
+    assert page.evaluate("scrollY") == 0
+
+
+def test_pan(load):
+    page = load(360, 740)
+    page.locator(".view").first.scroll_into_view_if_needed()
+    x, y, scale = transform(page)
+    box = page.locator(".view").first.bounding_box()
+    page.mouse.move(box["x"] + 300, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 75, steps=5)
+    page.mouse.up()
+    assert transform(page) == pytest.approx([x - 100, y + 15, scale], abs=1)
+    assert page.evaluate("copied") == []  # a drag is no click
+    page.locator(".view").first.focus()
+    for key, way in (("ArrowRight", (-48, 0)), ("ArrowLeft", (48, 0)), ("ArrowDown", (0, -48)), ("ArrowUp", (0, 48))):
+        before = transform(page)
+        page.keyboard.press(key)
+        assert transform(page) == pytest.approx([before[0] + way[0], before[1] + way[1], scale], abs=0.1)
+    for _ in range(60):
+        page.keyboard.press("ArrowRight")
+    right = page.locator(".view > svg").first.bounding_box()
+    assert right["x"] + right["width"] == pytest.approx(box["x"] + 1 + 60, abs=2)  # never out of sight
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_the_keyboard_reaches_and_copies_all(load, clipboard):
+    page = load(360, 740, clipboard=clipboard)
+    page.locator("#t1-r1 summary").focus()
+    reached = []
+    for _ in range(5 + len(LONG.molecules()) + len(set(LONG.leaves()))):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.dataset"))
+        if "smiles" in reached[-1]:
+            outer = page.locator(".view").first.bounding_box()
+            inner = page.locator(":focus").bounding_box()
+            assert inner["x"] >= outer["x"] - 1 and inner["x"] < outer["x"] + outer["width"] - 20  # moved into sight
+            edge = page.evaluate("getComputedStyle(document.activeElement.querySelector('.card')).stroke")
+            assert edge == "rgb(29, 78, 216)"
+            page.keyboard.press("Enter")
+        elif "copy" in reached[-1]:
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+            page.keyboard.press("Enter")
+    page.wait_for_timeout(50)
+    assert [item.get("do") for item in reached[:4]] == ["out", "in", "fit", "save"]
+    assert reached[4] == {"name": "target-1-rank-1"}
+    wanted = [*LONG.molecules(), *LONG.leaves()]
+    assert [item.get("smiles") or item.get("copy") for item in reached[5:]] == wanted
+    assert page.evaluate("copied") == wanted
+    assert page.locator("#said").inner_text() == f"Copied {wanted[-1]}"
+
+
+def test_a_click_copies(load):
+    page = load()
+    page.locator('#t1-r1 [data-smiles="NCc1ccc(OC)cc1"]').click()
+    page.locator("#t1 .about button").click()
+    assert page.evaluate("copied") == ["NCc1ccc(OC)cc1", "COc1ccc(CNC(C)=O)cc1"]  # canonical
+
+
+def test_closed_routes_open(load):
+    page = load()
+    assert page.locator("#t1-r2 .view").is_hidden() and page.locator("#t1-r1 .view").is_visible()
+    page.locator("#t1-r2 summary").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#t1-r2 .view").is_visible()
+    expect(page.locator("#t1-r2 .weft-route")).to_have_attribute("style", re.compile("scale"))
+    page.locator('[data-all="close"]').click()
+    assert page.locator("#t1-r1 .view").is_hidden()
+    page.locator("#only").check()
+    assert page.locator("#t1-r1").is_hidden() and page.locator("#t1-r2").is_visible()
+
+
+def test_a_saved_picture_stands_alone(load):
+    page = load()
+    with page.expect_download() as download:
+        page.locator('#t1-r1 [data-do="save"]').click()
+    assert download.value.suggested_filename == "target-1-rank-1.svg"
+    text = download.value.path().read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and "<use" not in text and " id=" not in text
+    assert "tabindex" not in text and text.count('class="card"') == len(LONG.molecules())
+    assert text.count("<path") > 20
+
+
+def test_paper_shows_all_routes(load):
+    page = load(700, 900)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.locator("#t1-r2 .view").is_visible() and page.locator("#t1-r1 .tools").first.is_hidden()
+    box = page.locator("#t1-r1 .weft-route").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 700
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert page.locator("#t1-r2 .view").is_hidden()
+
+
+def test_can_be_read_without_scripts(load):
+    page = load(360, 740, java_script_enabled=False)
+    assert page.locator("#t1-r1 .weft-route").is_visible()
+    assert page.locator("#t1-r1 .tools").first.is_hidden() and page.locator("#t1-r1 .needs button").first.is_hidden()

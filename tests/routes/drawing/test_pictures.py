@@ -1,0 +1,262 @@
+import io
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from PIL import Image
+
+from weftformer.routes import Route, Stock
+from weftformer.routes.drawing import svg as module
+from weftformer.routes.drawing.picture import LOOKS, picture
+from weftformer.routes.drawing.svg import route_png, route_svg, save_picture
+
+ROUTE = Route(
+    "CC(=O)NCc1ccc(OC)cc1",
+    (Route("CC(=O)O"), Route("NCc1ccc(OC)cc1", (Route("N#Cc1ccc(O)cc1"), Route("CI"))), Route("CCN")),
+)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(*arguments, **settings):
+    return ElementTree.fromstring(route_svg(*arguments, **settings))
+
+
+def cards(root):
+    """Kind, SMILES and frame of every molecule."""
+    groups = [group for group in root.iter(f"{SVG}g") if group.get("class", "").startswith("molecule")]
+    return [
+        (group.get("class").split()[1], group.find(f"{SVG}title").text.split(",")[0], group.find(f"{SVG}rect"), group)
+        for group in groups
+    ]
+
+
+def words(group):
+    return [text.text for text in group.iter(f"{SVG}text")]
+
+
+def test_leaves_have_the_colour_of_the_stock():
+    found = cards(parsed(ROUTE, missing=["CI"]))
+    assert [(kind, smiles) for kind, smiles, *_ in found] == [
+        ("target", "CC(=O)NCc1ccc(OC)cc1"), ("in-stock", "CC(=O)O"), ("intermediate", "NCc1ccc(OC)cc1"),
+        ("in-stock", "N#Cc1ccc(O)cc1"), ("missing", "CI"), ("in-stock", "CCN"),
+    ]  # fmt: skip
+    for kind, _, frame, group in found:
+        assert (frame.get("fill"), frame.get("stroke")) == (LOOKS[kind].fill, LOOKS[kind].edge)
+        # not by colour alone
+        assert words(group) == {"target": ["target"], "intermediate": []}.get(kind, [LOOKS[kind].label])
+        assert (frame.get("stroke-dasharray") is not None) == (kind == "missing")
+        marks = [path.get("d") for path in group.iter(f"{SVG}path") if path.get("class") == "mark"]
+        assert [mark.count("M") for mark in marks] == {"in-stock": [1], "missing": [2]}.get(kind, [])
+    assert len({look.fill for look in LOOKS.values()}) == 4  # target and intermediate are white both
+
+
+def test_nothing_is_said_without_a_stock():
+    kinds = [kind for kind, *_ in cards(parsed(ROUTE))]
+    assert kinds == ["target", "unknown", "intermediate", "unknown", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"missing": ["IC", "OC(C)=O"]},
+        {"stock": Stock(["CCN", "N#Cc1ccc(O)cc1"])},
+        {"stock": {"CCN", "N#Cc1ccc(O)cc1"}},
+    ],
+)
+def test_missing_and_stock_are_two_ways_to_say_the_same(known):
+    missing = [smiles for kind, smiles, *_ in cards(parsed(ROUTE, **known)) if kind == "missing"]
+    assert missing == ["CC(=O)O", "CI"]
+
+
+def test_missing_is_no_matter_of_spelling():
+    found = cards(parsed(Route("CCOC", (Route("OCC"), Route("IC"), Route("[Na]"))), missing=["CCO", "CI"]))
+    assert [kind for kind, *_ in found] == ["target", "missing", "missing", "in-stock"]
+
+
+def test_an_empty_list_means_that_nothing_is_missing():
+    assert {kind for kind, *_ in cards(parsed(ROUTE, missing=()))} == {"target", "in-stock", "intermediate"}
+    assert {kind for kind, *_ in cards(parsed(ROUTE, stock=()))} == {"target", "missing", "intermediate"}
+
+
+def test_one_of_the_two():
+    with pytest.raises(ValueError, match="not both"):
+        route_svg(ROUTE, missing=[], stock=set())
+
+
+def test_a_target_that_can_be_bought():
+    ((kind, _, _, group),) = cards(parsed(Route("CCO"), missing=[]))
+    assert kind == "in-stock" and words(group) == ["target, in stock"]
+
+
+def test_every_reaction_has_an_arrow_to_its_product():
+    drawn = picture(ROUTE)
+    assert [reaction.smiles for reaction in drawn.reactions] == [
+        "N#Cc1ccc(O)cc1.CI>>NCc1ccc(OC)cc1", "CC(=O)O.NCc1ccc(OC)cc1.CCN>>CC(=O)NCc1ccc(OC)cc1",
+    ]  # fmt: skip
+    for reaction, product, reactants in zip(drawn.reactions, (2, 0), ((3, 4), (1, 2, 5)), strict=True):
+        box = drawn.cards[product].box
+        assert box.right < reaction.tip[0] < box.right + 10 < reaction.joint[0] and reaction.tip[1] == box.middle
+        ends = [(drawn.cards[i].box.x, drawn.cards[i].box.middle) for i in reactants]
+        assert list(reaction.branches) == ends and reaction.joint[0] < ends[0][0]
+        assert reaction.joint[1] == reaction.tip[1]
+    groups = [group for group in parsed(ROUTE).iter(f"{SVG}g") if group.get("class") == "reaction"]
+    assert [words(group) for group in groups] == [["step 1"], ["step 2"]]
+    for group, reaction in zip(groups, drawn.reactions, strict=True):
+        lines, head = (path.get("d") for path in group.iter(f"{SVG}path"))
+        assert lines.count("M") == len(reaction.branches) + 1
+        assert head.startswith(f"M{reaction.tip[0]:.1f}".removesuffix(".0"))
+
+
+def test_what_stands_where():
+    drawn = picture(ROUTE, missing=["CI"])
+    assert [card.box.depth for card in drawn.cards] == [0, 1, 1, 2, 2, 1]
+    for card in drawn.cards:
+        (x, y), box = card.corner, card.box
+        assert box.x < x and x + card.depiction.width < box.right
+        assert box.y < y and y + card.depiction.height < box.bottom
+        assert min(box.x, box.y) > 0 and box.right < drawn.width and box.bottom < drawn.height
+        if card.label:
+            assert y + card.depiction.height < card.label_place[1] < box.bottom
+        for px, py in (point for stroke in card.mark for point in stroke):
+            assert box.x < px < card.label_place[0] and y + card.depiction.height < py < box.bottom
+
+
+def test_steps_are_numbered_as_the_reactions_are_listed():
+    from weftformer.routes.files.formats import reactions
+
+    def bush(depth):
+        return Route("C" * (depth + 1), tuple(bush(depth - 1) for _ in range(2)) if depth else ())
+
+    route = Route("CCO", (bush(2), Route("O"), bush(1), Route("N", (bush(2),))))
+    assert [reaction.smiles for reaction in picture(route).reactions] == reactions(route)
+
+
+def test_for_those_who_do_not_see_it():
+    root = parsed(ROUTE, missing=["CI"])
+    assert root.get("role") == "img"
+    assert root.find(f"{SVG}title").text == "CC(=O)NCc1ccc(OC)cc1 in 2 reactions"
+    assert root.find(f"{SVG}desc").text == (
+        "Step 1: N#Cc1ccc(O)cc1 and CI give NCc1ccc(OC)cc1. "
+        "Step 2: CC(=O)O and NCc1ccc(OC)cc1 and CCN give CC(=O)NCc1ccc(OC)cc1. "
+        "CC(=O)O: in stock. N#Cc1ccc(O)cc1: in stock. CI: not in stock. CCN: in stock."
+    )
+
+
+def test_a_picture_stands_alone():
+    svg = route_svg(ROUTE, missing=["CI"])
+    assert " id=" not in svg and "<script" not in svg and "<image" not in svg
+    assert re.findall(r'https?://[^"]+', svg) == ["http://www.w3.org/2000/svg"]
+    root = ElementTree.fromstring(svg)
+    ground = root.find(f"{SVG}rect")  # white, on dark pages too
+    assert ground.get("fill") == "#ffffff" and float(ground.get("width")) == float(root.get("width")) - 1
+    assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    assert not root.findall(".//*[@tabindex]") and not root.findall(".//*[@data-smiles]")
+
+
+def test_text_in_place_of_a_molecule():
+    svg = route_svg(Route("CCO", (Route("C<>C(1"), Route("CO"))), missing=["C<>C(1"])
+    assert "C&lt;&gt;C(1" in svg and "C<" not in svg
+    _, (kind, _, _, group), _ = cards(ElementTree.fromstring(svg))
+    assert kind == "missing" and words(group) == ["C<>C(1", "not in stock, not drawn"]
+    assert group.find(f"{SVG}g") is None
+
+
+def test_molecules_can_be_reached_in_a_page():
+    root = parsed(ROUTE, missing=["CI"], interactive=True)
+    assert root.get("role") == "group" and root.get("style") is None
+    found = [group for *_, group in cards(root)]
+    assert [group.get("data-smiles") for group in found] == ROUTE.molecules()
+    assert {(group.get("tabindex"), group.get("role")) for group in found} == {("0", "button")}
+    assert found[4].get("aria-label") == "Copy SMILES CI, not in stock"
+
+
+def test_molecules_can_be_shared():
+    shared = {}
+    first, second = (route_svg(ROUTE, shared=shared) for _ in range(2))
+    assert first == second and len(shared) == 6 and list(shared.values()) == [f"m{i}" for i in range(6)]
+    assert re.findall(r'href="#(m\d)"', first) == list(shared.values())
+    assert all(body in route_svg(ROUTE) for body in shared) and len(first) < len(route_svg(ROUTE))
+
+
+def rgb(colour):
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+def test_pixels(scale):
+    drawn = picture(ROUTE, ["CI"])
+    image = Image.open(io.BytesIO(route_png(ROUTE, missing=["CI"], scale=scale)))
+    assert image.mode == "RGBA" and image.size == pytest.approx((drawn.width * scale, drawn.height * scale), abs=1)
+    assert image.info["dpi"] == pytest.approx((96 * scale, 96 * scale), rel=0.01)
+    assert image.getpixel((0, 0))[3] == 0 and image.getpixel((image.width // 2, 3)) == (255, 255, 255, 255)
+
+    def colours(card):
+        (x, y), drawn = card.corner, card.depiction
+        part = image.crop([round(edge * scale) for edge in (x, y, x + drawn.width, y + drawn.height)]).convert("RGB")
+        return {colour: count / part.width / part.height for count, colour in part.getcolors(1 << 20)}
+
+    for card in drawn.cards:
+        found = colours(card)
+        assert found[rgb(card.look.fill)] > 0.5  # the ground
+        assert sum(part for colour, part in found.items() if min(colour) < 140) > 0.02  # bonds and letters
+    missing, bought = colours(drawn.cards[4]), colours(drawn.cards[5])
+    assert rgb(LOOKS["in-stock"].fill) not in missing and rgb(LOOKS["missing"].fill) not in bought
+    # the arrow
+    tip, joint = drawn.reactions[0].tip, drawn.reactions[0].joint
+    middle = image.getpixel((round((tip[0] + 15) * scale), round(tip[1] * scale)))
+    assert max(middle[:3]) < 200 and image.getpixel((round((tip[0] - 2) * scale), round(tip[1] * scale)))[0] > 240
+    assert joint[0] > tip[0] + 15
+
+
+def test_pixels_of_text():
+    image = Image.open(io.BytesIO(route_png(Route("CCO", (Route("C1CC<>"),)), scale=1)))
+    drawn = picture(Route("CCO", (Route("C1CC<>"),)))
+    box = drawn.cards[1].box
+    dark = [
+        1 for x in range(round(box.x) + 3, round(box.right) - 3) for y in range(round(box.y) + 3, round(box.y) + 27)
+        if max(image.getpixel((x, y))[:3]) < 120
+    ]  # fmt: skip
+    assert len(dark) > 30
+
+
+@pytest.mark.parametrize("scale", [0, -1, float("nan"), 1e6])
+def test_impossible_scales(scale):
+    with pytest.raises(ValueError, match="scale must be above 0"):
+        route_png(ROUTE, scale=scale)
+
+
+def test_files(tmp_path):
+    for name in ("route.svg", "ROUTE.SVG"):
+        save_picture(ROUTE, tmp_path / name, missing=["CI"])
+        root = ElementTree.parse(tmp_path / name).getroot()
+        assert [kind for kind, *_ in cards(root)].count("missing") == 1
+    save_picture(ROUTE, str(tmp_path / "route.png"), stock={"CI"}, scale=1)
+    assert (tmp_path / "route.png").read_bytes() == route_png(ROUTE, stock={"CI"}, scale=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ROUTE.SVG", "route.png", "route.svg"]
+
+
+@pytest.mark.parametrize("name", ["route.pdf", "route", "svg"])
+def test_other_files_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"is written as \.svg or \.png"):
+        save_picture(ROUTE, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_file_survives_a_failure(tmp_path, monkeypatch):
+    path = tmp_path / "route.svg"
+    path.write_text("old")
+
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(module.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_picture(ROUTE, path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_notebooks_show_it():
+    assert ROUTE._repr_svg_() == route_svg(ROUTE)

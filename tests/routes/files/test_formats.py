@@ -1,0 +1,145 @@
+"""Files of other projects are read, and what is written reads back."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from weftformer.routes import Route
+from weftformer.routes.files.formats import reactions, routes_in, to_reaction_tree
+
+ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
+FORMATS = Path(__file__).parents[4] / "shared" / "data" / "formats"
+real_files = pytest.mark.skipif(not FORMATS.is_dir(), reason="the collection of real route files is not here")
+
+TREE = {
+    "type": "mol", "smiles": "CC(=O)OC", "in_stock": False, "scores": {"state": 0.9}, "children": [
+        {"type": "reaction", "smiles": "whatever", "metadata": {}, "children": [
+            {"type": "mol", "smiles": "CC(=O)O", "in_stock": False, "children": [
+                {"type": "reaction", "children": [{"type": "mol", "smiles": "CC=O"}, {"type": "mol", "smiles": "O"}]}]},
+            {"type": "mol", "smiles": "CO", "in_stock": True, "children": []}]}]}  # fmt: skip
+RETROCAST = {
+    "smiles": "CC(=O)OC", "inchikey": "x", "synthesis_step": {"template": None, "reactants": [
+        {"smiles": "CC(=O)O", "synthesis_step": {"reactants": [
+            {"smiles": "CC=O", "synthesis_step": None, "is_leaf": True}, {"smiles": "O", "synthesis_step": None}]}},
+        {"smiles": "CO", "synthesis_step": None}]}}  # fmt: skip
+RETROCAST_2 = {
+    "smiles": "CC(=O)OC", "inchikey": "x", "annotations": {}, "product_of": {"annotations": {}, "reactants": [
+        {"smiles": "CC(=O)O", "product_of": {"reactants": [{"smiles": "CC=O", "annotations": {}}, {"smiles": "O"}]}},
+        {"smiles": "CO"}]}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROUTE.to_dict(), ROUTE.to_string(), {"name": "ester", "path": ROUTE.to_string()}, {"route": ROUTE.to_dict()}, TREE,
+        RETROCAST, {"target": RETROCAST, "rank": 1}, {"id": "t", "smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}},
+        {"name": "set", "targets": {"t": {"smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}}}}, [[TREE]],
+        {"routes": [ROUTE.to_dict()]}, to_reaction_tree(ROUTE), {"schema": {}, "data": [{"target": "C", "trees": [TREE]}]},
+        {"target": RETROCAST_2, "schema_version": "2"}, [{"rank": 1, "route": {"target": RETROCAST_2}}, {"rank": 2, "failure": {}}],
+        {"a": [{"rank": 1, "route": {"target": RETROCAST_2}}], "b": []}, {"a": TREE}, {"trees": [TREE], "target": "CO"},
+        {"id": "t", "smiles": "CC(=O)OC", "ground_truth": None, "acceptable_routes": [{"target": RETROCAST_2}]},
+    ],
+)  # fmt: skip
+def test_every_form_of_a_route_is_read(data):
+    assert list(routes_in(json.loads(json.dumps(data)))) == [ROUTE]
+
+
+def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
+    other = Route("CCO")
+    data = [
+        [ROUTE.to_dict(), other.to_string()],
+        None,
+        {"id": "t", "smiles": "CCO", "ground_truth": None},
+        {"smiles": "CCO"},
+        {"target": "CCO", "trees": None},
+        {"rank": 1, "failure": {"code": "x"}},
+        {"id": "t", "smiles": "CCO", "acceptable_routes": []},
+        {"target": {"smiles": "CCO", "annotations": {}}},  # a route without a reaction
+    ]
+    assert list(routes_in(data)) == [ROUTE, other, other, other]
+
+
+def changed(path, value):
+    data = json.loads(json.dumps(TREE))
+    node = data
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (7, r"route: expected a route or a list of routes, got int"),
+        ([ROUTE.to_dict(), 7], r"\[1\]: expected a route"),
+        ({"name": "x"}, r"route: no route: none of smiles"),
+        ([changed(("children", 0, "children", 1, "smiles"), "C C")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
+        (changed(("children", 0, "children", 1), {"type": "mol"}), r"children\[0\].children\[1\].smiles: missing"),
+        (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),
+        (changed(("children",), [TREE["children"][0]] * 2), r"children: 2 reactions make one molecule"),
+        (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
+        (changed(("children",), {"a": 1}), r"children: expected a list, got dict"),
+        ({"path": "{'smiles':'C'"}, r"path: position 13"),
+        ({"target": {"smiles": "C", "product_of": {"reactants": {}}}}, r"^target.product_of.reactants: expected a list, got dict"),
+        ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
+        ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place(data, message):
+    with pytest.raises(ValueError, match=message):
+        list(routes_in(data))
+
+
+def test_nesting_is_bounded():
+    data = {"smiles": "C"}
+    for _ in range(70):
+        data = {"smiles": "C", "children": [data]}
+    with pytest.raises(ValueError, match="nested deeper"):
+        list(routes_in(data))
+
+
+def test_lists_in_lists_are_bounded():
+    data = "[" * 300 + "]" * 300
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(routes_in(json.loads(data)))
+
+
+def test_reactions_come_in_the_order_in_which_they_are_run():
+    assert reactions(ROUTE) == ["CC=O.O>>CC(=O)O", "CC(=O)O.CO>>CC(=O)OC"]
+    assert reactions(Route("CO")) == []
+
+
+def test_stock_is_written_as_it_is_told():
+    pytest.importorskip("rdkit")
+    from weftformer.routes import Stock
+
+    tree = to_reaction_tree(ROUTE, Stock(["CO"]))
+    leaves = tree["children"][0]["children"]
+    assert [leaf["in_stock"] for leaf in leaves] == [False, True]
+    assert [leaf["in_stock"] for leaf in to_reaction_tree(ROUTE)["children"][0]["children"]] == [False, True]
+    assert not leaves[0]["children"][0]["children"][0]["in_stock"]
+
+
+@real_files
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("paroutes-ref-routes.json", 2), ("aizynthfinder-routes.json", 9), ("retrocast-mkt-cnv-160.json.gz", 160),
+     ("dms-pharma-compounds.json", 6)],
+)  # fmt: skip
+def test_real_files_are_read_and_written_again(name, count):
+    raw = (FORMATS / name).read_bytes()
+    found = list(routes_in(json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)))
+    assert len(found) == count and all(route.depth > 0 for route in found)
+    assert [next(routes_in(to_reaction_tree(route))) for route in found] == found
+
+
+def test_the_form_of_retrocast_reads_back():
+    pytest.importorskip("rdkit")
+    from weftformer.routes.files.formats import to_retrocast
+
+    written = to_retrocast(ROUTE)
+    assert list(routes_in({"target": written})) == [ROUTE]
+    assert written["product_of"]["reactants"][1]["inchikey"] == "OKKJLVBELUTLKV-UHFFFAOYSA-N"

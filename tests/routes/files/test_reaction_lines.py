@@ -1,0 +1,98 @@
+"""A route on one line of reactions."""
+
+import random
+
+import pytest
+
+from weftformer.routes import Route
+from weftformer.routes.files.reaction_lines import from_reaction_line, to_reaction_line
+
+ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
+MADE = Route("CC", (Route("C"), Route("[H][H]")))
+
+
+def test_the_line_is_literal():
+    assert to_reaction_line(ESTER) == "CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O"
+    assert from_reaction_line("CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O") == ESTER
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CC(=O)O.CO>>COC(C)=O CC=O.O>>CC(=O)O",  # the target first
+        "CC=O.O>[Cr]>CC(=O)O  CC(=O)O.CO>OS(=O)(=O)O.O>COC(C)=O\tpatent 7, 81 %",  # agents, a name
+        "CC=O.O>>CC(=O)O CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O",  # one of them twice
+    ],
+)
+def test_lines_of_others(line):
+    assert from_reaction_line(line) == ESTER
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        Route("CCN", (Route("Cl.CCN"),)),  # a salt is one molecule
+        Route("CCO", (Route("[Na+].[OH-]"), Route("CCCl"), Route("C(C.O)C"))),
+        Route("N[Pt]", (Route("N->[Pt]"), Route("[Pt]<-N"))),  # arrows of bonds
+        Route("CCCC", (MADE, MADE)),  # made alike in two places
+        Route("CCCC", (Route("CC", (Route("C=C"),)), MADE)),  # and in two ways
+        Route("CCC", (MADE, Route("CCO", (Route("CC", (Route("C#C"),)), Route("O"))), Route("CO"))),
+    ],
+)
+def test_round_trips(route):
+    assert from_reaction_line(to_reaction_line(route)) == route
+
+
+def test_a_molecule_used_twice_is_made_in_both_places():
+    line = "C.[H][H]>>CC CC.O>>CCO CC.CCO>>CCCC"
+    assert from_reaction_line(line) == Route("CCCC", (MADE, Route("CCO", (MADE, Route("O")))))
+
+
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        (Route("CO"), "CO is a single molecule: there is no reaction"),
+        (Route("CCCC", (MADE, Route("CC"))), "cannot be told from its reactions alone"),
+        (Route("CCCC", (MADE, Route("CCO", (Route("CC"), Route("O"))))), "cannot be told"),
+        (Route("CC", (Route("C>>C"),)), "cannot be told"),
+        (Route("CC", (Route("C", (Route("CC"),)),)), "cannot be told"),
+    ],
+)
+def test_what_cannot_be_written_is_not(route, message):
+    with pytest.raises(ValueError, match=message):
+        to_reaction_line(route)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "there is no reaction"),
+        ("C.O>>CO |f:0.1|", r"reaction 2: expected reactants>>product, found '\|f:0.1\|'"),
+        ("C.O>CO", "reaction 1: expected reactants>>product"),
+        (">>CO", "reaction 1: expected"),
+        ("C.O>>CO C>>CC", "not those of one route: CO, CC are made and not used"),
+        ("C>>CC CC>>C", "go round in a circle"),
+        ("C>>CC CC>>C N.O>>NO", "CC has no part in it"),
+        ("C!.O>>CO", "'C!' is no SMILES"),
+        ("C>>CC O>>CC CC>>CCC", "O>>CC|CC is made and not used by the next reaction"),
+        (" ".join(f"{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 80)), "more reactions in a row"),
+        (" ".join(f"{'C' * i}.{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 40)), "more than 10000 molecules"),
+    ],
+)
+def test_what_is_wrong_is_said(line, message):
+    with pytest.raises(ValueError, match=message):
+        from_reaction_line(line)
+
+
+def test_random_routes_read_back():
+    rng = random.Random(0)
+
+    def grow(name: int, depth: int) -> Route:
+        count = rng.randint(1, 3) if depth and rng.random() < 0.8 else 0
+        return Route(
+            f"[{name}C]" + "O" * rng.randint(0, 1), tuple(grow(name * 4 + i, depth - 1) for i in range(count))
+        )
+
+    for _ in range(300):
+        route = Route("[U]", (grow(1, 5),))
+        assert from_reaction_line(to_reaction_line(route)) == route

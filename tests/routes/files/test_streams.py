@@ -1,0 +1,293 @@
+import gzip
+import itertools
+import json
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from weftformer.routes.files.streams import FORMS, read_routes, write_routes
+from weftformer.routes.tree import Route
+
+DATA = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "routes"
+FORMATS = DATA.parent / "formats"
+ROUTES = [Route("CCO", (Route("C"), Route("O"))), Route("C/C=C\\C"), Route("N", (Route("O", (Route("C"),)),))]
+
+
+@pytest.mark.parametrize("name", ["routes.jsonl", "routes.jsonl.gz"])
+def test_round_trip(tmp_path, name):
+    assert write_routes(tmp_path / name, iter(ROUTES)) == 3
+    assert list(read_routes(tmp_path / name)) == ROUTES
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_written_text_is_literal(tmp_path):
+    write_routes(tmp_path / "a.jsonl", ROUTES[:2])
+    assert (tmp_path / "a.jsonl").read_text() == (
+        '{"route":{"smiles":"CCO","children":[{"smiles":"C"},{"smiles":"O"}]}}\n{"route":{"smiles":"C/C=C\\\\C"}}\n'
+    )
+    write_routes(tmp_path / "a.jsonl.gz", ROUTES[:2])
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_both_layouts_and_blank_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "x", "route": {"smiles": "C"}, "depth": 0}\n\n{"smiles": "N"}\n')
+    assert list(read_routes(path)) == [Route("C"), Route("N")]
+
+
+def test_reading_is_a_stream(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"smiles": "C"}\nbroken\n')
+    routes = read_routes(path)
+    assert next(routes) == Route("C")
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: Expecting value"):
+        next(routes)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"route": {"smiles": "C", "children": [{"smiles": "C"}, {}]}}', r"line 2: children\[1\]\.smiles: missing"),
+        ("[1]", "line 2: route: expected an object, got list"),
+        ('{"route": "C"}', "line 2: route: expected an object, got str"),
+        ("[" * 100_000, "line 2: "),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, line, message):
+    path = tmp_path / "broken.jsonl"
+    path.write_text('{"smiles": "C"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=r"broken\.jsonl, " + message):
+        list(read_routes(path))
+
+
+def test_errors_in_the_bytes_name_file_and_line(tmp_path):
+    good = gzip.compress(b"".join(json.dumps({"smiles": "C" * n}).encode() + b"\n" for n in range(1, 300)))
+    for name, content in [
+        ("none.gz", b'{"smiles": "C"}\n'),
+        ("short.gz", good[:-20]),
+        ("damaged.gz", good[:30] + b"\xff" * 9 + good[39:]),
+        ("latin.jsonl", b'{"smiles": "\xe9"}\n'),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=name + r", line \d+: "):
+            list(read_routes(tmp_path / name))
+
+
+def test_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        next(read_routes(tmp_path / "nothing.jsonl"))
+
+
+def test_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_routes(path, ROUTES)
+    before = path.read_bytes()
+
+    def failing():
+        yield ROUTES[0]
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        write_routes(path, failing())
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+@pytest.mark.parametrize(("name", "rows"), [("paroutes-n5.jsonl.gz", 4087), ("paroutes-n1.jsonl.gz", 3805)])
+def test_paroutes(name, rows):
+    path = DATA / name
+    routes = list(read_routes(path))
+    assert len(routes) == rows
+    with gzip.open(path, "rt") as lines:
+        for line, route in zip(lines, routes, strict=True):
+            data = json.loads(line)
+            assert (route.depth, sorted(route.leaves())) == (data["depth"], sorted(data["leaves"]))
+            assert route.to_string() == str(data["route"]).replace(" ", "")
+            assert Route.from_string(route.to_string()) == route
+
+
+def random_routes(count: int, seed: int = 0) -> list[Route]:
+    """Trees of molecules that are each made in one way: salts, stereo bonds and dative bonds among them."""
+    rng, names = random.Random(seed), itertools.count(1)
+
+    def grow(depth: int) -> Route:
+        smiles = f"[{next(names)}C]" + rng.choice(["", "O", "/C=C\\F", "[Na+].[Cl-]", "N->[Pt]"])
+        children = rng.randint(1, 3) if depth and rng.random() < 0.8 else 0
+        return Route(smiles, tuple(grow(depth - 1) for _ in range(children)))
+
+    return [Route("C" * (i + 1) + "S", (grow(3), grow(2))) for i in range(count)]
+
+
+@pytest.mark.parametrize("name", ["routes.data", "routes.gz"])
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "retrocast"])
+def test_every_form_reads_back(tmp_path, form, name):
+    routes = random_routes(30)
+    assert write_routes(tmp_path / name, iter([*routes, routes[-1]]), form) == 31
+    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    # what it is called does not matter
+    (tmp_path / name).rename(tmp_path / "other.txt.gz" if name.endswith(".gz") else tmp_path / "other.xyz")
+    assert list(read_routes(next(tmp_path.iterdir()))) == [*routes, routes[-1]]
+
+
+def test_retrocast_reads_back(tmp_path):
+    pytest.importorskip("rdkit")
+    routes = [*ROUTES, Route("N", (Route("[NH4+].[Cl-]"),))]
+    write_routes(tmp_path / "my-set.json", routes, "retrocast")
+    assert list(read_routes(tmp_path / "my-set.json")) == routes
+    task = json.loads((tmp_path / "my-set.json").read_text())
+    assert task["name"] == "my-set" and task["schema_version"] == "2"
+    assert [len(target["acceptable_routes"]) for target in task["targets"].values()] == [1, 1, 2]
+    assert task["targets"]["target-3"]["inchikey"] == "QGZKDVFQNNGYKY-UHFFFAOYSA-N"
+    with pytest.raises(ValueError, match=r"^route 1: 'CC\(C' is not a molecule"):
+        write_routes(tmp_path / "my-set.json", [ROUTES[0], Route("CC(C")], "retrocast")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_route_is_a_whole_file(tmp_path, form):
+    assert write_routes(tmp_path / "none", [], form) == 0
+    assert list(read_routes(tmp_path / "none")) == []
+
+
+def test_other_forms_are_literal(tmp_path):
+    path = tmp_path / "a"
+    write_routes(path, ROUTES[:1], "dms")
+    assert path.read_text() == "{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\n"
+    write_routes(path, ROUTES[:1], "reactions")
+    assert path.read_text() == "C.O>>CCO\n"
+    write_routes(path, ROUTES[:1], "paroutes")
+    tree = {"type": "mol", "smiles": "CCO", "in_stock": False, "children": [
+        {"type": "reaction", "smiles": "CCO>>C.O", "metadata": {"ID": "weft;;1"}, "children": [
+            {"type": "mol", "smiles": "C", "in_stock": True}, {"type": "mol", "smiles": "O", "in_stock": True}]}]}  # fmt: skip
+    assert json.loads(path.read_text()) == [tree]
+    # a list for each target
+    write_routes(path, [ROUTES[0], ROUTES[0], Route("C"), ROUTES[0]], "aizynthfinder")
+    assert [len(target) for target in json.loads(path.read_text())] == [2, 1, 1]
+    assert "metadata" not in path.read_text()
+
+
+def test_the_stock_is_told_by(tmp_path):
+    pytest.importorskip("rdkit")
+    from weftformer.routes import Stock
+
+    for form in ("paroutes", "aizynthfinder"):
+        write_routes(tmp_path / "a", ROUTES[:1], form, stock=Stock(["O", "CCO"]))
+        assert (tmp_path / "a").read_text().count('"in_stock":true') == 2
+
+
+def test_what_a_form_has_no_words_for_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a"
+    write_routes(path, ROUTES[:1], "reactions")
+    with pytest.raises(ValueError, match=r"route 1: C/C=C.* is a single molecule"):
+        write_routes(path, ROUTES, "reactions")
+    with pytest.raises(ValueError, match=r"form must be one of weft, dms, .*, got 'askcos'"):
+        write_routes(path, ROUTES, "askcos")
+    assert path.read_text() == "C.O>>CCO\n" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'smiles': 'CCO', 'children': [{'smiles': 'C'}, {'smiles': 'O'}]}",  # as Python prints it
+        "\n\r\n  {'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\r\n",
+        '\ufeff{"smiles": "CCO", "children": [{"smiles": "C"}, {"smiles": "O"}]}',
+        "[\"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"]",
+        "\"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"\n",
+        "{\"name\": \"x\", \"path\": \"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"}",
+        '{"t": [{"rank": 1, "route": {"target": {"smiles": "CCO", "product_of": {"reactants": [{"smiles": "C"}, {"smiles": '
+        '"O"}]}}}}, {"rank": 2, "failure": {"code": "x"}}]}',
+        '{\n "smiles": "CCO",\n "children": [\n  {"smiles": "C"},\n  {"smiles": "O"}\n ]\n}\n',
+        "C.O>>CCO\tethanol",
+    ],
+)
+def test_forms_are_told_by_what_is_there(tmp_path, text):
+    path = tmp_path / "routes"
+    for data in (text.encode(), gzip.compress(text.encode())):
+        path.write_bytes(data)
+        assert list(read_routes(path)) == [ROUTES[0]]
+
+
+def test_a_list_a_line_and_other_forms_in_lines(tmp_path):
+    tree = '{"type": "mol", "smiles": "CCO", "children": [{"type": "reaction", "children": [{"type": "mol", "smiles": "C"}]}]}'
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'[{tree}, {tree}]\n\n[]\n{tree}\n{{"target": "CCO", "trees": [{tree}]}}\n')
+    assert list(read_routes(path)) == [Route("CCO", (Route("C"),))] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[\n {"smiles": "C"},\n {"type": "mol", "smiles": "C C"}]', r"a, \[1\]\.smiles: 'C C' is no SMILES"),
+        ('[[{"smiles": "C"}], [{"smiles": "C"}, {"type": "mol"}]]', r"a, \[1\]\[1\]\.smiles: missing"),
+        ('{"targets": {"x": {"ground_truth": {"target": {}}}}}', r"a, targets\['x'\]\.ground_truth\.target: no route"),
+        ('{"smiles": "C"\n{"smiles": "C"}\n', "a, line 1: Expecting ',' delimiter"),
+        ('{"smiles": "C"\n', "a, line 1: Expecting ',' delimiter"),
+        ("{'smiles':'C'}\n{'smiles':'C'", "a, line 2: position 13: expected '}'"),
+        ("C.O>>CO\nC>>CO C>>CC\n", "a, line 2: the reactions are not those of one route"),
+        (
+            "# Routes\n",
+            "a, line 1: Expecting value: '# Routes' is neither JSON, nor a DirectMultiStep text, nor reaction",
+        ),
+        ('[{"smiles": "C"}, {"smiles": "C"', "a, .*cut off"),
+        ("\ufeff", None),
+        ("7", "a, line 1: route: expected an object, got int"),
+    ],
+)
+def test_errors_of_other_forms_name_the_place(tmp_path, text, message):
+    (tmp_path / "a").write_text(text)
+    if message is None:
+        assert list(read_routes(tmp_path / "a")) == []
+        return
+    with pytest.raises(ValueError, match=message):
+        list(read_routes(tmp_path / "a"))
+
+
+def test_a_cut_document_gives_what_stands_before_the_cut(tmp_path):
+    routes = random_routes(1000)
+    write_routes(tmp_path / "a.json.gz", routes, "paroutes")
+    (tmp_path / "b.json.gz").write_bytes((tmp_path / "a.json.gz").read_bytes()[:-40])
+    found = []
+    with pytest.raises(ValueError, match=r"b\.json\.gz, \[\d+\]: the file is damaged or cut off here"):
+        found.extend(read_routes(tmp_path / "b.json.gz"))
+    assert 0 < len(found) < 1000 and found == routes[: len(found)]
+    (tmp_path / "c.json").write_bytes(gzip.decompress((tmp_path / "a.json.gz").read_bytes())[:-40])
+    with pytest.raises(ValueError, match=r"c\.json, \[999\]: .*cut off"):
+        list(read_routes(tmp_path / "c.json"))
+
+
+@pytest.mark.parametrize("form", ["weft", "dms", "aizynthfinder", "paroutes"])
+def test_memory_does_not_grow_with_the_file(tmp_path, form):
+    def peak(count: int) -> int:
+        write_routes(tmp_path / "a", (Route(f"{'C' * (i % 9)}O", (Route("C" * 500),)) for i in range(count)), form)
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_routes(tmp_path / "a")) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(2000) < 1_000_000 < (tmp_path / "a").stat().st_size
+
+
+@pytest.mark.skipif(not FORMATS.exists(), reason="../shared/data is not here")
+@pytest.mark.parametrize("form", FORMS)
+def test_real_files_in_every_form(tmp_path, form):
+    files = [
+        "paroutes-ref-routes.json",
+        "aizynthfinder-routes.json",
+        "retrocast-mkt-cnv-160.json.gz",
+        "dms-pharma-compounds.json",
+    ]
+    routes = [list(read_routes(FORMATS / name)) for name in files]
+    assert [len(found) for found in routes] == [2, 9, 160, 6]
+    flat = list(itertools.chain(*routes))
+    write_routes(tmp_path / "a.gz", flat, form)
+    assert list(read_routes(tmp_path / "a.gz")) == flat
+
+
+@pytest.mark.parametrize("line", ['{"smiles": "CCO", "name": "x"}', '{"name": "x", "smiles": "CCO"}'])
+def test_the_order_of_keys_does_not_matter(tmp_path, line):
+    (tmp_path / "routes.jsonl").write_text(line + "\n" + line + "\n")
+    assert list(read_routes(tmp_path / "routes.jsonl")) == [Route("CCO")] * 2

@@ -1,0 +1,299 @@
+import pytest
+
+pytest.importorskip("rdkit")
+
+import numpy as np
+import torch
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import Route, Stock
+from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.planning.planner import DEFAULT_STEPS, RoutePlanner
+from weftformer.routes.plans import Candidate, Plan
+from weftformer.tokenization import encode_route, encode_source
+
+
+def targets_and_steps(routes: list[Route]) -> tuple[list[str], list[int]]:
+    return [route.smiles for route in routes], [route.depth for route in routes]
+
+
+def test_finds_the_routes_it_knows_in_a_batch_of_targets_of_all_lengths(planner, known):
+    targets, steps = targets_and_steps(known)
+    plans = planner.plan(targets, n_steps=steps, beams=3, progress=False)
+    assert [plan.target for plan in plans] == targets
+    assert [plan.candidates[0].route for plan in plans] == known
+
+
+def test_a_target_alone_gives_what_it_gives_in_a_batch(planner, known):
+    targets, steps = targets_and_steps(known)
+    together = planner.plan(targets, n_steps=steps, beams=2, progress=False)
+    for target, n, plan in zip(targets, steps, together, strict=True):
+        (alone,) = planner.plan([target], n_steps=n, beams=2, progress=False)
+        assert [c.text for c in alone.candidates] == [c.text for c in plan.candidates]
+        assert [c.score for c in alone.candidates] == pytest.approx([c.score for c in plan.candidates], abs=1e-4)
+
+
+def test_targets_are_canonicalised(planner, known):
+    (plan,) = planner.plan(["O(CC)C(=O)C"], n_steps=1, beams=2, progress=False)
+    assert plan.target == known[1].smiles and plan.candidates[0].route == known[1]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_score_is_the_log_probability_after_the_forced_beginning(planner, known, beams):
+    route, tokenizer = known[0], planner.tokenizer
+    (plan,) = planner.plan([route.smiles], n_steps=route.depth, beams=beams, progress=False)
+    best = plan.candidates[0]
+    labels = torch.tensor([encode_route(tokenizer, best.text)])
+    with torch.no_grad():
+        logits = planner.model(
+            input_ids=torch.tensor([encode_source(tokenizer, route.smiles)]),
+            labels=labels,
+            condition_values=torch.tensor([[float(route.depth)]]),
+        ).logits
+    steps = logits.log_softmax(dim=-1).gather(-1, labels[..., None])[0, :, 0]
+    forced = len(
+        tokenizer(f"{{'smiles':'{route.smiles}','children':[{{'smiles':'", add_special_tokens=False)["input_ids"]
+    )
+    assert best.score == pytest.approx(steps[forced:].sum().item(), abs=1e-4)
+
+
+def test_ranking_by_the_root_of_the_length(planner, known):
+    route, tokenizer = known[0], planner.tokenizer
+    settings = {"n_steps": route.depth, "beams": 3, "progress": False}
+    (by_probability,), (by_length,) = (
+        planner.plan([route.smiles], ranking=ranking, **settings) for ranking in ("log_probability", "sqrt_length")
+    )
+    best = by_length.candidates[0]
+    assert best.route == by_probability.candidates[0].route == route
+    length = len(encode_route(tokenizer, best.text)) + 1  # and the start
+    assert best.score == pytest.approx(by_probability.candidates[0].score / length**0.5, abs=1e-4)
+    with pytest.raises(
+        ValueError, match="ranking='length' is not allowed: choose one of log_probability, sqrt_length"
+    ):
+        planner.plan([route.smiles], ranking="length", **settings)
+
+
+def test_candidates_are_ranked_and_as_many_as_beams(planner, known):
+    (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=4, progress=False)
+    scores = [candidate.score for candidate in plan.candidates]
+    assert len(scores) == 4 and scores == sorted(scores, reverse=True)
+
+
+def test_without_steps_all_are_tried_and_pooled(planner, known):
+    (plan,) = planner.plan([known[0].smiles], beams=2, max_new_tokens=40, progress=False)
+    assert sorted({candidate.n_steps for candidate in plan.candidates}) == list(DEFAULT_STEPS)
+    assert len(plan.candidates) == 2 * len(DEFAULT_STEPS)
+
+
+def test_a_text_that_is_no_route_keeps_its_place_and_says_why(planner, known):
+    (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=2, max_new_tokens=3, progress=False)
+    assert [candidate.route for candidate in plan.candidates] == [None, None] and plan.routes == []
+    assert all(candidate.problem and candidate.text for candidate in plan.candidates)
+
+
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_with_the_grammar_even_an_untrained_model_writes_routes(planner, ranking, beams):
+    torch.manual_seed(0)
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_target_positions": 200, "lm_head_bias": True}))
+    untrained = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with torch.no_grad():  # likes to close what it opened, so that it comes to an end
+        ids = planner.tokenizer.convert_tokens_to_ids(["'", "}", "?", ","])
+        untrained.model.lm_head.bias[ids] = torch.tensor([4.0, 4.0, 4.0, -4.0])
+    settings = {"n_steps": [1, 3], "beams": beams, "ranking": ranking, "progress": False}
+    plans = untrained.plan(["CCO", "CCCCN"], **settings)
+    whole = 0
+    for candidate in [candidate for plan in plans for candidate in plan.candidates]:
+        try:
+            route = Route.from_string(candidate.text)
+        except ValueError as error:  # what is no route is one that was not finished
+            assert "found the end of the text" in str(error) and str(error) == candidate.problem
+            continue
+        whole += 1
+        assert route.depth <= candidate.n_steps
+    assert whole
+    free = untrained.plan(["CCO", "CCCCN"], **settings, grammar=False)
+    assert all(candidate.route is None for plan in free for candidate in plan.candidates)
+
+
+def test_the_grammar_changes_nothing_for_routes_that_are_well_formed(planner, known):
+    targets, steps = targets_and_steps(known)
+    settings = {"n_steps": steps, "beams": 1, "progress": False}
+    for one, other in zip(
+        planner.plan(targets, **settings), planner.plan(targets, **settings, grammar=False), strict=True
+    ):
+        assert one.candidates[0].text == other.candidates[0].text
+        assert one.candidates[0].score == pytest.approx(other.candidates[0].score, abs=1e-4)
+
+
+def test_a_stock_says_what_can_be_bought(planner, known):
+    route = known[0]
+    settings = {"n_steps": route.depth, "beams": 2, "progress": False}
+    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O", "NCc1ccccc1"]), **settings)
+    assert plan.candidates[0].solved is True and plan.candidates[0].missing == ()
+    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O"]), **settings)
+    assert plan.candidates[0].solved is False and plan.candidates[0].missing == ("NCc1ccccc1",)
+    (plan,) = planner.plan([route.smiles], **settings)
+    assert plan.candidates[0].solved is None
+
+
+def test_routes_are_distinct_whatever_the_order_of_children():
+    one, other = Route("CCO", (Route("C"), Route("O"))), Route("CCO", (Route("O"), Route("C")))
+    texts = [(one, -1.0), (None, -2.0), (other, -3.0), (Route("CCO", (Route("N"),)), -4.0)]
+    plan = Plan("CCO", [Candidate("", score, 1, route) for route, score in texts])
+    assert plan.routes == [one, Route("CCO", (Route("N"),))]
+
+
+@pytest.mark.parametrize("smiles", ["", "not a molecule", "C1CC", "c1cccc1"])
+def test_what_is_no_molecule_is_refused_by_name(planner, smiles):
+    with pytest.raises(ValueError, match="is not a molecule that RDKit can read") as error:
+        planner.plan(["CCO", smiles], n_steps=1, progress=False)
+    assert repr(smiles) in str(error.value)
+
+
+def test_the_others_are_planned_where_one_cannot_be(planner, known):
+    targets = [known[0].smiles, "C1CC", "CC(=O)O.CCN", "C" * 150, "[Xe]", known[1].smiles]
+    plans = planner.plan(targets, n_steps=1, beams=2, progress=False, on_error="skip")
+    assert [plan.target for plan in plans] == targets
+    for plan, said in zip(plans[1:5], ("is not a molecule", "is 2 molecules", "145", "'X'"), strict=True):
+        assert said in plan.problem and plan.candidates == []
+    assert plans[0].candidates[0].route == known[0] and plans[5].candidates[0].route == known[1]
+    assert planner.plan(["C1CC"], n_steps=1, progress=False, on_error="skip")[0].problem
+    with pytest.raises(ValueError, match="is 2 molecules, a salt or a mixture"):
+        planner.plan(["CCO"], n_steps=1, starting_material="CCN.Cl", progress=False, on_error="skip")
+    with pytest.raises(ValueError, match="on_error='ignore' is not allowed"):
+        planner.plan(["CCO"], n_steps=1, on_error="ignore", progress=False)
+
+
+def test_a_range_of_steps_is_pooled_and_ranked_together(planner, known):
+    settings = {"beams": 2, "max_new_tokens": 40, "progress": False}
+    (plan,) = planner.plan([known[0].smiles], n_steps=range(1, 4), **settings)
+    alone = [planner.plan([known[0].smiles], n_steps=steps, **settings)[0].candidates for steps in (1, 2, 3)]
+    apart = sorted((c for candidates in alone for c in candidates), key=lambda candidate: -candidate.score)
+    assert [c.text for c in plan.candidates] == [c.text for c in apart]
+    assert {c.n_steps for c in plan.candidates} == {1, 2, 3}
+    assert [c.rank for c in plan.candidates] == [1, 2, 3, 4, 5, 6]
+    plans = planner.plan(["CCO", "CCN"], n_steps=[range(2, 4), 5], **settings)  # each target its own
+    assert [sorted({c.n_steps for c in plan.candidates}) for plan in plans] == [[2, 3], [5]]
+
+
+def test_plans_come_as_their_targets_are_done(planner, known, monkeypatch):
+    targets, steps = targets_and_steps(known[::-1])  # the longest is not the first
+    searches = []
+    generate = type(planner.model).generate
+    monkeypatch.setattr(
+        type(planner.model), "generate", lambda self, **inputs: searches.append(1) or generate(self, **inputs)
+    )
+    settings = {"n_steps": [*steps, 1], "beams": 2, "batch_size": 1, "progress": False}
+    stream = planner.stream([*targets, "C1CC"], **settings, on_error="skip")
+    index, broken = next(stream)
+    assert index == 4 and "is not a molecule" in broken.problem and not searches
+    longest = max(range(4), key=lambda index: len(targets[index]))
+    assert longest != 0
+    index, plan = next(stream)
+    assert index == longest and plan.target == targets[longest] and len(searches) == 1
+    rest = dict(stream)
+    assert set(rest) == set(range(4)) - {longest} and len(searches) == 4
+    with pytest.raises(ValueError, match="is not a molecule"):  # at once, not at the first `next`
+        planner.stream(["C1CC"], n_steps=1)
+
+
+def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem(planner, known, monkeypatch):
+    tokenizer, texts = planner.tokenizer, ["OCC", "C1CC", "NCc1ccccc1"]
+
+    def generate(**inputs):
+        rows = [f"{{'smiles':'CCO','children':[{{'smiles':'{text}'}}]}}" for text in texts]
+        ids = [torch.tensor([tokenizer.bos_token_id, *encode_route(tokenizer, row)]) for row in rows]
+        pad = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+        return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
+
+    monkeypatch.setattr(planner.model, "generate", generate, raising=False)
+    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False)
+    assert [c.rank for c in plan.distinct] == [1, 3] and plan.routes[0] == Route("CCO", (Route("CCO"),))
+    (failed,) = plan.failed
+    assert failed.rank == 2 and failed.problem == "'C1CC' is not a molecule that RDKit can read."
+    assert [Plan.from_dict(plan.to_dict())] == [plan]
+
+
+def test_each_target_may_begin_from_a_molecule_of_its_own(planner, monkeypatch):
+    seen = []
+    search = type("Search", (), {"__call__": lambda self, jobs: seen.extend(jobs) or [[] for _ in jobs]})
+    monkeypatch.setattr("weftformer.routes.planning.planner.RouteSearch", lambda *a, **k: search())
+    targets, settings = ["CCO", "CCN", "CCCl"], {"n_steps": 1, "progress": False}
+    planner.plan(targets, starting_material=["OC", None, "NC"], **settings)
+    assert {job.smiles: job.starting_material for job in seen} == {"CCO": "CO", "CCN": None, "CCCl": "CN"}
+    seen.clear()
+    planner.plan(targets, starting_material="OC", **settings)
+    assert [job.starting_material for job in seen] == ["CO"] * 3
+    plans = planner.plan(targets, starting_material=["OC", "C1CC", None], on_error="skip", **settings)
+    assert [plan.problem is None for plan in plans] == [True, False, True]
+    with pytest.raises(ValueError, match="2 starting materials for 3 targets"):
+        planner.plan(targets, starting_material=["CO", "CN"], **settings)
+
+
+def test_a_starting_material_is_refused_by_a_model_without_room_for_it(planner):
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 145}))
+    narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with pytest.raises(ValueError, match="reads no starting material: its source of 145"):
+        narrow.plan(["CCO"], n_steps=1, starting_material="CO", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("targets", "settings", "said"),
+    [
+        ("CCO", {}, "is one text: give a list"),
+        (["CCO"], {"beams": 0}, "beams=0 is not allowed"),
+        (["CCO"], {"batch_size": 0}, "batch_size=0 is not allowed"),
+        (["CCO"], {"max_new_tokens": 0}, "max_new_tokens=0 is not allowed"),
+        (["CCO"], {"n_steps": range(0)}, "n_steps=range"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(planner, targets, settings, said):
+    with pytest.raises(ValueError, match=said):
+        planner.plan(targets, progress=False, **settings)
+
+
+def test_a_target_longer_than_the_layout_is_refused(planner):
+    with pytest.raises(ValueError, match="145"):
+        planner.plan(["C" * 150], n_steps=1, progress=False)
+
+
+@pytest.mark.parametrize("steps", [0, [1, 2], [1, 0]])
+def test_steps_that_do_not_fit_are_refused(planner, steps):
+    with pytest.raises(ValueError, match="n_steps"):
+        planner.plan(["CCO"] if steps != [1, 0] else ["CCO", "CCN"], n_steps=steps, progress=False)
+
+
+def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
+    config = WeftConfig(**(planner.model.config.to_dict() | {"num_condition_features": 0}))
+    blind = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    with pytest.raises(ValueError, match="without the number of steps"):
+        blind.plan(["CCO"], n_steps=2, progress=False)
+    (plan,) = blind.plan(["CCO"], beams=2, max_new_tokens=4, progress=False)
+    assert [candidate.n_steps for candidate in plan.candidates] == [None, None]
+
+
+def test_a_saved_folder_plans_the_same(planner, known, tmp_path):
+    planner.model.save_pretrained(tmp_path)
+    planner.tokenizer.save_pretrained(tmp_path)
+    loaded = RoutePlanner.from_pretrained(str(tmp_path))
+    (plan,) = loaded.plan([known[3].smiles], n_steps=2, beams=2, progress=False)
+    assert plan.candidates[0].route == known[3]
+
+
+def test_canonical_smiles():
+    assert canonical_smiles(" OCC ") == "CCO"
+
+
+def test_steps_may_be_numbers_of_numpy(planner):
+    settings = {"beams": 1, "max_new_tokens": 3, "progress": False}
+    plans = planner.plan(["CCO", "CCN"], n_steps=list(np.array([1, 2])), **settings)
+    assert [plan.candidates[0].n_steps for plan in plans] == [1, 2]
+
+
+def test_a_target_that_a_model_of_few_positions_cannot_read_stops_no_others(planner):
+    config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 20}))
+    narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
+    settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
+    long, short = narrow.plan(["C" * 40, "CCO"], **settings)
+    assert "20" in long.problem and short.problem is None

@@ -1,0 +1,180 @@
+import itertools
+import random
+
+import pytest
+
+from weftformer.routes.scoring.comparison import _assignment_cost, edit_distance, is_convergent, is_prefix, truncated
+from weftformer.routes.tree import Route
+
+
+def made(smiles: str, *children: Route | str) -> Route:
+    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
+
+
+def random_route(rng: random.Random, molecules: int, labels: str = "CNO") -> Route:
+    """A tree of that many molecules; few labels, so that equal siblings are common."""
+    parents = [None, *(rng.randrange(i) for i in range(1, molecules))]
+    names = [rng.choice(labels) for _ in parents]
+
+    def grow(i: int) -> Route:
+        return Route(names[i], tuple(grow(j) for j in range(molecules) if parents[j] == i))
+
+    return grow(0)
+
+
+# Zhang's definition of the distance, in place of his recurrences: the cheapest of all mappings that keep ancestors and
+# the place of the lowest common ancestor of each two.
+
+
+def _flat(route: Route) -> tuple[list[str], list[tuple[int, ...]]]:
+    """Labels, and for each molecule its path from the target: its ancestors are the beginnings of the path."""
+    labels, paths = [], []
+
+    def walk(node, path):
+        labels.append(node.smiles)
+        paths.append(path)
+        for i, child in enumerate(node.children):
+            walk(child, (*path, i))
+
+    walk(route, ())
+    return labels, paths
+
+
+def _is_above(a, b) -> bool:
+    return len(a) < len(b) and b[: len(a)] == a
+
+
+def _common(a, b):
+    return tuple(x for x, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def naive_distance(a: Route, b: Route) -> int:
+    (labels, paths), (other_labels, other_paths) = _flat(a), _flat(b)
+    best = len(paths) + len(other_paths)
+
+    def fits(pairs) -> bool:
+        triples = itertools.product(pairs, repeat=3)
+        return all(
+            _is_above(_common(paths[i], paths[k]), paths[m])
+            == _is_above(_common(other_paths[j], other_paths[n]), other_paths[o])
+            for (i, j), (k, n), (m, o) in triples
+        )
+
+    def extend(i, pairs):
+        nonlocal best
+        if i == len(paths):
+            changed = sum(labels[s] != other_labels[t] for s, t in pairs)
+            best = min(best, changed + len(paths) + len(other_paths) - 2 * len(pairs))
+            return
+        extend(i + 1, pairs)
+        for j in set(range(len(other_paths))) - {t for _, t in pairs}:
+            if fits([*pairs, (i, j)]):
+                extend(i + 1, [*pairs, (i, j)])
+
+    extend(0, [])
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_edit_distance_is_that_of_the_definition(seed):
+    rng = random.Random(seed)
+    a, b = (random_route(rng, rng.randint(1, 5)) for _ in range(2))
+    assert edit_distance(a, b) == naive_distance(a, b)
+
+
+def test_edit_distance_of_routes_known_by_hand():
+    acid, amine = "CC(=O)O", "NCc1ccccc1"
+    amide = made("CC(=O)NCc1ccccc1", acid, amine)
+    for route, edits in [
+        (made("CC(=O)NCc1ccccc1", amine, acid), 0),
+        (made("CC(=O)NCc1ccccc1", acid, "NCC"), 1),
+        (made("CC(=O)NCc1ccccc1", acid), 1),
+        (made("CC(=O)NCc1ccccc1", made(acid, "CC(=O)OC"), amine), 1),
+        (made("CC(=O)NCc1ccccc1", made("COC", acid, amine)), 1),  # a step put in between
+        (Route("CC(=O)NCc1ccccc1"), 2),
+        (Route("O"), 3),
+    ]:
+        assert edit_distance(amide, route) == edits, route
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_edit_distance_is_a_metric(seed):
+    rng = random.Random(seed)
+    a, b, c = (random_route(rng, rng.randint(1, 12)) for _ in range(3))
+    assert edit_distance(a, a.shuffled(rng)) == 0
+    assert (edit_distance(a, b) == 0) == (a.canonical() == b.canonical())
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
+    assert edit_distance(a, b) <= len(a.molecules()) + len(b.molecules())
+    # a new leaf costs 1, wherever it is
+    assert edit_distance(a, Route(a.smiles, (*a.children, Route("Br")))) == 1
+
+
+def test_edit_distance_of_large_routes_takes_no_time():
+    rng = random.Random(0)
+    wide = made("C", *(random_route(rng, 4) for _ in range(40)))
+    assert edit_distance(wide, wide.shuffled(rng)) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_assignment_is_the_cheapest(seed):
+    rng = random.Random(seed)
+    rows, columns = rng.randint(1, 4), rng.randint(1, 5)
+    costs = [[rng.randint(-6, 6) for _ in range(columns)] for _ in range(rows)]
+    turned = costs if rows <= columns else [list(column) for column in zip(*costs, strict=True)]
+    every = itertools.permutations(range(max(rows, columns)), min(rows, columns))
+    assert _assignment_cost(costs) == min(sum(turned[i][j] for i, j in enumerate(order)) for order in every)
+
+
+def test_prefix():
+    short = made("CCN", "CC", "N")
+    longer = made("CCN", "N", made("CC", "C", "CO"))
+    assert is_prefix(short, short) and is_prefix(Route("CCN"), short) and is_prefix(short, longer)
+    assert not is_prefix(longer, short)
+    assert not is_prefix(made("CCN", "CC"), short), "all reactants of a reaction, or it is another reaction"
+    assert not is_prefix(made("CCN", "CC", "O"), short)
+    assert not is_prefix(Route("CC"), longer), "at the same place"
+
+
+def test_prefix_with_equal_reactants():
+    grown, other = made("C", "N"), made("C", "O")
+    assert is_prefix(made("CC", "C", grown), made("CC", grown, other))
+    # both ours would have to be the one of theirs that goes on, or neither fits
+    assert not is_prefix(made("CC", grown, grown), made("CC", grown, other))
+    assert not is_prefix(made("CC", "C", "C"), made("CC", "C", "N"))
+    # the first fitting partner is the wrong one: it is the only one for the second
+    assert is_prefix(made("CC", "C", grown, other), made("CC", other, grown, "C"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_cut_off_is_a_prefix(seed):
+    rng = random.Random(seed)
+    route = random_route(rng, 12)
+    for depth in range(route.depth + 2):
+        short = truncated(route, depth)
+        assert short.depth == min(depth, route.depth)
+        assert is_prefix(short.shuffled(rng), route)
+        assert (short == route) == (depth >= route.depth)
+        assert is_prefix(route, short) == (short == route)
+
+
+def test_truncated():
+    route = made("CCN", made("CC", made("C", "CO")), "N")
+    assert truncated(route, 0) == Route("CCN")
+    assert truncated(route, 2) == made("CCN", made("CC", "C"), "N")
+    with pytest.raises(ValueError, match="at least 0"):
+        truncated(route, -1)
+
+
+def test_convergent():
+    linear = made("CCN", made("CC", "C", "CO"), "N", "O")
+    assert not is_convergent(linear) and not is_convergent(Route("C"))
+    convergent = made("CCN", made("CC", "C"), made("N", "O"))
+    assert is_convergent(convergent) and is_convergent(made("CCO", convergent, "O"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_convergent_as_directmultistep_has_it(seed):
+    theirs = pytest.importorskip("directmultistep.utils.pre_process").is_convergent
+    route = random_route(random.Random(seed), 9)
+    assert is_convergent(route) == theirs(route.to_dict())

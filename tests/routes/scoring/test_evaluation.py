@@ -1,0 +1,235 @@
+import json
+import random
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from rdkit import Chem
+
+from weftformer.routes import Stock
+from weftformer.routes.data.synthetic import generate_routes
+from weftformer.routes.molecules import canonical_route
+from weftformer.routes.plans import Candidate, Plan, ranked
+from weftformer.routes.scoring.evaluation import directmultistep_rank, evaluate
+from weftformer.routes.tree import Route
+
+
+def made(smiles: str, *children: Route | str) -> Route:
+    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
+
+
+def as_plan(target: str, texts: list[str]) -> Plan:
+    """Candidates as the planner makes them of what a model wrote, best first."""
+    candidates = []
+    for place, text in enumerate(texts):
+        try:
+            candidates.append(Candidate(text, -float(place), None, route=canonical_route(Route.from_string(text))))
+        except ValueError as error:
+            candidates.append(Candidate(text, -float(place), None, problem=str(error)))
+    return Plan(target, ranked(candidates))
+
+
+AMIDE, ACID, AMINE = "CC(=O)NCC", "CC(=O)O", "CCN"
+REFERENCE = made(AMIDE, made(ACID, "CC(=O)OC"), AMINE)
+SHORT = made(AMIDE, ACID, AMINE)
+LONGER = made(AMIDE, AMINE, made(ACID, made("CC(=O)OC", "CO", "CC(=O)Cl")))
+WRONG = made(AMIDE, "CC(=O)Cl", AMINE)
+
+
+def evaluated(*texts: str | Route, reference: Route = REFERENCE, **settings):
+    plan = as_plan(reference.smiles, [text if isinstance(text, str) else text.to_string() for text in texts])
+    return evaluate([plan], [reference], resamples=50, **settings)
+
+
+def test_each_metric_has_a_rank_of_its_own():
+    turned = made(AMIDE, AMINE, made(ACID, "CC(=O)OC"))
+    result = evaluated("{'smiles':", WRONG, WRONG, LONGER, SHORT, turned)
+    (target,) = result.targets
+    assert target["ranks"] == {
+        "exact": 5, "exact_directmultistep": 4, "prefix_1": 3, "prefix_2": 3, "contains_reference": 3,
+    }  # fmt: skip
+    assert result.overall["exact"]["mrr"].value == 0.2
+    assert {what: estimate.value for what, estimate in result.overall["exact"].items() if what != "mrr"} == {
+        "top-1": 0.0, "top-5": 1.0,
+    }  # fmt: skip
+    # the first level of a route that ends there
+    assert evaluated(SHORT).targets[0]["ranks"]["prefix_1"] == 1
+    assert evaluated(SHORT).targets[0]["ranks"]["prefix_2"] is None
+
+
+def test_solved_asks_the_stock_for_routes_to_the_target():
+    stock = Stock([ACID, AMINE, "COC(C)=O", "CO"])
+    other = made("CCO", "CO")
+    result = evaluated(other, LONGER, REFERENCE, SHORT, stock=stock)
+    assert result.targets[0]["ranks"]["solved"] == 3
+    assert result.targets[0]["ranks"]["exact_directmultistep_stock"] == 1
+    assert result.overall["solved"]["top-1"].value == 0.0 and result.overall["solved"]["any"].value == 1.0
+    assert "solved" not in evaluated(SHORT).overall
+
+
+def test_validity_tells_three_things_apart():
+    unreadable = made(AMIDE, "CC(=O", AMINE).to_string()
+    validity = evaluated("{'smiles':", unreadable, made("CCO", "CO"), SHORT).overall["validity"]
+    assert {name: estimate.value for name, estimate in validity.items()} == {
+        "well_formed": 0.75, "readable": 0.5, "right_target": 0.25,
+    }  # fmt: skip
+
+
+def test_edit_distance_of_the_first_candidate():
+    assert evaluated(SHORT, REFERENCE).overall["edit_distance"]["top-1"].value == 1.0
+    assert evaluated("{", REFERENCE).overall["edit_distance"]["top-1"].value == 4.0
+
+
+def test_a_target_without_candidates_counts_as_not_found():
+    plans = [as_plan(AMIDE, [REFERENCE.to_string()]), Plan("CCO", [], "too long")]
+    result = evaluate(plans, [REFERENCE, made("CCO", "CO")], resamples=50)
+    assert result.overall["exact"]["top-1"].value == 0.5
+    assert result.overall["validity"]["well_formed"].n == 1
+    assert result.not_planned == {"CCO": "too long"}
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_groups():
+    convergent = made("CCOC", made("CCO", "CC"), made("CO", "C"))
+    plans = [as_plan(route.smiles, [route.to_string()]) for route in (convergent, SHORT)]
+    plans.append(as_plan(AMIDE, [WRONG.to_string()]))
+    result = evaluate(plans, [convergent, SHORT, SHORT], resamples=50)
+    assert list(result.by_depth) == [1, 2] and list(result.by_shape) == ["linear", "convergent"]
+    assert (result.by_depth[1]["exact"]["top-1"].value, result.by_depth[1]["exact"]["top-1"].n) == (0.5, 2)
+    assert result.by_shape["convergent"]["exact"]["top-1"].value == 1.0
+    assert result.by_depth[2]["exact"] == result.by_shape["convergent"]["exact"]
+
+
+def test_ranks_that_were_not_asked_for_are_left_out():
+    assert list(evaluated(SHORT, WRONG, ks=(2, 1, 3)).overall["prefix_1"]) == ["top-1", "top-2"]
+    assert list(evaluated(ks=(5, 10)).overall["prefix_1"]) == ["top-5"]
+
+
+def test_molecules_are_canonicalised_on_both_sides():
+    written = made("CCNC(C)=O", made("OC(C)=O", "COC(C)=O"), "NCC")
+    assert evaluated(REFERENCE, reference=written).targets[0]["ranks"]["exact"] == 1
+    raw = Plan("CCNC(C)=O", [Candidate(REFERENCE.to_string(), 0.0, None, route=REFERENCE)])
+    assert evaluate([raw], [written], resamples=50).targets[0]["ranks"]["exact"] == 1
+
+
+@pytest.mark.parametrize(
+    ("plans", "references", "settings", "message"),
+    [
+        ([], [], {}, "at least one"),
+        ([Plan(AMIDE)], [REFERENCE, REFERENCE], {}, "as many plans"),
+        ([Plan(AMIDE)], [REFERENCE], {"starting_materials": []}, "as many plans"),
+        ([Plan(AMIDE)], [REFERENCE], {"ks": [0]}, "at least 1"),
+        ([Plan("CCO")], [REFERENCE], {}, "cannot be held against"),
+        ([Plan("C(")], [made("C(", "C")], {}, "not a molecule"),
+    ],
+)
+def test_wrong_arguments(plans, references, settings, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(plans, references, **settings)
+
+
+# What directmultistep 1.1.3 itself counts of the same texts.
+
+
+def _rewritten(route: Route, rng: random.Random) -> Route:
+    """Other SMILES for the same molecules."""
+    molecule = Chem.MolFromSmiles(route.smiles)
+    smiles = Chem.MolToRandomSmilesVect(molecule, 1, randomSeed=rng.randrange(1, 10_000))[0]
+    return Route(smiles, tuple(_rewritten(child, rng) for child in route.children))
+
+
+def _predictions(reference: Route, others: list[Route], rng: random.Random) -> list[str]:
+    """Texts of every kind that a model may write, in a random order, the recorded route more or less among them."""
+    text = reference.to_string()
+    cut = Route(reference.smiles, tuple(Route(child.smiles) for child in reference.children))
+    swapped = Route(reference.smiles, (*cut.children[1:], Route("CCBr")))
+    kinds = [
+        text, reference.shuffled(rng).to_string(), _rewritten(reference, rng).shuffled(rng).to_string(),
+        _rewritten(cut, rng).to_string(), swapped.to_string(), swapped.shuffled(rng).to_string(),
+        rng.choice(others).to_string(), text[: rng.randrange(len(text))], "", "[]", "{}", "None", "{'smiles':5}",
+        text.replace("C", "C(", 1), text + "}",
+        Route(reference.smiles).to_string(),
+    ]  # fmt: skip
+    return [rng.choice(kinds) for _ in range(rng.randint(0, 14))]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    rng = random.Random(7)
+    references = [canonical_route(route) for route in generate_routes(60, seed=3, max_depth=3)]
+    assert max(route.depth for route in references) == 3
+    predictions = [_predictions(reference, references, rng) for reference in references]
+    materials = [rng.choice(reference.leaves()) for reference in references]
+    leaves = sorted({leaf for route in references for leaf in route.leaves()})
+    return references, predictions, materials, set(rng.sample(leaves, len(leaves) * 3 // 4))
+
+
+@pytest.mark.parametrize("with_material", [False, True])
+@pytest.mark.parametrize("with_stock", [False, True])
+def test_directmultistep_counts_the_same(texts, with_material, with_stock):
+    theirs = pytest.importorskip("directmultistep.utils.post_process")
+    references, predictions, materials, stock = texts
+    valid = theirs.find_valid_paths([[(text, 0.0) for text in written] for written in predictions])
+    processed, _ = theirs.process_paths(
+        valid,
+        [reference.smiles for reference in references],
+        materials if with_material else None,
+        stock if with_stock else None,
+    )
+    paths = [reference.to_string() for reference in references]
+    _, valid_ranks = theirs.find_matching_paths(valid, paths)
+    _, processed_ranks = theirs.find_matching_paths(processed, paths)
+    assert [
+        directmultistep_rank(written, reference, processed=False)
+        for written, reference in zip(predictions, references, strict=True)
+    ] == valid_ranks
+    assert [
+        directmultistep_rank(
+            written,
+            reference,
+            starting_material=material if with_material else None,
+            stock=stock if with_stock else None,
+        )
+        for written, reference, material in zip(predictions, references, materials, strict=True)
+    ] == processed_ranks
+    assert len(set(valid_ranks)) > 4 and valid_ranks != processed_ranks and None in processed_ranks
+
+
+def test_shares_are_those_that_directmultistep_prints(texts):
+    theirs = pytest.importorskip("directmultistep.utils.post_process")
+    references, predictions, materials, stock = texts
+    plans = [as_plan(reference.smiles, written) for reference, written in zip(references, predictions, strict=True)]
+    ks = [1, 2, 5, 10]
+    result = evaluate(plans, references, starting_materials=materials, stock=Stock(stock), ks=ks, resamples=10)
+    valid = theirs.find_valid_paths([[(text, 0.0) for text in written] for written in predictions])
+    paths, products = [reference.to_string() for reference in references], [route.smiles for route in references]
+    for name, known in (("exact_directmultistep", None), ("exact_directmultistep_stock", stock)):
+        processed = theirs.process_path_single(valid, products, materials, known)
+        _, ranks = theirs.find_matching_paths(processed, paths)
+        found = {f"Top {what[4:]}": f"{100 * share.value:.1f}" for what, share in result.overall[name].items()}
+        assert found == theirs.find_top_n_accuracy(ranks, ks)
+        by_depth = theirs.calculate_top_k_counts_by_step_length(ranks, [route.depth for route in references], ks)
+        for depth, metrics in result.by_depth.items():
+            for k in ks:
+                share = metrics[name][f"top-{k}"]
+                assert share.value * share.n == pytest.approx(by_depth[depth].get(f"Top {k}", 0))
+                assert share.n == by_depth[depth]["Total"]
+
+
+def test_where_the_two_counts_differ(texts):
+    references, predictions, _, _ = texts
+    plans = [as_plan(reference.smiles, written) for reference, written in zip(references, predictions, strict=True)]
+    ranks = [target["ranks"] for target in evaluate(plans, references, resamples=10).targets]
+    found = [(rank["exact"], rank["exact_directmultistep"]) for rank in ranks if rank["exact"] is not None]
+    assert all(theirs is not None and theirs <= ours for ours, theirs in found)
+    assert any(theirs < ours for ours, theirs in found)
+
+
+def test_texts_are_not_evaluated():
+    text = REFERENCE.to_string()
+    others = [
+        "{'smiles':__import__('os').getcwd()}", text.replace(",", ", "), text.replace("'", '"'), "{'smiles':''}",
+        text.replace("'}", "','children':[]}"), text.replace("'children'", "'child'"), f"dict({text})",
+    ]  # fmt: skip
+    assert directmultistep_rank([*others, text], canonical_route(REFERENCE)) == 1

@@ -1,0 +1,68 @@
+import pytest
+
+from weftformer.common.statistics import Estimate, wilson_interval
+from weftformer.routes.scoring.metrics import first_rank, prefix_rank, reciprocal_rank, top_k_exact
+from weftformer.routes.tree import Route
+
+A = Route("CCO", (Route("CC"), Route("O")))
+A_TURNED = Route("CCO", (Route("O"), Route("CC")))
+B = Route("CCO", (Route("C"), Route("CO")))
+C = Route("CCO", (Route("CCC"),))
+
+
+def test_order_of_children_is_ignored():
+    assert top_k_exact([[A_TURNED]], [A])[1].value == 1.0
+
+
+def test_ranks():
+    result = top_k_exact([[A], [B, A], [C, B, A], [C]], [A, A, A, A], ks=(1, 2, 3))
+    assert {k: proportion.value for k, proportion in result.items()} == {1: 0.25, 2: 0.5, 3: 0.75}
+    assert result[1] == Estimate(0.25, *wilson_interval(1, 4), 4)
+
+
+def test_duplicates_take_no_rank():
+    repeated = [B, B, Route("CCO", (Route("CO"), Route("C"))), A]
+    assert top_k_exact([repeated], [A], ks=(1, 2))[1].value == 0.0
+    assert top_k_exact([repeated], [A], ks=(1, 2))[2].value == 1.0
+
+
+def test_unreadable_predictions_keep_their_rank():
+    assert top_k_exact([[None, None, A]], [A], ks=(2, 3)) == {
+        2: top_k_exact([[]], [A])[1],
+        3: top_k_exact([[A]], [A])[1],
+    }
+
+
+def test_no_prediction_is_wrong():
+    assert top_k_exact([[], [None]], [A, A])[5].value == 0.0
+
+
+def test_text():
+    assert str(top_k_exact([[A]] * 3 + [[B]], [A] * 4)[1]) == "75.0% [30.1%, 95.4%] (n=4)"
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "ks"), [([], [], (1,)), ([[A]], [A, B], (1,)), ([[A]], [A], (0,))]
+)
+def test_wrong_arguments(predictions, references, ks):
+    with pytest.raises(ValueError, match=r"expected as many|at least 1"):
+        top_k_exact(predictions, references, ks)
+
+
+def test_first_rank_asks_for_distinct_routes_only():
+    asked = []
+    assert first_rank([None, A, A_TURNED, B, C], lambda route: asked.append(route) or route == C) == 4
+    assert asked == [A.canonical(), B.canonical(), C]
+    assert first_rank([A, None], lambda route: False) is None
+
+
+def test_prefix_rank():
+    reference = Route("CCO", (Route("CC", (Route("C"), Route("CO"))), Route("O")))
+    turned = Route("CCO", (Route("O"), Route("CC", (Route("CO"), Route("C")))))
+    longer = Route("CCO", (Route("O"), Route("CC", (Route("CO"), Route("C", (Route("N"),))))))
+    assert [prefix_rank([C, None, B, A], reference, depth) for depth in (0, 1, 2, 3)] == [1, 4, None, None]
+    assert [prefix_rank([C, longer, turned], reference, depth) for depth in (1, 2, 3)] == [2, 2, 3]
+
+
+def test_reciprocal_rank():
+    assert [reciprocal_rank(rank) for rank in (1, 4, None)] == [1.0, 0.25, 0.0]
