@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from transformers.cache_utils import Cache
@@ -35,7 +34,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
         is_finite = scores.amax(dim=-1).isfinite()  # the highest of a row with a NaN is NaN
         if scores.device.type != "cpu":
             # to draw from NaN ends in an assertion on the device, after which the process cannot use it any more
-            scores = scores.masked_fill(~is_finite[:, None], 0.0)
+            scores = cast(torch.FloatTensor, scores.masked_fill(~is_finite[:, None], 0.0))
         key = (scores.device, len(scores))
         is_first = key not in self._seen
         if is_first:
@@ -65,7 +64,7 @@ class WeftGenerationMixin(GenerationMixin):
     """The plain path of decoding, and the doors to what the installed package adds to it."""
 
     # The fast path (`decoding_dispatch.py`), where the installed package has put it: code that travels with weights has none.
-    fast_path: ClassVar[ModuleType | None] = None
+    fast_path: ClassVar[Any] = None
     # What `custom_generate` may name beside a repository on the Hub: name to what loads the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {}
 
