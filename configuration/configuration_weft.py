@@ -63,7 +63,8 @@ class WeftConfig(PreTrainedConfig):
       published behaviour of DirectMultiStep; `router_bias`; `expert_capacity_factor` (default: no limit, no token is
       dropped).
     - `router_aux_loss_coef`, `router_z_loss_coef`: weights of the balance loss and the z-loss.
-      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off).
+      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off), taken with each
+      step of the optimizer.
 
     The rest
 

@@ -40,8 +40,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
       balance loss, accumulated batches cost a forward pass more, unless `args.exact_balance_loss` is off
       ([`build_sum_counts`]).
     - `eval_loss` is the mean over all labels, not over batches.
-    - Routers' selection biases move after each optimizer step ([`RouterBiasCallback`]), and with
-      `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
+    - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
       ([`WholeCheckpointsTrainer`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
@@ -59,7 +58,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
-        self.add_callback(RouterBiasCallback())
+        if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
+            self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()

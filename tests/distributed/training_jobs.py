@@ -82,7 +82,7 @@ def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
     model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
 
     def kept(adapters: bool) -> dict[str, torch.Tensor]:
-        # selection biases are no weights: they move with the load
+        # selection biases are no weights, and stay as the routers' do
         names = {name for name, _ in model.named_parameters() if ("lora_" in name) == adapters}
         return {name: value.clone() for name, value in model.state_dict().items() if name in names}
 

@@ -11,6 +11,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.mixture import Router
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
 
@@ -107,24 +108,25 @@ def test_the_counting_pass_draws_no_random_numbers_and_counts_nothing(tmp_path, 
         per_device_train_batch_size=3, gradient_accumulation_steps=4,
     )  # fmt: skip
     given, counted = [], []
-    compute, update = WeftTrainer.compute_loss, WeftForConditionalGeneration.update_router_biases
+    compute, update = WeftTrainer.compute_loss, Router.update_selection_bias
 
     def look(self, model, inputs, *args, **kwargs):
         result = compute(self, model, inputs, *args, **kwargs)
         given.append(self._sum_router_counts(None))
         return result
 
-    def updated(model):
-        counted.append(torch.stack([router.expert_load.clone() for router in model.routers()]))
-        update(model)
+    def updated(router):
+        counted.append(router.expert_load.clone())
+        update(router)
 
     monkeypatch.setattr(WeftTrainer, "compute_loss", look)
-    monkeypatch.setattr(WeftForConditionalGeneration, "update_router_biases", updated)
+    monkeypatch.setattr(Router, "update_selection_bias", updated)
     run.train()
-    assert len(given) == 4 * STEPS and len(counted) == STEPS
-    for step, load in enumerate(counted):
+    assert len(given) == 4 * STEPS and len(counted) == 3 * STEPS
+    for step in range(STEPS):
+        load = torch.stack(counted[3 * step : 3 * step + 3])
         assert all(torch.equal(counts[:, :-1], load) for counts in given[4 * step : 4 * step + 4])
-    assert not torch.equal(counted[0], counted[1])
+    assert not torch.equal(torch.stack(counted[:3]), torch.stack(counted[3:]))
 
 
 @pytest.mark.parametrize(("kind", "exact", "passes"), [("sparse", True, 8), ("sparse", False, 4), ("z", True, 4)])
