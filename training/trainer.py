@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from accelerate.utils import gather_object
@@ -21,7 +22,7 @@ from transformers.trainer_utils import has_length, rotate_checkpoints, seed_work
 
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
-from .batching import TokenBudgetSampler
+from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import RouterBiasCallback, weft_model
 from .checkpoints import checkpoints
 from .expert_statistics import ExpertStatisticsCallback, flat, summary
@@ -58,6 +59,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
+        self._epochs = _EpochCallback()
+        self.add_callback(self._epochs)
         if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
             self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
@@ -74,14 +77,15 @@ class WeftTrainer(WholeCheckpointsTrainer):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
+        sources, targets = row_lengths(dataset, ("input_ids", "labels"))
         sampler = TokenBudgetSampler(
-            _lengths(dataset, "input_ids"),
-            _lengths(dataset, "labels"),
+            sources,
+            targets,
             budget,
             num_processes=self.args.world_size,
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
         )
-        self.add_callback(_EpochCallback(sampler))
+        self._epochs.samplers.add(sampler)
         loader = DataLoader(
             dataset,
             batch_sampler=sampler,
@@ -271,20 +275,15 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
 
 class _EpochCallback(TrainerCallback):
-    """Tells the sampler its epoch: through the wrappers of two processes that resume, the Trainer does not reach it."""
+    """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
 
-    def __init__(self, sampler: TokenBudgetSampler):
-        self.sampler = sampler
+    def __init__(self):
+        self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
-        # a sum of fractions, which may be a little below the whole number
-        self.sampler.set_epoch(int((state.epoch or 0) + 1e-6))
-
-
-def _lengths(dataset, column: str) -> list[int]:
-    if isinstance(dataset, Dataset):
-        return [len(row) for row in dataset[column]]
-    return [len(dataset[index][column]) for index in range(len(dataset))]
+        for sampler in self.samplers:
+            # a sum of fractions, which may be a little below the whole number
+            sampler.set_epoch(int((state.epoch or 0) + 1e-6))
 
 
 def _to_disk(folder: Path) -> None:

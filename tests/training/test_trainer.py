@@ -151,6 +151,16 @@ def test_batches_by_tokens(tmp_path):
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
 
 
+def test_every_loader_hears_of_its_epoch_through_one_callback(tmp_path):
+    run = trainer(tmp_path, max_tokens_per_batch=60)
+    before = list(run.callback_handler.callbacks)
+    loaders = [run.get_train_dataloader() for _ in range(3)]
+    assert run.callback_handler.callbacks == before
+    run.state.epoch = 4.0
+    run.callback_handler.on_epoch_begin(run.args, run.state, run.control)
+    assert [loader.batch_sampler.epoch for loader in loaders] == [4] * 3
+
+
 def test_files_in_folders_are_listed_too(tmp_path):
     (tmp_path / "optimizer_0").mkdir()
     part = tmp_path / "optimizer_0" / "part.bin"
