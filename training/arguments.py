@@ -181,10 +181,10 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     exact_balance_loss: bool = _argument(
-        True,
+        False,
         "With a balance loss (router_aux_loss_coef) and accumulated batches: balance over all of them, for which each goes "
-        "through the model once more, without gradients. --no_exact_balance_loss saves that pass, about a third of the "
-        "time: each batch then balances by its own load, summed over processes.",
+        "through the model once more, without gradients, about a third of the time. By default each batch balances by its "
+        "own load, summed over processes.",
     )
     log_expert_statistics: bool = _argument(
         True,

@@ -37,9 +37,9 @@ class WeftTrainer(WholeCheckpointsTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - Balance loss and z-loss are those of the whole optimizer step, however many batches and processes share it; with a
-      balance loss, accumulated batches cost a forward pass more, unless `args.exact_balance_loss` is off
-      ([`build_sum_counts`]).
+    - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
+      accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
+      step, which costs a forward pass more ([`build_sum_counts`]).
     - `eval_loss` is the mean over all labels, not over batches.
     - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so

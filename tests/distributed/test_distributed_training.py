@@ -29,7 +29,7 @@ def data(tmp_path_factory):
     return file
 
 
-STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0}
+STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "exact_balance_loss": True}
 
 
 @pytest.mark.parametrize(

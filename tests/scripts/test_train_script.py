@@ -285,7 +285,10 @@ def test_best_model_without_validation(pairs, tmp_path):
 @pytest.mark.slow
 def test_two_processes_equal_one(pairs, tmp_path):
     """torchrun with gloo: same vocabulary, same losses and same selection biases as one process with the same batch."""
-    options = {"overrides": SPARSE | {"dropout": 0.0}, "max_steps": 4, "optim": "sgd", "validation_split": 16}
+    options = {
+        "overrides": SPARSE | {"dropout": 0.0}, "max_steps": 4, "optim": "sgd", "validation_split": 16,
+        "exact_balance_loss": True,
+    }  # fmt: skip
     one = _train(pairs, tmp_path / "one", per_device_train_batch_size=32, **options)
     argv = _argv(
         pairs, tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, ddp_backend="gloo",
