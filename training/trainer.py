@@ -40,6 +40,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
       accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
       step, which costs a forward pass more ([`build_sum_counts`]).
+    - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
+      `args.loss_in_pieces` is off.
     - `eval_loss` is the mean over all labels, not over batches.
     - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
@@ -118,6 +120,10 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self._sum_router_counts, self._to_count = build_sum_counts(self, self._to_count), []
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
+        if model.training:
+            in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs
+            # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
+            inputs = {**inputs, "skip_logits": None if in_pieces else False}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples, device):
