@@ -75,7 +75,8 @@ class WeftConfig(PreTrainedConfig):
       dropped): an expert takes at most factor * tokens * experts per token / experts of a batch; `expert_capacity_mode`:
       "training" (pads take no place), or "always" for the published behaviour of DirectMultiStep (pads do).
     - `router_aux_loss_coef`, `router_z_loss_coef`: weights of the balance loss and the z-loss.
-      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off).
+      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off), taken with each
+      step of the optimizer.
 
     The rest
 

@@ -99,6 +99,9 @@ _EVERY_SECOND = {
     "decoder_mlp_layer_types": ["dense", "sparse"] * 6,
 }
 
+# As published (Wang et al. 2024, arXiv:2408.15664): a bias alone, and no balance loss that pulls at the weights.
+_BALANCED_BY_BIAS = {"router_bias_update_rate": 1e-3, "router_aux_loss_coef": 0.0}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "dms-flash-10m": _DMS | _layers(6, 6),
     "dms-flash-20m": _DMS | _layers(12, 12),
@@ -116,7 +119,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "modern-base-moe": _layers(12, 12)
     | _width(768, 12, 2048)
     | _EVERY_SECOND
-    | {"num_key_value_heads": 4, "use_qk_norm": True, "moe_intermediate_size": 1024, "router_bias_update_rate": 1e-3},
+    | _BALANCED_BY_BIAS
+    | {"num_key_value_heads": 4, "use_qk_norm": True, "moe_intermediate_size": 1024},
 }
 
 

@@ -337,9 +337,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         return [module for module in self.modules() if isinstance(module, Router)]
 
     def update_router_biases(self) -> None:
-        """Move every expert's selection bias against its load: call after each optimizer step in training.
+        """Move every expert's selection bias against its load, over all processes; the count then starts again.
 
-        Does nothing unless the configuration has a `router_bias_update_rate`.
+        For optimizers that hold copies of the weights, such as DeepSpeed's: call it after each step. Routers notice the steps
+        of an optimizer that holds theirs. Does nothing unless the configuration has a `router_bias_update_rate`.
         """
         for router in self.routers():
             router.update_selection_bias()

@@ -3,20 +3,46 @@
 Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F expert width, E experts, K experts of a token.
 """
 
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from weakref import WeakSet
+
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from transformers.activations import ACT2FN
 from transformers.integrations import use_experts_implementation
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers, Float32Linear
 
+# All routers whose bias moves.
+_balanced_routers: "WeakSet[Router]" = WeakSet()
+
+
+@cache
+def _watch_optimizers() -> None:
+    # Optimizers tell of their steps: nothing is read from a device, compiled or run twice, and nothing waits to be saved.
+    register_optimizer_step_post_hook(_after_optimizer_step)
+
+
+def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Every router whose weights this optimizer has just trained moves its bias."""
+    routers = {id(getattr(router.classifier, "weight", None)): router for router in _balanced_routers}
+    # in the order of the optimizer, which is that of every process: their loads are summed
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) in routers:
+                routers[id(parameter)].update_selection_bias()
+
 
 class Router(Float32Buffers):
     """Chooses the experts of each token and the weight of each, in fp32 whatever the model's dtype.
 
     With `router_bias_update_rate` a bias per expert enters the choice, never the weights, and is moved against the load
-    after each optimizer step (Wang et al. 2024, arXiv:2408.15664).
+    after each step of the optimizer that holds the router's weights (Wang et al. 2024, arXiv:2408.15664). The bias of a
+    frozen router stays as it is, as do its weights.
     """
 
     selection_bias: torch.Tensor | None
@@ -35,6 +61,16 @@ class Router(Float32Buffers):
         zeros = torch.zeros(config.num_experts, dtype=torch.float32)
         self.register_buffer("selection_bias", zeros if balanced else None)
         self.register_buffer("expert_load", zeros.clone() if balanced else None, persistent=False)
+        self._await_steps()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy
+        super().__setstate__(state)
+        self._await_steps()
+
+    def _await_steps(self) -> None:
+        if self.selection_bias is not None:
+            _watch_optimizers()
+            _balanced_routers.add(self)
 
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         return self.classifier(tokens_ND)
@@ -83,7 +119,7 @@ class Router(Float32Buffers):
     @torch.no_grad()
     def count_load(self, ids_NK: torch.Tensor, real_N: torch.Tensor | None) -> None:
         """Add this batch's tokens per expert (pads left out) to the load the next bias update sees."""
-        if self.expert_load is not None:
+        if self.expert_load is not None and self.classifier.weight.requires_grad:
             self.expert_load += expert_load(ids_NK, self.num_experts, real_N)
 
     @torch.no_grad()

@@ -84,6 +84,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module(".drawing", __name__)  # attaches to `Route` what notebooks show
     try:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:

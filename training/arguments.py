@@ -150,7 +150,7 @@ class DataArguments:
 
 @dataclass
 class WeftTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and six arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and seven arguments more.
 
     Raises:
         ValueError: as in transformers; `output_dir` is missing; or FSDP of accelerate is asked for on a CPU.
@@ -181,10 +181,15 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     exact_balance_loss: bool = _argument(
-        True,
+        False,
         "With a balance loss (router_aux_loss_coef) and accumulated batches: balance over all of them, for which each goes "
-        "through the model once more, without gradients. --no_exact_balance_loss saves that pass, about a third of the "
-        "time: each batch then balances by its own load, summed over processes.",
+        "through the model once more, without gradients, about a third of the time. By default each batch balances by its "
+        "own load, summed over processes.",
+    )
+    loss_in_pieces: bool = _argument(
+        True,
+        "With a vocabulary of 4,096 words or more: compute the training loss in pieces, so that the logits of a whole "
+        "batch are never in memory. --no_loss_in_pieces keeps them, for what reads the logits of a training step.",
     )
     log_expert_statistics: bool = _argument(
         True,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow.compute
+from datasets import Dataset
 from torch.utils.data import Sampler
 
 # Targets that differ by less are put in order of their sources: a batch is then even in both. On real routes this wastes
@@ -21,7 +24,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
     them out in turn (unless every batch is of one row), and every row is in one batch.
 
     Args:
-        source_lengths, target_lengths: tokens of each row.
+        source_lengths, target_lengths: tokens of each row; arrays (rows,) or lists.
         max_tokens: most tokens of a batch.
         num_processes: processes that train together.
         seed: seed of the order.
@@ -32,14 +35,14 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        source_lengths: Sequence[int],
-        target_lengths: Sequence[int],
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
         max_tokens: int,
         *,
         num_processes: int = 1,
         seed: int = 0,
     ):
-        self.lengths = np.array([source_lengths, target_lengths], dtype=np.int64)
+        self.lengths = np.array([source_lengths, target_lengths], dtype=np.int32)
         self.seed, self.epoch = seed, 0
         longest = self.lengths.max(axis=0)
         if longest.max(initial=0) > max_tokens:
@@ -63,7 +66,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         """Rows of each batch, for the longest side of each row in order."""
         sizes: list[int] = []
         size = most = 0
-        for length in longest.tolist():
+        for length in longest.data:  # Python's integers, one at a time
             most = max(most, length)
             if (size + 1) * most > max_tokens:
                 sizes.append(size)
@@ -96,3 +99,23 @@ class TokenBudgetSampler(Sampler[list[int]]):
         rows = self._order(np.arange(self.lengths.shape[1]))
         batches = np.split(self.lengths[:, rows], np.cumsum(self.sizes)[:-1], axis=1)
         return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
+
+
+def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:
+    """Lengths of the lists in each of `columns`: (columns, rows) in int32.
+
+    Args:
+        dataset: a `datasets.Dataset`, or another map from numbers to rows.
+    """
+    lengths = np.empty((len(columns), len(dataset)), dtype=np.int32)
+    if isinstance(dataset, Dataset) and dataset.format["type"] != "custom":
+        done = 0
+        for batch in dataset.select_columns(list(columns)).with_format("arrow").iter(10_000):
+            for side, column in zip(lengths, columns, strict=True):
+                side[done : done + len(batch)] = pyarrow.compute.list_value_length(batch[column])
+            done += len(batch)
+    else:  # rows that are made when they are asked for
+        for index in range(len(dataset)):
+            row = dataset[index]
+            lengths[:, index] = [len(row[column]) for column in columns]
+    return lengths

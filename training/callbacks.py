@@ -16,11 +16,11 @@ def weft_model(model) -> Any:
 
 
 class RouterBiasCallback(TrainerCallback):
-    """Moves the routers' selection biases once after each optimizer step (Wang et al. 2024, arXiv:2408.15664).
+    """Moves the routers' selection biases after each optimizer step (Wang et al. 2024, arXiv:2408.15664), under DeepSpeed.
 
-    Not after each micro-batch: the load that counts is that of the whole accumulated batch, over all processes. Does
-    nothing for models without `router_bias_update_rate`. Every process must have the callback, as the loads are summed
-    over processes.
+    Its optimizer holds copies of the weights. Where the optimizer holds the weights themselves, routers notice its steps and
+    have moved their biases already: the callback then changes nothing. Nor does it for models without
+    `router_bias_update_rate`. Every process must have the callback, as the loads are summed over processes.
     """
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):

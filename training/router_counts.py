@@ -21,10 +21,10 @@ SumCounts = Callable[[torch.Tensor], torch.Tensor]
 def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> SumCounts | None:
     """The `sum_router_counts` of `forward` for the batches of one optimizer step, or None where none is needed.
 
-    Between processes the counts are added up as they come. Accumulated batches come one after the other, and the first needs
-    the load of the last: a pass without gradients finds it out, which draws the same random numbers as the pass that
-    trains. Without a balance loss, or without `args.exact_balance_loss`, there is no such pass: tokens can be counted without
-    it, and a batch is balanced by its own load.
+    Between processes the counts are added up as they come. Accumulated batches come one after the other. Their tokens can
+    be counted beforehand, and a batch is balanced by its own load. With `args.exact_balance_loss` it is balanced by that of
+    all of them: a pass without gradients finds it out, which draws the same random numbers as the pass that trains. The
+    batches are then put on the device one at a time.
 
     Args:
         trainer: in the middle of its training.
@@ -43,11 +43,12 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     total = _sum_over_processes if is_spread else torch.clone
     if len(batches) <= 1:
         return total if is_spread else None
-    inputs = [trainer._prepare_inputs(batch) for batch in batches]
-    known = _count_tokens(model, inputs)
-    if known is None or (config.router_aux_loss_coef and getattr(args, "exact_balance_loss", True)):
-        counts = total(_count(trainer, model, inputs))
+    if config.router_aux_loss_coef and getattr(args, "exact_balance_loss", False):
+        counts = total(_count(trainer, batches))
         return lambda _: counts
+    known = _count_tokens(trainer, batches)
+    if known is None:
+        return None
     tokens = total(known)
     if not config.router_aux_loss_coef:
         return lambda _: tokens
@@ -60,25 +61,27 @@ def _sum_over_processes(counts: torch.Tensor) -> torch.Tensor:
     return counts
 
 
-def _count_tokens(model, batches: Sequence[dict[str, Any]]) -> torch.Tensor | None:
-    """Real tokens of each sparse layer, without the load: (layers, E + 1); None where the source is not given as ids."""
+def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.Tensor | None:
+    """Real tokens of each sparse layer, without the load: (layers, E + 1); None where a batch does not hold them."""
+    model = weft_model(trainer.model)
     names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
-    if not all("labels" in batch and "input_ids" in batch for batch in batches):
-        return None
-    masks = [model.real_tokens(**{name: batch.get(name) for name in names}) for batch in batches]
-    if any(source is None for source, _ in masks):
-        return None
-    source, target = (torch.stack([mask[side].sum() for mask in masks]).sum() for side in (0, 1))
+    tokens = torch.zeros(2, device=trainer.args.device)
+    for batch in batches:
+        given = batch.get("input_ids", batch.get("inputs_embeds"))
+        if "labels" not in batch or given is None:
+            return None
+        source, target = model.real_tokens(**{name: batch.get(name) for name in names})
+        every = target.new_tensor(given.shape[0] * given.shape[1], dtype=torch.long)
+        tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
     config = model.config
-    layers = [source] * config.encoder_mlp_layer_types.count("sparse")
-    layers += [target] * config.decoder_mlp_layer_types.count("sparse")
-    counts = torch.zeros(len(layers), config.num_experts + 1, device=source.device)
-    counts[:, -1] = torch.stack(layers)
+    sparse = [types.count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)]
+    counts = torch.zeros(sum(sparse), config.num_experts + 1, device=tokens.device)
+    counts[: sparse[0], -1], counts[sparse[0] :, -1] = tokens
     return counts
 
 
 @torch.no_grad()
-def _count(trainer: Trainer, model, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+def _count(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     found: list[torch.Tensor] = []
 
     def keep(counts: torch.Tensor) -> torch.Tensor:
@@ -87,10 +90,11 @@ def _count(trainer: Trainer, model, batches: Sequence[dict[str, Any]]) -> torch.
 
     wrapped = trainer.model_wrapped
     wrapped.train()
-    with _as_if_nothing_happened(model, trainer.args.device):
+    with _as_if_nothing_happened(weft_model(trainer.model), trainer.args.device):
         for batch in batches:
             with trainer.compute_loss_context_manager():
-                wrapped(**batch, logits_to_keep=1, sum_router_counts=keep)  # no logits are wanted here
+                # no logits are wanted here
+                wrapped(**trainer._prepare_inputs(batch), logits_to_keep=1, sum_router_counts=keep)
     return torch.stack(found).sum(dim=0)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from accelerate.utils import gather_object
@@ -22,7 +23,7 @@ from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoin
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
-from .batching import TokenBudgetSampler
+from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import PushCodeCallback, RouterBiasCallback, weft_model
 from .checkpoints import checkpoints
 from .expert_statistics import ExpertStatisticsCallback, flat, summary
@@ -38,12 +39,13 @@ class WeftTrainer(WholeCheckpointsTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - Balance loss and z-loss are those of the whole optimizer step, however many batches and processes share it; with a
-      balance loss, accumulated batches cost a forward pass more, unless `args.exact_balance_loss` is off
-      ([`build_sum_counts`]).
+    - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
+      accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
+      step, which costs a forward pass more ([`build_sum_counts`]).
+    - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
+      `args.loss_in_pieces` is off.
     - `eval_loss` is the mean over all labels, not over batches.
-    - Routers' selection biases move after each optimizer step ([`RouterBiasCallback`]), and with
-      `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
+    - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
       ([`WholeCheckpointsTrainer`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
@@ -63,8 +65,11 @@ class WeftTrainer(WholeCheckpointsTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._staging: Path | None = None
-        self.add_callback(RouterBiasCallback())
         self.add_callback(PushCodeCallback())
+        self._epochs = _EpochCallback()
+        self.add_callback(self._epochs)
+        if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
+            self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()
@@ -79,14 +84,15 @@ class WeftTrainer(WholeCheckpointsTrainer):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
+        sources, targets = row_lengths(dataset, ("input_ids", "labels"))
         sampler = TokenBudgetSampler(
-            _lengths(dataset, "input_ids"),
-            _lengths(dataset, "labels"),
+            sources,
+            targets,
             budget,
             num_processes=self.args.world_size,
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
         )
-        self.add_callback(_EpochCallback(sampler))
+        self._epochs.samplers.add(sampler)
         loader = DataLoader(
             dataset,
             batch_sampler=sampler,
@@ -119,6 +125,10 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self._sum_router_counts, self._to_count = build_sum_counts(self, self._to_count), []
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
+        if model.training:
+            in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs
+            # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
+            inputs = {**inputs, "skip_logits": None if in_pieces else False}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples, device):
@@ -306,20 +316,15 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
 
 class _EpochCallback(TrainerCallback):
-    """Tells the sampler its epoch: through the wrappers of two processes that resume, the Trainer does not reach it."""
+    """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
 
-    def __init__(self, sampler: TokenBudgetSampler):
-        self.sampler = sampler
+    def __init__(self):
+        self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
-        # a sum of fractions, which may be a little below the whole number
-        self.sampler.set_epoch(int((state.epoch or 0) + 1e-6))
-
-
-def _lengths(dataset, column: str) -> list[int]:
-    if isinstance(dataset, Dataset):
-        return [len(row) for row in dataset[column]]
-    return [len(dataset[index][column]) for index in range(len(dataset))]
+        for sampler in self.samplers:
+            # a sum of fractions, which may be a little below the whole number
+            sampler.set_epoch(int((state.epoch or 0) + 1e-6))
 
 
 def _link(source: str, target: str) -> None:

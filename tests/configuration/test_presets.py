@@ -91,6 +91,11 @@ def test_modern_base_has_grouped_heads_gates_and_no_biases():
     assert parameters(build("modern-base")) == expected
 
 
+def test_a_bias_alone_balances_modern_base_moe():
+    config = WeftConfig.from_preset("modern-base-moe")
+    assert (config.router_bias_update_rate, config.router_aux_loss_coef) == (1e-3, 0.0)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_builds_and_its_config_survives_a_file(name, tmp_path):
     config = WeftConfig.from_preset(name)

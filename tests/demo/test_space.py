@@ -53,7 +53,9 @@ def test_what_is_in_it(space, untrained_folder):
     inside = {path.name for path in (space / "weftformer").iterdir()}
     assert {"__init__.py", "demo", "modeling", "routes", "LICENSE"} <= inside
     assert not {"tests", ".venv", "runs", "docs", ".git"} & inside
-    assert (space / "weftformer" / "routes" / "page.css").is_file() and not list(space.rglob("__pycache__"))
+    assert (space / "weftformer" / "routes" / "drawing" / "page.css").is_file() and not list(
+        space.rglob("__pycache__")
+    )
     texts = [path.read_text(encoding="utf-8") for path in space.rglob("*.json")]
     assert texts and not any(untrained_folder in text for text in texts)
 

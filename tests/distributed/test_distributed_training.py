@@ -29,7 +29,7 @@ def data(tmp_path_factory):
     return file
 
 
-STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0}
+STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "exact_balance_loss": True}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,19 @@ def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, 
     assert weights[0].keys() == weights[1].keys()
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-6, msg=name)
+
+
+def test_a_large_vocabulary_trains_in_pieces(pair, alone_training, data, tmp_path):
+    """From a head that is whole only while the model runs."""
+    settings = STEPS | {"fields": TIED | {"vocab_size": 4096}, "data": data, "predict_with_generate": False}
+    one = alone_training.train(
+        folder=tmp_path / "one", per_device_train_batch_size=16, loss_in_pieces=False, **settings
+    )
+    split = {"per_device_train_batch_size": 8, "distributed_config": "fsdp_size=2"}
+    for result in pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings):
+        assert one["has_logits"] and not result["has_logits"]
+        losses, expected = ([loss for _, loss, _ in run["curve"]] for run in (result, one))
+        assert losses == pytest.approx(expected, abs=1e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"distributed_config": "fsdp_size=2"}], ids=["ddp", "fsdp"])

@@ -49,12 +49,18 @@ def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **
 
 
 def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dict[str, Any]:
-    """`weftformer train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model."""
+    """`weftformer train`: losses and gradient norms, what was scored, how many numbers this process holds of the model, and
+    whether it ever held the logits of a batch in training."""
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    build = script._build_trainer
+    build, has_logits = script._build_trainer, []
+
+    def look(model, args, output):
+        if model.training:
+            has_logits.append(output.logits is not None)
 
     def built(*args):
         trainer = build(*args)
+        trainer.model.register_forward_hook(look)
         if tell is not None:
             trainer.add_callback(Tell(tell))
         return trainer
@@ -70,6 +76,7 @@ def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dic
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
+        "has_logits": any(has_logits),
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
 
@@ -82,7 +89,7 @@ def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
     model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
 
     def kept(adapters: bool) -> dict[str, torch.Tensor]:
-        # selection biases are no weights: they move with the load
+        # selection biases are no weights, and stay as the routers' do
         names = {name for name, _ in model.named_parameters() if ("lora_" in name) == adapters}
         return {name: value.clone() for name, value in model.state_dict().items() if name in names}
 

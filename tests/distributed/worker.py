@@ -66,9 +66,8 @@ def train(model, batch, steps=3, split=False, call=None, accumulate=1):
         losses.append(loss.item())
         if step == 0:
             gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
-        optimizer.step()
+        optimizer.step()  # which moves the routers' biases as well
         optimizer.zero_grad()
-        model.update_router_biases()
     return {"losses": losses, "gradients": gradients, "state": {n: whole(t) for n, t in model.state_dict().items()}}
 
 
@@ -144,7 +143,7 @@ def run_zero3(folder, batch, steps=3):
         loss = engine(**part, num_items_in_batch=total).loss * 2
         engine.backward(loss)
         engine.step()
-        model.update_router_biases()
+        model.update_router_biases()  # its optimizer has copies of the weights
         loss = loss.detach() / 2
         dist.all_reduce(loss)
         losses.append(loss.item())

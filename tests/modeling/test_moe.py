@@ -1,5 +1,8 @@
 """Routers, experts and the block, against a loop over single tokens."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -360,6 +363,84 @@ def test_the_bias_moves_against_the_load_and_the_count_starts_again(router):
     assert module.expert_load.tolist() == [0.0] * 4
     module.update_selection_bias()  # nothing was counted since
     assert module.selection_bias.tolist() == [0.5, 1.5, 1.0, 1.0]
+
+
+IDS = torch.tensor([[0, 1], [0, 1], [0, 3]])  # loads 3, 2, 0, 1
+MOVED = [-0.5, -0.5, 0.5, 0.5]  # by half a step of 0.5
+
+
+def steps_of(optimizer):
+    """A plain step, one that is traced, and one that first makes its gradients."""
+
+    def closure():
+        return torch.zeros(())
+
+    return {
+        "plain": optimizer.step,
+        "compiled": torch.compile(optimizer.step, backend="eager"),
+        "with a closure": lambda: optimizer.step(closure),
+    }
+
+
+@pytest.mark.parametrize("way", ["plain", "compiled", "with a closure"])
+@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
+def test_the_bias_moves_when_the_optimizer_of_its_router_takes_a_step(router, way, optimizer_class):
+    module = router(router_bias_update_rate=0.5)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    optimizer = optimizer_class(module.parameters(), lr=0.1)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    module.count_load(IDS[:2], None)
+    other.step()  # of something else that learns in the same process
+    assert module.expert_load.tolist() == [2.0, 2.0, 0.0, 0.0] and not module.selection_bias.any()
+    module.count_load(IDS[2:], None)
+    steps_of(optimizer)[way]()
+    assert module.selection_bias.tolist() == MOVED and not module.expert_load.any()
+    module.update_selection_bias()  # by hand as well: the load of a step counts once
+    optimizer.step()
+    assert module.selection_bias.tolist() == MOVED
+
+
+def test_without_a_step_the_load_goes_on_to_be_counted(router):
+    """GradScaler takes no step where a gradient is infinite."""
+    module = router(router_bias_update_rate=0.5)
+    optimizer, scaler = torch.optim.SGD(module.parameters()), torch.amp.GradScaler("cpu")
+    for factor, load, bias in ((float("inf"), 6.0, [0.0] * 4), (1.0, 0.0, MOVED)):
+        module.count_load(IDS, None)
+        scaler.scale(factor * module.classifier.weight.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert module.expert_load.sum() == load and module.selection_bias.tolist() == bias
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_the_bias_of_a_copy_moves_with_the_copy(router, copied):
+    module = router(router_bias_update_rate=0.5)
+    twin = copied(module)
+    for one in (module, twin):
+        one.count_load(IDS, None)
+    torch.optim.SGD(twin.parameters()).step()
+    assert twin.selection_bias.tolist() == MOVED and not module.selection_bias.any()
+
+
+def test_a_frozen_router_keeps_its_bias(router):
+    module = router(router_bias_update_rate=0.5)
+    module.requires_grad_(False)
+    module.count_load(IDS, None)
+    module.update_selection_bias()
+    torch.optim.SGD(module.parameters()).step()
+    assert not module.expert_load.any() and not module.selection_bias.any()
+
+
+def test_biases_move_in_the_order_of_the_optimizer(router, monkeypatch):
+    """Every process adds up the loads of the same routers at the same time."""
+    modules = [router(router_bias_update_rate=0.5) for _ in range(5)]
+    seen = []
+    monkeypatch.setattr(Router, "update_selection_bias", lambda module: seen.append(module))
+    order = [modules[index] for index in (3, 0, 4, 1, 2)]
+    torch.optim.SGD([{"params": [module.classifier.weight]} for module in order]).step()
+    assert seen == order
 
 
 def test_a_count_adds_up_over_batches_and_leaves_pads_out(router):

@@ -16,6 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.losses import cross_entropy
+from weftformer.modeling.mixture import Router
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import parse_arguments
@@ -172,13 +173,13 @@ def test_accumulated_batches_equal_one_large_batch(pairs, tmp_path):
 
 def test_selection_biases_move_once_an_optimizer_step(pairs, tmp_path, monkeypatch):
     loads = []
-    original = WeftForConditionalGeneration.update_router_biases
+    original = Router.update_selection_bias
 
-    def update(model):
-        loads.append(model.routers()[0].expert_load.sum().item())
-        original(model)
+    def update(router):
+        loads.append(router.expert_load.sum().item())
+        original(router)
 
-    monkeypatch.setattr(WeftForConditionalGeneration, "update_router_biases", update)
+    monkeypatch.setattr(Router, "update_selection_bias", update)
     _train(
         pairs, tmp_path, overrides=SPARSE, max_steps=3, per_device_train_batch_size=8, gradient_accumulation_steps=4
     )
@@ -216,7 +217,14 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
                 lambda module, args, kwargs: seen.append(kwargs["condition_values"]), with_kwargs=True
             )
 
-    monkeypatch.setattr("weftformer.training.trainer.RouterBiasCallback", Look)
+    build = script._build_trainer
+
+    def built(*args):
+        trainer = build(*args)
+        trainer.add_callback(Look())
+        return trainer
+
+    monkeypatch.setattr(script, "_build_trainer", built)
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\nab,ab,3,0.5\nab,ab,3,0.5\n")
     trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, eval_strategy="no", test_file=file)
@@ -277,7 +285,10 @@ def test_best_model_without_validation(pairs, tmp_path):
 @pytest.mark.slow
 def test_two_processes_equal_one(pairs, tmp_path):
     """torchrun with gloo: same vocabulary, same losses and same selection biases as one process with the same batch."""
-    options = {"overrides": SPARSE | {"dropout": 0.0}, "max_steps": 4, "optim": "sgd", "validation_split": 16}
+    options = {
+        "overrides": SPARSE | {"dropout": 0.0}, "max_steps": 4, "optim": "sgd", "validation_split": 16,
+        "exact_balance_loss": True,
+    }  # fmt: skip
     one = _train(pairs, tmp_path / "one", per_device_train_batch_size=32, **options)
     argv = _argv(
         pairs, tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, ddp_backend="gloo",

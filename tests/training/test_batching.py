@@ -1,7 +1,11 @@
-import numpy as np
-import pytest
+import tracemalloc
 
-from weftformer.training.batching import TokenBudgetSampler
+import numpy as np
+import pyarrow
+import pytest
+from datasets import Dataset
+
+from weftformer.training.batching import TokenBudgetSampler, row_lengths
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +67,41 @@ def test_what_cannot_be_is_said():
         TokenBudgetSampler([10, 90], [20, 20], 80)
     with pytest.raises(ValueError, match="2 rows are too few for 3 processes"):
         TokenBudgetSampler([10, 20], [20, 20], 80, num_processes=3)
+
+
+def ids(count: int) -> list[int]:
+    return list(range(count))
+
+
+ROWS = [{"input_ids": ids(1 + row % 7), "labels": ids(2 + row % 5)} for row in range(30)]
+DATASETS = {
+    "data set": lambda: Dataset.from_list(ROWS),
+    "in an order of its own": lambda: Dataset.from_list(ROWS[::-1]).select(range(29, -1, -1)),
+    "as tensors": lambda: Dataset.from_list(ROWS).with_format("torch"),
+    "made when asked for": lambda: Dataset.from_list([{"row": row} for row in range(30)]).with_transform(
+        lambda batch: {name: [ROWS[row][name] for row in batch["row"]] for name in ("input_ids", "labels")}
+    ),
+    "list": lambda: ROWS,
+}
+
+
+@pytest.mark.parametrize("kind", DATASETS)
+def test_lengths_of_rows(kind):
+    lengths = row_lengths(DATASETS[kind](), ("input_ids", "labels"))
+    assert lengths.dtype == np.int32
+    assert lengths.tolist() == [[len(row[name]) for row in ROWS] for name in ("input_ids", "labels")]
+
+
+def test_lengths_of_many_rows_take_little_memory():
+    """Four bytes for each; a list of Python's integers takes eight, and 28 more for each above 256."""
+    rows, length = 50_000, 300
+    offsets = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
+    column = pyarrow.ListArray.from_arrays(offsets, np.zeros(rows * length, dtype=np.int8))
+    data = Dataset(pyarrow.table({"input_ids": column, "labels": column}))
+    row_lengths(data.select(range(10)), ("input_ids", "labels"))  # what is imported at the first call is not counted
+    tracemalloc.start()
+    sampler = TokenBudgetSampler(*row_lengths(data, ("input_ids", "labels")), 3000)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sampler.lengths.nbytes == 8 * rows
+    assert kept < 10 * rows and peak < 70 * rows

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.mixture import Router
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
 
@@ -49,6 +51,7 @@ def trainer(folder, kind="dense", pad_to=None, data=None, model_fields=None, **s
         "max_steps": STEPS, "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0,
         "weight_decay": 0.0, "max_grad_norm": 0.0, "save_strategy": "no", "eval_strategy": "no", "report_to": "none",
         "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "per_device_train_batch_size": ROWS,
+        "exact_balance_loss": True,
     }  # fmt: skip
     data = rows() if data is None else data
     return WeftTrainer(
@@ -107,29 +110,50 @@ def test_the_counting_pass_draws_no_random_numbers_and_counts_nothing(tmp_path, 
         per_device_train_batch_size=3, gradient_accumulation_steps=4,
     )  # fmt: skip
     given, counted = [], []
-    compute, update = WeftTrainer.compute_loss, WeftForConditionalGeneration.update_router_biases
+    compute, update = WeftTrainer.compute_loss, Router.update_selection_bias
 
     def look(self, model, inputs, *args, **kwargs):
         result = compute(self, model, inputs, *args, **kwargs)
         given.append(self._sum_router_counts(None))
         return result
 
-    def updated(model):
-        counted.append(torch.stack([router.expert_load.clone() for router in model.routers()]))
-        update(model)
+    def updated(router):
+        counted.append(router.expert_load.clone())
+        update(router)
 
     monkeypatch.setattr(WeftTrainer, "compute_loss", look)
-    monkeypatch.setattr(WeftForConditionalGeneration, "update_router_biases", updated)
+    monkeypatch.setattr(Router, "update_selection_bias", updated)
     run.train()
-    assert len(given) == 4 * STEPS and len(counted) == STEPS
-    for step, load in enumerate(counted):
+    assert len(given) == 4 * STEPS and len(counted) == 3 * STEPS
+    for step in range(STEPS):
+        load = torch.stack(counted[3 * step : 3 * step + 3])
         assert all(torch.equal(counts[:, :-1], load) for counts in given[4 * step : 4 * step + 4])
-    assert not torch.equal(counted[0], counted[1])
+    assert not torch.equal(torch.stack(counted[:3]), torch.stack(counted[3:]))
 
 
-@pytest.mark.parametrize(("kind", "exact", "passes"), [("sparse", True, 8), ("sparse", False, 4), ("z", True, 4)])
+def test_the_counting_pass_holds_one_batch_at_a_time(tmp_path):
+    run = trainer(tmp_path, "sparse", max_steps=1, per_device_train_batch_size=3, gradient_accumulation_steps=4)
+    prepared: list[weakref.ref] = []
+    held: list[int] = []
+
+    def prepare(batch):
+        held.append(sum(one() is not None for one in prepared))
+        copied = {name: value.clone() for name, value in batch.items()}
+        prepared.extend(map(weakref.ref, copied.values()))
+        return copied
+
+    run._prepare_inputs = prepare
+    run.train()
+    # while all four are counted, the first waits to be trained on: its ids and its labels
+    assert held == [0, 2, 2, 2, 2, 0, 0, 0]
+
+
+BY_DEFAULT = WeftTrainingArguments.exact_balance_loss
+
+
+@pytest.mark.parametrize(("kind", "exact", "passes"), [("sparse", True, 8), ("sparse", BY_DEFAULT, 4), ("z", True, 4)])
 def test_a_pass_more_is_paid_for_an_exact_balance_loss_alone(tmp_path, kind, exact, passes):
-    """Without it everything else is still that of one batch, and the balance loss is near."""
+    """It is to be asked for. Without it everything else is still that of one batch, and the balance loss is near."""
     fields = {"router_bias_update_rate": 0.0}
     settings = {"max_steps": 1, "model_fields": fields}
     run = trainer(tmp_path, kind, per_device_train_batch_size=3, gradient_accumulation_steps=4,
@@ -153,6 +177,30 @@ def test_a_pass_more_is_paid_for_an_exact_balance_loss_alone(tmp_path, kind, exa
             one.train()
         near = [one.state.log_history[0]["loss"] for one in without]
         assert near[0] == pytest.approx(near[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_tokens_given_as_embeddings_are_counted_without_a_pass(tmp_path, masked):
+    """The z-loss is a mean over them."""
+    table = torch.nn.Embedding(53, 16)
+    data = rows() if masked else [{**row, "input_ids": [5, 6, 7]} for row in rows()]
+    losses, calls = [], []
+    for split in ({}, {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 4}):
+        run = trainer(tmp_path, "z", max_steps=1, data=data, exact_balance_loss=BY_DEFAULT, **split)
+        collate = run.data_collator
+
+        def embedded(batch, collate=collate):
+            batch = collate(batch)
+            ids = batch.pop("input_ids")
+            given = {"inputs_embeds": table(ids).detach(), "labels": batch["labels"]}
+            return given | ({"attention_mask": ids.ne(52).long()} if masked else {})
+
+        run.data_collator = embedded
+        run.model.register_forward_pre_hook(lambda *_: calls.append(1))
+        run.args.remove_unused_columns = False
+        run.train()
+        losses.append(run.state.log_history[0]["loss"])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-6) and len(calls) == 1 + 4
 
 
 @pytest.mark.parametrize("generate", [False, True])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -24,7 +25,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def trainer(folder, rows: int = 24, **settings) -> WeftTrainer:
+def trainer(folder, rows: int = 24, model=None, vocab_size: int = 53, **settings) -> WeftTrainer:
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(3, 30, (rows, 2), generator=generator).tolist()
     data = Dataset.from_list([{"input_ids": [1] * source, "labels": [2] * target} for source, target in lengths])
@@ -34,7 +35,7 @@ def trainer(folder, rows: int = 24, **settings) -> WeftTrainer:
     }  # fmt: skip
     torch.manual_seed(0)
     return WeftTrainer(
-        WeftForConditionalGeneration(WeftConfig(**SIZES, dropout=0.1)),
+        model or WeftForConditionalGeneration(WeftConfig(**(SIZES | {"vocab_size": vocab_size}), dropout=0.1)),
         WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
         DataCollatorForSeq2Seq(build_route_tokenizer()),
         data,
@@ -149,6 +150,72 @@ def test_batches_by_tokens(tmp_path):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
+
+
+def test_every_loader_hears_of_its_epoch_through_one_callback(tmp_path):
+    run = trainer(tmp_path, max_tokens_per_batch=60)
+    before = list(run.callback_handler.callbacks)
+    loaders = [run.get_train_dataloader() for _ in range(3)]
+    assert run.callback_handler.callbacks == before
+    run.state.epoch = 4.0
+    run.callback_handler.on_epoch_begin(run.args, run.state, run.control)
+    assert [loader.batch_sampler.epoch for loader in loaders] == [4] * 3
+
+
+LARGE, SMALL = 4096, 4095
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "settings", "in_pieces"),
+    [
+        (LARGE, {}, True),
+        (SMALL, {}, False),
+        (LARGE, {"loss_in_pieces": False}, False),
+        (LARGE, {"label_smoothing_factor": 0.1}, False),  # of transformers' Trainer, which reads the logits
+    ],
+    ids=["large", "small", "switched off", "smoothed by the Trainer"],
+)
+def test_the_training_loss_in_pieces(tmp_path, vocabulary, settings, in_pieces):
+    """With a large vocabulary, and nowhere but in training."""
+    settings = {
+        "max_steps": 1,
+        "save_strategy": "no",
+        "vocab_size": vocabulary,
+        "predict_with_generate": False,
+        **settings,
+    }
+    run = trainer(tmp_path, **settings)
+    run.data_collator.model = (
+        run.model
+    )  # the Trainer's smoothing takes the labels away, of which the model makes its inputs
+    seen = []
+    run.model.register_forward_hook(lambda model, args, output: seen.append((model.training, output.logits is None)))
+    run.train()
+    assert seen == [(True, in_pieces)]
+    whole = trainer(tmp_path, **(settings | {"loss_in_pieces": False}))
+    whole.data_collator.model = whole.model
+    whole.train()
+    losses = [one.state.log_history[-1]["train_loss"] for one in (run, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    batch = run.data_collator([run.train_dataset[0]])
+    loss, outputs = run.compute_loss(run.model.train(), dict(batch), return_outputs=True)
+    assert outputs.logits is not None and loss.requires_grad  # who asks for outputs gets them
+    seen.clear()
+    run.compute_metrics = lambda prediction: {"width": prediction.predictions[0].shape[-1]}
+    assert run.evaluate()["eval_width"] == vocabulary
+    assert seen and not any(is_training or no_logits for is_training, no_logits in seen)
+
+
+@pytest.mark.parametrize("modules", [["q_proj"], ["q_proj", "lm_head"]], ids=["attention", "head"])
+def test_an_adapter_trains_in_pieces_where_its_head_is_plain(tmp_path, modules):
+    model = WeftForConditionalGeneration(WeftConfig(**(SIZES | {"vocab_size": LARGE, "tie_word_embeddings": False})))
+    run = trainer(
+        tmp_path, max_steps=1, save_strategy="no", model=get_peft_model(model, LoraConfig(target_modules=modules))
+    )
+    seen = []
+    model.register_forward_hook(lambda model, args, output: seen.append(output.logits is None))
+    run.train()
+    assert seen == ["lm_head" not in modules]
 
 
 def test_files_in_folders_are_listed_too(tmp_path):

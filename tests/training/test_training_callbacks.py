@@ -1,14 +1,17 @@
-"""Selection biases move once an optimizer step, and code is put where it is pushed from, whatever wraps the model."""
+"""Selection biases move once an optimizer step, whatever the Trainer, and code is put where it is pushed from."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
-from weftformer.training import PushCodeCallback, RouterBiasCallback
+from weftformer.training import PushCodeCallback, RouterBiasCallback, WeftTrainer
 
 RATE = 0.01
 
@@ -50,17 +53,22 @@ def test_against_the_load_of_all_batches_since_the_last_step(model):
 
 @pytest.mark.parametrize(
     "wrap",
-    [
-        torch.nn.DataParallel,
-        lambda model: torch.compile(model, backend="eager"),
-        lambda model: get_peft_model(model, LoraConfig(target_modules=["q_proj"])),
-    ],
-    ids=["parallel", "compiled", "peft"],
+    [torch.nn.DataParallel, lambda model: torch.compile(model, backend="eager")],
+    ids=["parallel", "compiled"],
 )
 def test_through_wrappers(model, wrap):
     _forward(model)
     _step(wrap(model))
     assert _biases(model).abs().max() == RATE
+
+
+def test_an_adapter_leaves_the_routers_as_they_were(model):
+    """Its file holds no bias: with moved ones, what is loaded later would not be what was trained."""
+    before = _biases(model).clone()
+    wrapped = get_peft_model(model, LoraConfig(target_modules=["q_proj"])).train()
+    _forward(wrapped)
+    _step(wrapped)
+    assert torch.equal(_biases(model), before)
 
 
 def test_nothing_to_do_for_a_dense_model():
@@ -87,3 +95,91 @@ def test_the_code_of_the_model_is_put_where_it_is_pushed_from(wrap, is_first, ha
     args, state = SimpleNamespace(output_dir=str(tmp_path)), SimpleNamespace(is_world_process_zero=is_first)
     PushCodeCallback().on_push_begin(args, state, None, model=wrap(model))
     assert {path.name for path in tmp_path.iterdir()} == (set(flat_files()) if has_code else set())
+
+
+ROWS = [{name: torch.randint(3, 20, (5,), generator=torch.Generator().manual_seed(index)) for name in
+         ("input_ids", "labels")} for index in range(12)]  # fmt: skip
+STEPS = 4
+
+
+def train(trainer_class, model, folder, resume=False, **settings):
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        learning_rate=0.01, save_steps=2, report_to="none", use_cpu=True, disable_tqdm=True,
+        **settings,
+    )  # fmt: skip
+    trainer = trainer_class(copy.deepcopy(model), arguments, train_dataset=ROWS)
+    trainer.train(resume_from_checkpoint=str(folder / "checkpoint-2") if resume else None)
+    return trainer.model
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A model trained by transformers' own Trainer, without a word about biases; and its folder."""
+    torch.manual_seed(0)
+    config = WeftConfig(
+        vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_mlp_layer_types="sparse",
+        decoder_mlp_layer_types="sparse", num_experts=4, router_bias_update_rate=RATE, router_aux_loss_coef=0.0,
+    )  # fmt: skip
+    model, folder = WeftForConditionalGeneration(config), tmp_path_factory.mktemp("plain")
+    return model, train(Seq2SeqTrainer, model, folder), folder
+
+
+def test_they_move_under_transformers_own_trainer(plain, tmp_path):
+    model, trained, _ = plain
+    loads = []
+
+    class Look(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            loads.append(torch.stack([router.expert_load for router in model.routers()]))
+
+    class Looked(Seq2SeqTrainer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs, callbacks=[Look()])
+
+    again = train(Looked, model, tmp_path)
+    # each load is that of two batches of two rows of five tokens, each with its experts
+    assert [load.sum(dim=1).tolist() for load in loads] == [[2 * 2 * 5 * 2.0] * 2] * STEPS
+    expected = sum(RATE * torch.sign(load.mean(dim=1, keepdim=True) - load) for load in loads)
+    torch.testing.assert_close(torch.stack([router.selection_bias for router in again.routers()]), expected)
+    assert torch.equal(_biases(again), _biases(trained)) and expected.abs().max() > 2 * RATE
+    assert not any(router.expert_load.any() for router in trained.routers())
+
+
+def test_weft_trainer_moves_them_as_far(plain, tmp_path):
+    model, trained, _ = plain
+    assert torch.equal(_biases(train(WeftTrainer, model, tmp_path)), _biases(trained))
+
+
+def test_gradient_checkpointing_moves_them_as_far(plain, tmp_path):
+    model, trained, _ = plain
+    again = train(Seq2SeqTrainer, model, tmp_path, gradient_checkpointing=True)
+    assert torch.equal(_biases(again), _biases(trained))
+
+
+def test_a_checkpoint_of_transformers_own_trainer_holds_them(plain, tmp_path):
+    """Nothing waits for the next step: a run that is resumed ends with the same bits."""
+    model, trained, folder = plain
+    saved = load_file(folder / "checkpoint-2" / "model.safetensors")
+    assert all(saved[name].any() for name in saved if name.endswith("selection_bias"))
+    resumed = train(Seq2SeqTrainer, model, folder, resume=True)
+    for name, value in trained.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_where_the_optimizer_holds_copies_the_trainer_moves_them(model, monkeypatch, tmp_path):
+    """DeepSpeed's does."""
+    make = Trainer.create_accelerator_and_postprocess
+
+    def with_deepspeed(self):
+        make(self)
+        self.is_deepspeed_enabled = True
+
+    def callbacks():
+        arguments = Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
+        return [type(one) for one in WeftTrainer(model, arguments).callback_handler.callbacks]
+
+    assert RouterBiasCallback not in callbacks()
+    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", with_deepspeed)
+    assert callbacks().count(RouterBiasCallback) == 1
