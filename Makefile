@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TRANSFORMERS := $(shell sed -n 's/^transformers==//p' constraints.txt)
+COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
 # One worker for each core; the tests of a file stay together, for they share what is slow to make. In their order: the slow
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
@@ -41,4 +43,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weftformer
+	@# The tests that transformers holds its own models to are in its source distribution only.
+	mkdir -p $(COMMON)
+	$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps --no-binary transformers -d $(COMMON) \
+		transformers==$(TRANSFORMERS) && \
+		tar -xzf $(COMMON)/transformers-$(TRANSFORMERS).tar.gz -C $(COMMON) --strip-components 2 \
+		$(addprefix transformers-$(TRANSFORMERS)/tests/test_,modeling_common.py configuration_common.py) && \
+		touch $(COMMON)/__init__.py || echo "transformers' common tests could not be had: tests/upstream skips them"
+	rm -f $(COMMON)/*.tar.gz
 	touch $@
