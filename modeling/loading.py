@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -46,10 +47,25 @@ def check_weights_files(folder: Path) -> list[Path]:
 
 
 class LoadingMixin:
-    """`from_pretrained` of `PreTrainedModel`, with files checked first and a foreign checkpoint refused."""
+    """`from_pretrained` of `PreTrainedModel`, with files looked at first, and what is not whole or foreign refused."""
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
+    def from_pretrained(
+        cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
+    ):
+        """As in transformers, but weights that are not there are an error, and no warning beside a model of random numbers.
+
+        A head may be new (that of a whole model over the file of a base model), and so may the biases of balanced routing.
+        `output_loading_info=True` names what is missing instead of refusing it, and an empty `state_dict` asks for a new
+        model.
+
+        Args:
+            allow_missing_weights (`bool`, defaults to `False`): weights that the file lacks start at random, and those
+                that the model has no place for are left out; `ignore_mismatched_sizes=True` allows for missing ones too.
+
+        Raises:
+            ValueError: a file is damaged, lacks weights, or holds those of another model or of other sizes.
+        """
         folder = Path(str(pretrained_model_name_or_path or "")) / (kwargs.get("subfolder") or "")
         files: list[Any] = []
         if pretrained_model_name_or_path is not None and folder.is_dir():
@@ -63,19 +79,63 @@ class LoadingMixin:
             ignore_mismatched_sizes=True,
             **kwargs,
         )
-        source = ", ".join(str(file) for file in files) or str(pretrained_model_name_or_path)
+        state_dict = kwargs.get("state_dict")
+        source = ", ".join(str(file) for file in files or [pretrained_model_name_or_path or "The given `state_dict`"])
         if info["mismatched_keys"] and not any_size:
             name, found, wanted = min(info["mismatched_keys"])
             raise ValueError(
                 f"{source} holds {name} of shape {tuple(found)}, and the configuration makes it {tuple(wanted)}: these are "
                 "the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
             )
-        # A head may be new; anything else missing where something else was found is another model, or a part of one.
-        missing = sorted(name for name in info["missing_keys"] if not name.startswith("lm_head."))
-        if missing and info["unexpected_keys"]:
-            raise ValueError(
-                f"{source} does not fit {cls.__name__}: it lacks {', '.join(missing[:3])}, ... and holds "
-                f"{', '.join(sorted(info['unexpected_keys'])[:3])}, ...: these are the weights of another model or "
-                "configuration."
-            )
+        info["missing_keys"] |= fill_lost_tables(model)
+        if not (allow_missing_weights or wants_info or state_dict == {}):
+            missing = sorted(info["missing_keys"] - may_be_new(model, info["missing_keys"]))
+            _refuse_missing(cls.__name__, source, missing, sorted(info["unexpected_keys"]), any_size)
         return (model, info) if wants_info else model
+
+
+@torch.no_grad()
+def fill_lost_tables(model: Any) -> set[str]:
+    """Give weights to what transformers has left without any, and say which: one table in several places that no file holds.
+
+    It takes such a table for loaded, as each place is tied to another.
+    """
+    lost = {name: parameter for name, parameter in model.named_parameters() if parameter.is_meta}
+    somewhere = next((parameter for parameter in model.parameters() if not parameter.is_meta), None)
+    # a model that is spread over devices and disk keeps weights elsewhere
+    if not lost or somewhere is None or hasattr(model, "hf_device_map"):
+        return set()
+    for name in lost:
+        module = model.get_submodule(name.rpartition(".")[0])
+        module.to_empty(device=somewhere.device, recurse=False)
+        model._init_weights(module)
+    model.tie_weights()
+    return set(lost)
+
+
+def may_be_new(model: Any, missing: set[str]) -> set[str]:
+    """Those of the missing weights that no file need hold: of a head that is put on a base model, and of balanced routing."""
+    biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
+    # all of them: the file was made before routing was balanced
+    new = biases if biases <= missing else set()
+    has_base = hasattr(model, model.base_model_prefix)
+    if has_base and type(model).__name__ not in (model.config.architectures or ()):
+        new |= {name for name in missing if not name.startswith(f"{model.base_model_prefix}.")}
+    return new
+
+
+def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:
+    if missing and unexpected:
+        raise ValueError(
+            f"{source} does not fit {kind}: it lacks {_some(missing)} and holds {_some(unexpected)}: these are the weights "
+            "of another model or configuration. (allow_missing_weights=True starts what is missing at random.)"
+        )
+    if missing and not any_size:
+        raise ValueError(
+            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is not whole, or the "
+            "configuration asks for more than it holds. (allow_missing_weights=True starts such weights at random.)"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -12,7 +12,14 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration
 
-from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import (
+    WeftConfig,
+    WeftDecoder,
+    WeftEncoder,
+    WeftForConditionalGeneration,
+    WeftModel,
+    WeftPreTrainedModel,
+)
 
 TINY = {
     "vocab_size": 31,
@@ -394,6 +401,200 @@ def test_weights_of_another_width_are_refused(tmp_path):
     refused(WeftForConditionalGeneration, tmp_path, str(tmp_path / "model.safetensors"), *words)
     other = WeftForConditionalGeneration.from_pretrained(tmp_path, ignore_mismatched_sizes=True)
     assert torch.isfinite(scores(other)).all()
+
+
+def without(folder: Path, *parts: str) -> Path:
+    """The folder, its file without the weights whose names have one of these parts in them."""
+    file = folder / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(file).items() if not any(part in name for part in parts)}
+    save_file(kept, file, {"format": "pt"})
+    return folder
+
+
+def deeper(folder: Path) -> Path:
+    """The folder of a model of two layers, its configuration of four."""
+    config = json.loads((folder / "config.json").read_text())
+    for stack in ("encoder", "decoder"):
+        config |= {f"{stack}_layers": 4, f"{stack}_mlp_layer_types": ["dense"] * 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_file_of_fewer_layers_is_refused(loader, tmp_path):
+    build().save_pretrained(tmp_path)
+    names = ["coder.layers.2.", "allow_missing_weights=True", str(tmp_path / "model.safetensors")]
+    refused(loader, deeper(tmp_path), "lacks 46 of the weights of", *names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder.layers.0.self_attn_layer_norm.weight",
+        "decoder.layers.1.encoder_attn.k_proj.weight",
+        "decoder.layers.1.mlp.experts.down_proj",
+        "encoder.layers.1.mlp.router.classifier.weight",
+        "lm_head.weight",
+        "embed_tokens.weight",
+    ],
+)
+def test_a_file_without_one_weight_is_refused(name, tmp_path):
+    fields = {"tie_word_embeddings": False} if name == "lm_head.weight" else {}
+    build(**SPARSE, **fields).save_pretrained(tmp_path)
+    without(tmp_path, "shared.weight" if "embed" in name else name)
+    refused(WeftForConditionalGeneration, tmp_path, "of the weights of WeftForConditionalGeneration", name)
+    if name != "lm_head.weight":
+        refused(WeftModel, tmp_path, "of the weights of WeftModel", name)
+
+
+@pytest.mark.parametrize("fresh", ["allow_missing_weights", "ignore_mismatched_sizes"])
+@pytest.mark.parametrize("loader", LOADERS)
+@torch.no_grad()
+def test_missing_weights_start_at_random_where_that_is_asked_for(loader, fresh, tmp_path):
+    model = build()
+    model.save_pretrained(tmp_path)
+    other = loader.from_pretrained(deeper(tmp_path), **{fresh: True})
+    base = getattr(other, "model", other)
+    assert base.config.decoder_layers == len(base.decoder.layers) == 4
+    for index in (0, 1):
+        same_weights(base.decoder.layers[index], model.model.decoder.layers[index])
+    for name, parameter in base.decoder.layers[3].named_parameters():
+        assert torch.isfinite(parameter).all() and parameter.abs().max() > 0, name
+        assert torch.equal(parameter, torch.ones_like(parameter)) == ("norm" in name), name
+
+
+def test_who_asks_what_is_missing_is_told_and_not_refused(tmp_path):
+    build().save_pretrained(tmp_path)
+    _, info = WeftForConditionalGeneration.from_pretrained(deeper(tmp_path), output_loading_info=True)
+    assert len(info["missing_keys"]) == 46 and not info["unexpected_keys"]
+    save_file({"tensor": torch.zeros(2)}, tmp_path / "model.safetensors", {"format": "pt"})
+    model, info = WeftForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
+    assert info["missing_keys"] >= set(dict(model.named_parameters())) and info["unexpected_keys"] == {"tensor"}
+
+
+def test_weights_of_another_model_are_left_out_only_where_that_is_asked_for(tmp_path):
+    build().save_pretrained(tmp_path)
+    WeftConfig(**TINY, **SPARSE).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="weights of another model"):
+        WeftForConditionalGeneration.from_pretrained(tmp_path, ignore_mismatched_sizes=True)
+    other = WeftForConditionalGeneration.from_pretrained(tmp_path, allow_missing_weights=True)
+    assert torch.isfinite(scores(other)).all()
+
+
+class WithProbe(WeftPreTrainedModel):
+    """A head that a person puts on the model."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = WeftModel(config)
+        self.probe = torch.nn.Linear(config.d_model, 3)
+        self.post_init()
+
+
+def test_a_head_may_be_new(tmp_path):
+    model = build(tie_word_embeddings=False)
+    model.model.save_pretrained(tmp_path / "base")
+    with_head = WeftForConditionalGeneration.from_pretrained(tmp_path / "base")
+    same_weights(with_head.model, model.model)
+    model.save_pretrained(tmp_path / "whole")
+    probe = WithProbe.from_pretrained(tmp_path / "whole")
+    same_weights(probe.model, model.model)
+    assert torch.isfinite(probe.probe.weight).all()
+    # saved with its own head, it has none that is new
+    probe.save_pretrained(tmp_path / "probe")
+    refused(WithProbe, without(tmp_path / "probe", "probe"), "lacks 2 of the weights of WithProbe", "probe.bias")
+    refused(WithProbe, without(tmp_path / "base", "v_proj"), "lacks 6 of the weights of WithProbe")
+
+
+def test_routing_may_begin_to_be_balanced_by_bias(tmp_path):
+    model = build(**SPARSE)
+    model.save_pretrained(tmp_path)
+    other = WeftForConditionalGeneration.from_pretrained(tmp_path, router_bias_update_rate=0.1)
+    assert len(other.routers()) == 3
+    for router in other.routers():
+        assert not router.selection_bias.any() and not router.expert_load.any()
+    assert torch.equal(scores(other), scores(WeftForConditionalGeneration.from_pretrained(tmp_path)))
+    other.save_pretrained(tmp_path)
+    refused(
+        WeftForConditionalGeneration,
+        without(tmp_path, "decoder.layers.0.mlp.router.selection_bias"),
+        "lacks 1 of the weights of WeftForConditionalGeneration (model.decoder.layers.0.mlp.router.selection_bias)",
+    )
+
+
+def test_weights_given_in_memory():
+    model = build()
+    state = model.state_dict()
+    given = {"pretrained_model_name_or_path": None, "config": model.config}
+    same_weights(WeftForConditionalGeneration.from_pretrained(state_dict=state, **given), model)
+    # none at all is a way to ask for a model as new
+    new = WeftForConditionalGeneration.from_pretrained(state_dict={}, **given)
+    assert new.lm_head.weight is new.model.shared.weight is new.model.encoder.embed_tokens.weight
+    assert 0.1 < new.lm_head.weight.std() * model.config.d_model**0.5 < 10
+    assert torch.isfinite(scores(new)).all()
+    part = {name: tensor for name, tensor in state.items() if "layers.1" not in name}
+    with pytest.raises(
+        ValueError, match=r"The given `state_dict` lacks 23 of the weights of WeftForConditionalGeneration"
+    ):
+        WeftForConditionalGeneration.from_pretrained(state_dict=part, **given)
+    other = WeftForConditionalGeneration.from_pretrained(state_dict=part, allow_missing_weights=True, **given)
+    same_weights(other.model.encoder.layers[0], model.model.encoder.layers[0])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"num_condition_features": 2}, {"use_qk_norm": True}, {"attention_bias": True}, {"tie_word_embeddings": False}],
+    ids=str,
+)
+def test_fields_that_want_new_weights_are_asked_for_twice(changed, tmp_path):
+    build().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="allow_missing_weights=True"):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **changed)
+    other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, allow_missing_weights=True, **changed)
+    assert torch.isfinite(scores(other)).all()
+
+
+def test_the_number_of_experts_is_a_size(tmp_path):
+    build(**SPARSE).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="another configuration"):
+        WeftForConditionalGeneration.from_pretrained(tmp_path, num_experts=6)
+    other = WeftForConditionalGeneration.from_pretrained(tmp_path, num_experts=6, ignore_mismatched_sizes=True)
+    assert len(other.model.decoder.layers[0].mlp.experts.down_proj) == 6
+
+
+@torch.no_grad()
+def test_a_resized_vocabulary_lacks_nothing(tmp_path):
+    for kind in ("one table for all", "head of its own", "table for each stack", "two vocabularies"):
+        model = build(**KINDS[kind])
+        model.resize_token_embeddings(40)
+        model.save_pretrained(tmp_path / kind)
+        same_weights(WeftForConditionalGeneration.from_pretrained(tmp_path / kind), model)
+
+
+def test_adapters_are_loaded_and_missing_ones_refused(tmp_path):
+    peft = pytest.importorskip("peft")
+    model = build()
+    model.save_pretrained(tmp_path / "base")
+    base = WeftForConditionalGeneration.from_pretrained(tmp_path / "base")
+    adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
+    expected = scores(adapted.eval())
+    adapted.save_pretrained(tmp_path / "adapter")
+    other = WeftForConditionalGeneration.from_pretrained(tmp_path / "adapter")
+    torch.testing.assert_close(scores(other), expected)
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    save_file({key: value for key, value in load_file(file).items() if "layers.0" not in key}, file, {"format": "pt"})
+    refused(WeftForConditionalGeneration, tmp_path / "adapter", "lacks 6 of the weights of", "lora_A")
+
+
+@torch.no_grad()
+def test_a_model_spread_over_cpu_and_disk_lacks_nothing(tmp_path):
+    model = build(**KINDS["nothing shared"])
+    model.save_pretrained(tmp_path / "model", max_shard_size="4KB")
+    places = {"model.encoder": "cpu", "model.decoder": "disk", "lm_head": "cpu"}
+    other = WeftForConditionalGeneration.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "offload")
+    )
+    torch.testing.assert_close(scores(other), scores(model))
 
 
 def test_a_checkpoint_states_its_format(saved):
