@@ -34,8 +34,9 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
             raise ValueError(f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}")
 
 
-def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Embedding, name: str) -> None:
+def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> None:
     """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; ids inside the vocabulary."""
+    table = next(part for part in table.modules() if isinstance(part, nn.Embedding))  # an adapter may stand around it
     vocab_size, width = table.num_embeddings, table.embedding_dim
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"

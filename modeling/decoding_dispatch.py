@@ -8,8 +8,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_modules
 from transformers import GenerationConfig
 from transformers.generation import GenerationMode
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
 from .attention import CrossAttention, SelfAttention
@@ -18,7 +20,7 @@ from .decoding_search import beam_search, is_fast, sample
 from .decoding_step import DecodeStep
 from .layers import FeedForward, Float32Linear, StdLayerNorm
 from .masks import KNOWN_IMPLEMENTATIONS
-from .modeling_weft import WeftDecoder, WeftDecoderLayer
+from .modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
 from .moe import (
     GatedBiasedExperts,
     GatedExperts,
@@ -50,6 +52,8 @@ _KNOWN_MODULES = frozenset(
         nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
     ]
 )  # fmt: skip
+# What is between one token and the next on the plain path, and is not called on the fast one.
+_KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
 # The compiled step of each model that was asked to compile, and the weights it was compiled for.
@@ -63,6 +67,11 @@ def _is_observed(module: nn.Module) -> bool:
     return any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks)
 
 
+def _is_foreign(attention: Any) -> bool:
+    """Whether a function of the registry is a user's, under whatever name; "eager" stands for the model's own."""
+    return attention is not None and not str(getattr(attention, "__module__", "")).startswith("transformers.")
+
+
 def reason_against_model(model: Any) -> str | None:
     """Why the step's shortcuts would not be sound for a model as it is now, in a few words; None where they are."""
     decoder = model.model.decoder
@@ -71,6 +80,13 @@ def reason_against_model(model: Any) -> str | None:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or "forward" in module.__dict__:
             return f"a hook listens to a {type(module).__name__}, or its `forward` was replaced (offloaded weights do both)"
+    if torch_modules._has_any_global_hook():
+        return "a hook listens to every module"
+    for name in _KNOWN_METHODS:  # of a subclass, or put in place by an adapter
+        if getattr(getattr(model, name), "__func__", None) is not getattr(WeftForConditionalGeneration, name):
+            return f"the model's `{name}` is not Weft's own"
+    if type(model.model) is not WeftModel:
+        return f"there is a {type(model.model).__name__} in the model"
     for module in (model.lm_head, *decoder.modules()):
         if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
             return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
@@ -80,8 +96,9 @@ def reason_against_model(model: Any) -> str | None:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
     if len({weight.device for weight in weights}) > 1:
         return "weights are on several devices"
-    if model.config._attn_implementation not in KNOWN_IMPLEMENTATIONS:
-        return f'the attention "{model.config._attn_implementation}" is not one of transformers\' own'
+    name = model.config._attn_implementation
+    if name not in KNOWN_IMPLEMENTATIONS or _is_foreign(ALL_ATTENTION_FUNCTIONS.get(name)):
+        return f'the attention "{name}" is not one of transformers\' own'
     return None
 
 

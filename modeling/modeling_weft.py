@@ -636,6 +636,11 @@ class WeftModel(WeftPreTrainedModel):
             }
         self.post_init()
 
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """As in transformers, which takes a shared table for tied only where the head is tied to it too."""
+        tied = super().get_expanded_tied_weights_keys(all_submodels)
+        return tied if self.shared is None else tied | self._tied_weights_keys
+
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 

@@ -1,0 +1,128 @@
+"""Adapters of PEFT and generation: what they change is heard at every token."""
+
+import pytest
+import torch
+
+from weftformer.modeling import decoding_weights
+
+peft = pytest.importorskip("peft")
+
+REQUESTS = [{"num_beams": 1}, {"num_beams": 3}]
+# longer than the eighth token, after which weights are laid out anew on the fast path
+LENGTH = {"min_new_tokens": 12, "max_new_tokens": 12}
+
+
+def lora(**settings):
+    return peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, **settings)
+
+
+# Kind of model, adapter.
+ADAPTERS = {
+    "attention": ("rotary", lora(target_modules=["q_proj", "v_proj"])),
+    "DoRA of the feed-forward": ("rotary", lora(target_modules=["up_proj", "down_proj"], use_dora=True)),
+    "experts": ("sparse", lora(target_modules=[], target_parameters=["experts.down_proj"])),
+    "router": ("sparse", lora(target_modules=["classifier"])),
+    "head": ("rotary", lora(target_modules=["lm_head"])),
+    "tables of both": ("larger target", lora(target_modules=["embed_tokens"])),
+    "one shared table": ("rotary", lora(target_modules=["embed_tokens"])),
+    "tokens of a table": (
+        "larger target",
+        lora(target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 6, 9]}),
+    ),
+    "norms and head, whole": (
+        "rotary",
+        lora(target_modules=["q_proj"], modules_to_save=["final_layer_norm", "lm_head"]),
+    ),
+    "norms": ("rotary", peft.LNTuningConfig(task_type="SEQ_2_SEQ_LM", target_modules=["final_layer_norm"])),
+    "IA3": (
+        "rotary",
+        peft.IA3Config(
+            task_type="SEQ_2_SEQ_LM",
+            target_modules=["k_proj", "v_proj", "down_proj"],
+            feedforward_modules=["down_proj"],
+        ),
+    ),
+    "prompt": ("rotary", peft.PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)),
+    "prefix": ("one group", peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)),
+}
+BESIDE_THE_MODEL = ("prompt", "prefix")
+KINDS = {"one group": {"num_key_value_heads": 2}}
+
+
+@pytest.fixture(autouse=True)
+def packed_weights(monkeypatch):
+    """Small weights are laid out anew too."""
+    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)
+
+
+def adapted(build, name):
+    kind, settings = ADAPTERS[name]
+    model = peft.get_peft_model(build("rotary" if kind in KINDS else kind, **KINDS.get(kind, {})), settings)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in trained:
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model.eval()
+
+
+def written(model, source, request, **settings):
+    return model.generate(input_ids=source, attention_mask=(source != 0).long(), **LENGTH, **request, **settings)
+
+
+def assert_both_paths_agree(model, source, **plain):
+    tokens = []
+    for request in REQUESTS:
+        tokens.append(written(model, source, request))
+        assert torch.equal(tokens[-1], written(model, source, request, **(plain or {"use_cache": False})))
+    return tokens
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_both_paths_hear_an_adapter(build, source, name):
+    model = adapted(build, name)
+    # a prefix is a cache
+    tokens = assert_both_paths_agree(
+        model, source, **({"cache_implementation": "dynamic"} if name == "prefix" else {})
+    )
+    plain = build("rotary" if ADAPTERS[name][0] in KINDS else ADAPTERS[name][0])
+    assert not any(
+        torch.equal(found, written(plain, source, request)) for found, request in zip(tokens, REQUESTS, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name not in BESIDE_THE_MODEL])
+def test_switched_off_merged_and_unloaded(build, source, steps, name):
+    model = adapted(build, name)
+    before = [written(build(ADAPTERS[name][0]), source, request) for request in REQUESTS]
+    with model.disable_adapter():
+        for found, tokens in zip(assert_both_paths_agree(model, source), before, strict=True):
+            assert torch.equal(found, tokens)
+    model.merge_adapter()
+    merged = assert_both_paths_agree(model, source)
+    steps.clear()
+    unloaded = model.merge_and_unload()
+    for request, tokens in zip(REQUESTS, merged, strict=True):
+        assert torch.equal(written(unloaded, source, request), tokens)
+    assert steps  # nothing is left of the adapter
+
+
+def test_a_model_that_an_adapter_has_left_takes_the_fast_path_again(build, source, steps):
+    base = build("rotary", num_key_value_heads=2)
+    before = written(base, source, {})
+    model = peft.get_peft_model(base, ADAPTERS["prefix"][1]).eval()
+    steps.clear()
+    written(model, source, {})
+    assert not steps
+    assert torch.equal(written(base, source, {}), before) and steps
+
+
+def test_only_the_one_adapter_that_is_active_is_heard(build, source):
+    model = adapted(build, "DoRA of the feed-forward")
+    one = written(model, source, {})
+    model.add_adapter("other", ADAPTERS["attention"][1])
+    model.set_adapter("other")
+    other = written(model, source, {})
+    assert torch.equal(other, written(build("rotary"), source, {})) and not torch.equal(one, other)
+    model.set_adapter("default")
+    assert torch.equal(written(model, source, {}), one)

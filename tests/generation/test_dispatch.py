@@ -1,0 +1,176 @@
+"""When the fast path is taken and when it is not, and what is said then."""
+
+import logging
+
+import pytest
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils import parametrizations, prune
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.modeling import decoding_dispatch
+
+
+def louder(module, query, key, value, attention_mask, **kwargs):
+    output, weights = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    return output * 3.0, weights
+
+
+def assert_plain_and_heard(model, source, steps, before):
+    """The change is heard in what is written, and all ways of writing agree."""
+    settings = {"min_new_tokens": 12, "max_new_tokens": 12}
+    for beams in (1, 3):
+        found = model.generate(source, num_beams=beams, **settings)
+        assert not steps
+        assert torch.equal(found, model.generate(source, num_beams=beams, use_cache=False, **settings))
+    assert not torch.equal(model.generate(source, **settings), before)
+
+
+@pytest.fixture
+def before(build, source, steps):
+    tokens = build("rotary").generate(source, min_new_tokens=12, max_new_tokens=12)
+    assert steps
+    steps.clear()
+    return tokens
+
+
+@pytest.mark.parametrize("name", ["mine", "sdpa", "eager"])
+def test_an_attention_of_the_users_takes_the_plain_path_whatever_its_name(
+    build, source, steps, before, monkeypatch, name
+):
+    monkeypatch.setattr(ALL_ATTENTION_FUNCTIONS, "_local_mapping", dict(ALL_ATTENTION_FUNCTIONS._local_mapping))
+    monkeypatch.setattr(
+        type(ALL_ATTENTION_FUNCTIONS), "_global_mapping", dict(ALL_ATTENTION_FUNCTIONS._global_mapping)
+    )
+    ALL_ATTENTION_FUNCTIONS.register(name, louder)
+    model = build("rotary")
+    model.set_attn_implementation(name)
+    assert_plain_and_heard(model, source, steps, before)
+
+
+class Softer(WeftForConditionalGeneration):
+    """A subclass whose logits are not those of the head."""
+
+    def forward(self, *args, **kwargs):
+        output = super().forward(*args, **kwargs)
+        output.logits = output.logits.roll(1, dims=-1)
+        return output
+
+
+class Forgetful(WeftForConditionalGeneration):
+    """A subclass that reads another token than the one it wrote."""
+
+    def prepare_inputs_for_generation(self, *args, **kwargs):
+        inputs = super().prepare_inputs_for_generation(*args, **kwargs)
+        inputs["decoder_input_ids"] = (inputs["decoder_input_ids"] + 1).clamp(max=22)
+        return inputs
+
+
+@pytest.mark.parametrize("kind", [Softer, Forgetful])
+def test_a_subclass_is_heard(build, source, steps, before, kind):
+    model = kind(build("rotary").config).eval()
+    model.load_state_dict(build("rotary").state_dict())
+    assert_plain_and_heard(model, source, steps, before)
+
+
+def replaces_a_method(model):
+    own = model.prepare_inputs_for_generation
+
+    def replaced(*args, **kwargs):
+        inputs = own(*args, **kwargs)
+        inputs["decoder_input_ids"] = inputs["decoder_input_ids"].clamp(max=11)
+        return inputs
+
+    model.prepare_inputs_for_generation = replaced
+
+
+def hooks_a_layer(model):
+    model.model.decoder.layers[1].mlp.register_forward_hook(lambda module, args, output: output * 3)
+
+
+def replaces_forward(model):
+    attention = model.model.decoder.layers[0].encoder_attn
+    own = attention.forward
+    attention.forward = lambda *args, **kwargs: (own(*args, **kwargs)[0] * 3, None)
+
+
+def replaces_a_module(model):
+    class Adapted(torch.nn.Linear):
+        def forward(self, states):
+            return super().forward(states) * 3
+
+    layer = model.model.decoder.layers[0].self_attn
+    adapted = Adapted(16, 16, bias=False)
+    adapted.load_state_dict(layer.v_proj.state_dict())
+    layer.v_proj = adapted
+
+
+def parametrizes(model):
+    parametrizations.spectral_norm(model.model.decoder.layers[0].mlp.down_proj)
+
+
+def prunes(model):
+    prune.l1_unstructured(model.model.decoder.layers[0].self_attn.q_proj, "weight", amount=0.5)
+
+
+def replaces_an_activation(model):
+    class Thrice(torch.nn.Module):
+        def forward(self, states):
+            return states * 3
+
+    model.model.decoder.layers[1].mlp.act_fn = Thrice()
+
+
+CHANGES = [
+    replaces_a_method, hooks_a_layer, replaces_forward, replaces_a_module, parametrizes, prunes, replaces_an_activation,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_the_model_is_heard(build, source, steps, before, change):
+    model = build("rotary")
+    change(model)
+    model.eval()
+    assert_plain_and_heard(model, source, steps, before)
+
+
+def test_a_hook_on_every_module_is_called(build, source, steps):
+    seen = []
+    handle = register_module_forward_hook(lambda module, args, output: seen.append(type(module).__name__))
+    try:
+        build("rotary").generate(source, min_new_tokens=5, max_new_tokens=5)
+    finally:
+        handle.remove()
+    assert not steps and seen.count("WeftDecoderLayer") == 2 * 5
+
+
+def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):
+    """No weight is on another machine here: the device "meta" stands for those that nothing was measured on."""
+    monkeypatch.setattr(decoding_dispatch, "_said", set())
+    model = build("rotary").to("meta")
+    caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
+    settings = model.generation_config
+    for _ in range(3):
+        request = decoding_dispatch.prepared_request(model, settings, {}, decoding_dispatch._MODES[0], 2)
+        assert request is None
+    (record,) = [record for record in caplog.records if record.name == decoding_dispatch.__name__]
+    assert record.levelno == logging.DEBUG
+    assert record.getMessage() == (
+        'generate takes the plain path: it was not measured on "meta": `weftformer.fast_decoding(model)` asks for it.'
+    )
+
+
+def test_the_reason_is_said_once_and_at_debug_level(build, source, monkeypatch, caplog):
+    monkeypatch.setattr(decoding_dispatch, "_said", set())
+    model = build("rotary")
+    caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
+    for request in ({"use_cache": False}, {"cache_implementation": "dynamic"}, {"use_cache": False}, {}):
+        model.generate(source, max_new_tokens=3, **request)
+    said = [record.getMessage() for record in caplog.records if record.name == decoding_dispatch.__name__]
+    assert said == [
+        "generate takes the plain path: there is to be no cache, or the prefix is to be read in pieces.",
+        "generate takes the plain path: a cache was given or named.",
+    ]
+    assert all(record.levelno == logging.DEBUG for record in caplog.records)
