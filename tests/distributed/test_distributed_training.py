@@ -42,18 +42,23 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
     ids=["tied", "sparse", "experts"],
 )
 def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
-    settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out}
+    # FSDP2 of torch 2.13 divides gradients of 64 bits twice where a mesh has one process, as that of these experts
+    dtype = torch.float32 if "ep_size" in sizes else torch.float64
+    settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": dtype}
     one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
     split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "distributed_config": sizes}
     both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)
     for result in both:
-        torch.testing.assert_close(result["curve"], one["curve"], rtol=1e-6, atol=1e-6)
-        assert result["eval_loss"] == pytest.approx(one["eval_loss"], abs=1e-6)
+        # the Trainer adds up losses in 32 bits, whatever the model is of
+        torch.testing.assert_close(result["curve"], one["curve"], rtol=5e-6, atol=5e-6)
+        assert result["eval_loss"] == pytest.approx(one["eval_loss"], rel=5e-6)
         assert result["held"] < 0.8 * one["held"] and result["is_tied"]
     weights = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "two")]
     assert weights[0].keys() == weights[1].keys()
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5  # 5e-7 were seen in 32 bits
     for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-6, msg=name)
+        assert value.dtype == dtype or name.endswith("selection_bias")
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=tolerance, msg=name)
 
 
 def test_a_large_vocabulary_trains_in_pieces(pair, alone_training, data, tmp_path):
@@ -157,9 +162,10 @@ def test_adapters_on_experts(pair, alone_training, tmp_path):
     """LoRA under DDP: trained as on one process; what it is put upon stays as it was."""
     one = alone_training.train_adapter(tmp_path / "one", rows_a_batch=8)
     for result in pair.run("training_jobs.train_adapter", folder=tmp_path / "two", rows_a_batch=4):
-        assert result["losses"] == pytest.approx(one["losses"], abs=1e-6, rel=1e-6)
+        assert result["losses"] == pytest.approx(one["losses"], rel=5e-6)  # which the Trainer adds up in 32 bits
         for name, value in one["adapters"].items():
-            torch.testing.assert_close(result["adapters"][name], value, rtol=1e-6, atol=1e-6, msg=name)
+            assert value.dtype == torch.float64
+            torch.testing.assert_close(result["adapters"][name], value, rtol=1e-10, atol=1e-10, msg=name)
         for name, value in one["before"].items():
             assert torch.equal(result["after"][name], value), name
     moved = [name for name, value in one["new"].items() if not torch.equal(one["adapters"][name], value)]

@@ -76,11 +76,11 @@ CASES = [case if case in FAST else pytest.param(*case, marks=pytest.mark.slow) f
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The folder of a model with lopsided weights, by its fields."""
+    """The folder of a model with lopsided weights, by its fields; in 64 bits, where processes differ by their sums alone."""
     made = {}
 
-    def folder(**fields):
-        key = repr(fields)
+    def folder(dtype=torch.float64, **fields):
+        key = repr((dtype, fields))
         if key not in made:
             made[key] = tmp_path_factory.mktemp("model")
             model = WeftForConditionalGeneration(WeftConfig(**(TINY | fields)))
@@ -89,10 +89,15 @@ def folders(tmp_path_factory):
                 for name, parameter in model.named_parameters():
                     noise = torch.randn(parameter.shape, generator=generator) * 0.2
                     parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
-            model.save_pretrained(made[key])
+            model.to(dtype).save_pretrained(made[key])
         return made[key]
 
     return folder
+
+
+def dtype_for(engine, experts=None):
+    """64 bits, but where torch 2.13 has 32 alone: FSDP2 over a mesh of one process divides gradients of 64 twice."""
+    return torch.float32 if engine == "expert, two batches" or experts == "grouped_mm" else torch.float64
 
 
 def batch_for(fields):
@@ -109,12 +114,17 @@ def batch_for(fields):
     return batch
 
 
-def assert_equal(found, expected, what):
+# What is summed in another order differs by that much after three steps, of 64 bits (1e-14 was seen) and of 32 (5e-7 were).
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 2e-5}
+
+
+def assert_equal(found, expected, what, dtype=torch.float64):
     assert found.keys() == expected.keys(), what
     for name in expected:
         torch.testing.assert_close(
-            found[name], expected[name], rtol=1e-6, atol=1e-6, msg=lambda m, n=name: f"{what} {n}: {m}"
-        )
+            found[name], expected[name], rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype],
+            msg=lambda m, n=name: f"{what} {n}: {m}",
+        )  # fmt: skip
 
 
 def assert_same_text(results, expected, split):
@@ -124,18 +134,19 @@ def assert_same_text(results, expected, split):
         for rank, result in enumerate(results):
             wanted, found = expected[name][rank * rows :][:rows] if split else expected[name], result[name]
             if name == "scores":
-                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+                # of 32 bits, whatever the model is of
+                torch.testing.assert_close(found, wanted, rtol=5e-5, atol=5e-5)
             else:
                 length = wanted.shape[1] - found.shape[1]
                 assert torch.equal(torch.nn.functional.pad(found, (0, length)), wanted), name
 
 
-def compare(results, expected, folder, split):
+def compare(results, expected, folder, split, dtype=torch.float64):
     """Both processes' results with those of one process; what was saved loads on one process and is the same."""
     for result in results:
-        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=1e-6)
-        assert_equal(result["gradients"], expected["gradients"], "gradient")
-        assert_equal(result["state"], expected["state"], "weights")
+        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=TOLERANCES[dtype])
+        assert_equal(result["gradients"], expected["gradients"], "gradient", dtype)
+        assert_equal(result["state"], expected["state"], "weights", dtype)
     assert expected["losses"][-1] < expected["losses"][0]
     for name in ("generated", "generated after"):
         if results[0].get(name):
@@ -151,13 +162,14 @@ def run_both(engine, fields, pair, alone, folder, tmp_path, **settings):
     expected = alone.run_engine(**given, out=tmp_path / "one")
     results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
     split = engine not in ("tensor", "expert, one batch")
-    compare(results, expected, tmp_path / "two", split)
+    compare(results, expected, tmp_path / "two", split, dtype_for(engine, settings.get("experts")))
     return results, expected
 
 
 @pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
 def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
-    results, expected = run_both(engine, KINDS[kind], pair, alone, folders(**KINDS[kind]), tmp_path)
+    folder = folders(dtype_for(engine), **KINDS[kind])
+    results, expected = run_both(engine, KINDS[kind], pair, alone, folder, tmp_path)
     biases = [name for name in expected["state"] if name.endswith("selection_bias")]
     assert len(biases) == (3 if KINDS[kind].get("router_bias_update_rate") else 0)
     assert all(expected["state"][name].abs().sum() > 0 for name in biases)
@@ -177,7 +189,7 @@ def test_loads_of_accumulated_batches_are_counted(engine, pair, alone, folders, 
 def test_checkpointing_and_an_expert_without_tokens(engine, experts, pair, alone, folders, tmp_path):
     fields = {**SPARSE, "router_bias": True}
     folder = tmp_path / "idle"
-    model = WeftForConditionalGeneration.from_pretrained(folders(**fields))
+    model = WeftForConditionalGeneration.from_pretrained(folders(dtype_for(engine, experts), **fields))
     for router in model.routers():
         router.classifier.bias.data[0] = -1e4
     model.save_pretrained(folder)
@@ -205,12 +217,12 @@ def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
 @pytest.mark.parametrize("kind", ["dense", "bucketed", "sparse"])
 def test_deepspeed(kind, pair, alone, folders, tmp_path):
     pytest.importorskip("deepspeed")
-    given = {"folder": folders(**KINDS[kind]), "batch": batch_for(KINDS[kind])}
+    given = {"folder": folders(torch.float32, **KINDS[kind]), "batch": batch_for(KINDS[kind])}
     expected = alone.run_engine(**given, out=tmp_path / "one")
     results = pair.run("run_zero3", **given)
     for result in results:
-        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=1e-6)
-    assert_equal(results[0]["state"], expected["state"], "weights")
+        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=TOLERANCES[torch.float32])
+    assert_equal(results[0]["state"], expected["state"], "weights", torch.float32)
 
 
 REFUSED = {

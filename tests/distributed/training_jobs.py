@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import datasets
 import torch
@@ -14,7 +15,7 @@ from transformers import DataCollatorForSeq2Seq, TrainerCallback
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments, parse_arguments
+from weftformer.training import WeftTrainer, WeftTrainingArguments, building, parse_arguments
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -36,6 +37,18 @@ class Tell(TrainerCallback):
         Path(self.folder, f"step-{state.global_step}-{args.process_index}").touch()
 
 
+class Doubles(WeftForConditionalGeneration):
+    """Makes the same models of 64 bits, whatever dtype is asked for."""
+
+    @classmethod
+    def _from_config(cls, config, **kwargs):
+        return WeftForConditionalGeneration._from_config(config, **(kwargs | {"dtype": torch.float64}))
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        return WeftForConditionalGeneration.from_pretrained(*args, **(kwargs | {"dtype": torch.float64}))
+
+
 def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
     """The words of `weftformer train`."""
     settings = {
@@ -48,9 +61,14 @@ def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
-def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dict[str, Any]:
+def train(
+    data: Path, folder: Path, tell: Path | None = None, dtype: torch.dtype = torch.float32, **settings
+) -> dict[str, Any]:
     """`weftformer train`: losses and gradient norms, what was scored, how many numbers this process holds of the model, and
-    whether it ever held the logits of a batch in training."""
+    whether it ever held the logits of a batch in training.
+
+    The command trains in 32 bits; a `dtype` of 64 is for comparisons.
+    """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
     build, has_logits = script._build_trainer, []
 
@@ -67,7 +85,9 @@ def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dic
 
     script._build_trainer = built
     try:
-        trainer = script.train(*parse_arguments(arguments(data, folder, **settings)))
+        model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
+        with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
+            trainer = script.train(*parse_arguments(arguments(data, folder, **settings)))
     finally:
         script._build_trainer = build
     history = trainer.state.log_history
@@ -84,7 +104,8 @@ def train(data: Path, folder: Path, tell: Path | None = None, **settings) -> dic
 def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
     """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
     torch.manual_seed(0)
-    model = WeftForConditionalGeneration(WeftConfig(vocab_size=53, pad_token_id=52, **SIZE, **SPARSE))
+    config = WeftConfig(vocab_size=53, pad_token_id=52, **SIZE, **SPARSE)
+    model = WeftForConditionalGeneration._from_config(config, dtype=torch.float64)
     names = ["experts.gate_up_proj", "experts.down_proj"]
     model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
 

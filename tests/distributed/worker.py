@@ -55,7 +55,7 @@ def train(model, batch, steps=3, split=False, call=None, accumulate=1):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     total, losses, gradients = (batch["labels"] != -100).sum() * accumulate, [], {}
     for step in range(steps):
-        loss = torch.zeros(())
+        loss = torch.zeros((), dtype=torch.float64)
         for part in micro_batches(batch, split) * accumulate:
             # every engine that splits the batch takes the mean of the gradients, where the sum is meant
             output = call(**part, num_items_in_batch=total).loss * (2 if split else 1)

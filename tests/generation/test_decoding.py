@@ -242,10 +242,10 @@ def test_source_positions_that_nobody_sees_are_left_out():
 @pytest.mark.parametrize("kind", ["learned", "rotary across", "bucketed", "sparse"])
 def test_compiled_and_not_give_the_same(build, source, kind):
     torch._dynamo.reset()
-    model = build(kind)
+    model = build(kind, torch.float32)  # as it is compiled and laid out for users
     inputs = {"input_ids": source, "max_new_tokens": 30, "min_new_tokens": 30}
     if model.config.num_condition_features:
-        inputs["condition_values"] = torch.ones(4, 1)
+        inputs["condition_values"] = torch.full((4, 1), 3.0)  # no two tokens are nearer than 2e-3
     for beams in (1, 3):
         expected = model.generate(**inputs, num_beams=beams)
         weftformer.fast_decoding(model)
@@ -263,7 +263,7 @@ def test_compiled_steps_share_no_code(build):
 @pytest.mark.slow
 def test_two_compiled_models_keep_to_their_own_weights(build, source):
     torch._dynamo.reset()
-    one, other = build("rotary"), build("rotary")
+    one, other = build("rotary", torch.float32), build("rotary", torch.float32)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.copy_(parameter.flip(0))
