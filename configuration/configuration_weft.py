@@ -12,7 +12,7 @@ from transformers.utils import logging
 from .consistency import check_consistency
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
-from .version import version_fields, without_version
+from .version import version_fields, with_later_fields, without_version
 
 logger = logging.get_logger(__name__)
 
@@ -68,6 +68,8 @@ class WeftConfig(PreTrainedConfig):
     The rest
 
     - `num_condition_features`: learned vectors scaled by `condition_values` and added at every source position.
+    - `infer_attention_mask`: where no `attention_mask` is given, `forward` takes the pads among `input_ids` for it,
+      wherever they stand (default: as in BART every token is then real; `generate` always looks for pads).
     - `dropout`, `attention_dropout`, `activation_dropout`, `label_smoothing`.
     - `init_std`: standard deviation of every initial weight (default: scaled by the width, Glorot and Bengio 2010).
 
@@ -155,6 +157,7 @@ class WeftConfig(PreTrainedConfig):
     output_router_logits: bool = False
 
     num_condition_features: int = 0
+    infer_attention_mask: bool = False
     label_smoothing: float = 0.0
     init_std: float | None = None
 
@@ -213,7 +216,7 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
-        return super().from_dict(config_dict | typed, **kwargs)
+        return super().from_dict(with_later_fields(config_dict | typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with the Weft that writes it."""
