@@ -42,7 +42,7 @@ from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
 from .loading import LoadingMixin
 from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
-from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_flash_with_bias
+from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
 from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
 from .positions import (
     AttentionPositions,
@@ -236,7 +236,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
-        refuse_flash_with_bias(config)
+        refuse_lost_bias(config)
 
     # transformers looks for these switches in the text of this file; attention and experts live in files of their own
     @classmethod
