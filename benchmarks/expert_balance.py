@@ -68,7 +68,8 @@ def collate(pairs: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
         longest = max(len(pair[name]) for pair in pairs)
         return torch.tensor([pair[name] + [pad] * (longest - len(pair[name])) for pair in pairs])
 
-    return {"input_ids": padded("input_ids", _PAD), "labels": padded("labels", -100)}
+    ids = padded("input_ids", _PAD)
+    return {"input_ids": ids, "attention_mask": ids.ne(_PAD).long(), "labels": padded("labels", -100)}
 
 
 def build_model(method: str, tilt: float, seed: int) -> WeftForConditionalGeneration:

@@ -15,7 +15,7 @@ from .consistency import check_consistency
 from .derived import DERIVED, superfluous
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
-from .version import version_fields, without_version
+from .version import version_fields, with_later_fields, without_version
 
 logger = logging.get_logger(__name__)
 
@@ -81,6 +81,8 @@ class WeftConfig(PreTrainedConfig):
     The rest
 
     - `num_condition_features`: learned vectors scaled by `condition_values` and added at every source position.
+    - `infer_attention_mask`: where no `attention_mask` is given, `forward` takes the pads among `input_ids` for it,
+      wherever they stand (default: as in BART every token is then real; `generate` always looks for pads).
     - `dropout`, `attention_dropout`, `activation_dropout`, `label_smoothing`.
     - `init_std`: standard deviation of every initial weight (default: scaled by the width, Glorot and Bengio 2010).
 
@@ -169,6 +171,7 @@ class WeftConfig(PreTrainedConfig):
     output_router_logits: bool = False
 
     num_condition_features: int = 0
+    infer_attention_mask: bool = False
     label_smoothing: float = 0.0
     init_std: float | None = None
 
@@ -234,7 +237,7 @@ class WeftConfig(PreTrainedConfig):
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
-        return super().from_dict(config_dict | typed, **kwargs)
+        return super().from_dict(with_later_fields(config_dict | typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with the Weft that writes it.

@@ -36,6 +36,7 @@ def check_consistency(config: Any) -> None:
     _check_buckets(config)
     _check_layer_types(config)
     _check_vocabulary(config)
+    _check_inferred_mask(config)
 
 
 def _check_heads(config: Any) -> None:
@@ -141,3 +142,12 @@ def _check_vocabulary(config: Any) -> None:
                     f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): "
                     f"change `{name}` or the vocabulary size."
                 )
+
+
+def _check_inferred_mask(config: Any) -> None:
+    pad, ends = config.pad_token_id, config.eos_token_id
+    if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
+        raise ValueError(
+            f"infer_attention_mask=True with pad_token_id={pad} and eos_token_id={ends}: no id stands for pads alone, so they "
+            "do not tell a mask. Change one of the ids, or leave infer_attention_mask out and give the mask."
+        )

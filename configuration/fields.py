@@ -159,6 +159,7 @@ RULES: dict[str, Rule] = {
     "router_z_loss_coef": number(0.0),
     "output_router_logits": boolean(),
     "num_condition_features": integer(0),
+    "infer_attention_mask": boolean(),
     "label_smoothing": number(0.0, below=1.0),
     "init_std": number(0.0, above=True, optional=True),
     "use_cache": boolean(),

@@ -27,7 +27,8 @@ _VASWANI: dict[str, Any] = _POST_NORM | {
     "position_embedding_type": "sinusoidal",
 }
 
-# The vocabulary of routes, windows and the number of steps as condition.
+# The vocabulary of routes, windows and the number of steps as condition; pads stand in the middle of a source, between the
+# product and the starting material, and its tokenizer gives no mask.
 _ROUTES: dict[str, Any] = {
     "vocab_size": 53,
     "pad_token_id": 52,
@@ -37,6 +38,7 @@ _ROUTES: dict[str, Any] = {
     "max_source_positions": 280,
     "max_target_positions": 1075,
     "num_condition_features": 1,
+    "infer_attention_mask": True,
 }
 
 _DMS: dict[str, Any] = (

@@ -15,6 +15,19 @@ def version_fields() -> dict[str, Any]:
     return {"weft_version": __version__, "weft_format": FORMAT}
 
 
+def with_later_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a configuration's file, those that came later with what the Weft of then did."""
+    is_saved = "transformers_version" in fields  # and not written by hand: then the defaults hold
+    if is_saved and fields.get("expert_capacity_factor") is not None and "expert_capacity_mode" not in fields:
+        fields = fields | {"expert_capacity_mode": "always"}
+    if is_saved and "infer_attention_mask" not in fields:
+        pad, ends = fields.get("pad_token_id", 0), fields.get("eos_token_id", 2)
+        # pads were always taken for the mask; that this hid the end of a source too, where both are one, was a mistake
+        is_told = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])
+        return fields | {"infer_attention_mask": is_told}
+    return fields
+
+
 def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a configuration's file without those of [`version_fields`]. Files of before there were any have none.
 

@@ -7,7 +7,8 @@ The modules are those of the Haiku package: `hk.MultiHeadAttention` (query, key,
     encoder/layer_0/self_attention, self_attention_norm, feed_forward/linear, feed_forward/linear_1, feed_forward_norm
     decoder/layer_0/ the same, and cross_attention, cross_attention_norm
 
-Other names can be mapped on the way (`weftformer convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
+Its function of ids makes the source's mask from the pads, and so does the converted model where none is given. Other names
+can be mapped on the way (`weftformer convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
 positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and a final linear layer.
 """
 
@@ -98,7 +99,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     shared = has(weights, "embedding/embeddings")
     layer = "encoder/layer_<layer>"
-    return vaswani_fields(
+    fields = vaswani_fields(
         weights,
         first(weights, "embedding/embeddings", "source_embedding/embeddings"),
         None if shared else first(weights, "target_embedding/embeddings"),
@@ -111,6 +112,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "<stack>/layer_<layer>/feed_forward/linear/w",
         axis=1,
     )
+    return fields | {"infer_attention_mask": True}
 
 
 SOURCE = Source(

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ..modeling.checks import mask_of_pads
+
 
 @dataclass(frozen=True)
 class LayerExperts:
@@ -67,13 +69,13 @@ def look(
     source = torch.tensor([list(source_ids)], device=device)
     target = torch.tensor([list(target_ids)], device=device)
     inputs = {"condition_values": torch.tensor([list(conditions)], device=device)} if conditions else {}
+    mask = mask_of_pads(source, config.pad_token_id, config.eos_token_id)  # as `generate` reads them
+    real_S = torch.ones_like(source[0], dtype=torch.bool) if mask is None else mask[0]
     with _eager(model):
         outputs = model.model(
-            input_ids=source, decoder_input_ids=target[:, :-1], use_cache=False, output_attentions=True,
+            input_ids=source, attention_mask=mask, decoder_input_ids=target[:, :-1], use_cache=False, output_attentions=True,
             output_router_logits=config.has_sparse_layers, output_router_ids=config.has_sparse_layers, **inputs,
         )  # fmt: skip
-    pad = config.pad_token_id
-    real_S = torch.ones_like(source[0], dtype=torch.bool) if pad is None else source[0] != pad
     everything_T = torch.ones_like(target[0, :-1], dtype=torch.bool)
     tokens = token_labels(tokenizer, target[0].tolist())
     return Look(

@@ -74,13 +74,17 @@ def check_states(states: torch.Tensor, width: int, name: str, batch: int | None 
         raise ValueError(f"`{name}` must be of shape {shape}, batch and length not 0: got {tuple(states.shape)}.")
 
 
-def inferred_mask(
-    mask: torch.Tensor | None, ids: torch.Tensor | None, pad_token_id: int | None
-) -> torch.Tensor | None:
-    """The mask, or what the pads among the ids say when none is given."""
-    if mask is None and ids is not None and pad_token_id is not None and ids.device.type != "meta":
-        return ids.ne(pad_token_id)
+def inferred_mask(config: WeftConfig, mask: torch.Tensor | None, ids: torch.Tensor | None) -> torch.Tensor | None:
+    """The mask; where none is given and the configuration asks for it, what the pads among the ids say."""
+    if mask is None and ids is not None and config.infer_attention_mask:
+        return mask_of_pads(ids, config.pad_token_id, config.eos_token_id)
     return mask
+
+
+def mask_of_pads(ids: torch.Tensor, pad_token_id: int | None, *ends: int | list[int] | None) -> torch.Tensor | None:
+    """False where a pad stands. None, as in transformers, where there is none or it is one of the ends, which are real."""
+    is_end = any(pad_token_id in end if isinstance(end, list) else pad_token_id == end for end in ends)
+    return None if pad_token_id is None or is_end else ids.ne(pad_token_id)
 
 
 def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, keys: int, name: str) -> None:

@@ -14,7 +14,7 @@ from transformers.generation import (
 )
 
 from .attention import new_cache
-from .checks import inferred_mask
+from .checks import mask_of_pads
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -71,7 +71,8 @@ class WeftGenerationMixin(GenerationMixin):
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """As `GenerationMixin.generate`, in all its modes, and:
 
-        - a missing `attention_mask` is inferred from `pad_token_id`;
+        - a missing `attention_mask` is inferred from `pad_token_id`, as transformers does for decoders alone: unless that
+          is an end too;
         - `condition_values` (batch, features) goes to the encoder, once;
         - `custom_generate="sqrt_length"` searches as DirectMultiStep does (with the installed package);
         - `decoder_input_ids` with `decoder_attention_mask` is a forced prefix, left-padded where rows differ in length;
@@ -94,7 +95,8 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs.setdefault("cache_implementation", "dynamic")  # it may do with the cache what only that one can
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
-            kwargs["attention_mask"] = inferred_mask(None, source, self.config.pad_token_id)
+            ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
+            kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
         for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
             value = kwargs.get(name)
             if value is not None and (value.ndim == 1 or value.shape[0] == 1):

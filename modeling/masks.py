@@ -4,9 +4,12 @@ A row with nothing to attend to gives zeros, in every implementation. Shape suff
 agree), L queries, M keys.
 """
 
+import inspect
+
 import torch
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_weft import WeftConfig
 
@@ -20,6 +23,9 @@ KNOWN_IMPLEMENTATIONS = (
     "flash_attention_4",
 )
 
+# Those of them that add a relative bias to the logits.
+_BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
+
 # At this and below an additive mask means "masked", whichever of the usual constants (-inf, -1e9, ...) was taken.
 _MASKED = torch.finfo(torch.float16).min / 2
 
@@ -28,13 +34,25 @@ def uses_flash(config: WeftConfig) -> bool:
     return "flash" in (config._attn_implementation or "")
 
 
-def refuse_flash_with_bias(config: WeftConfig) -> None:
-    """Flash kernels take no bias on the logits."""
-    if uses_flash(config) and config.has_relative_self_attention:
-        raise ValueError(
-            f'The attention implementation "{config._attn_implementation}" cannot carry a relative bias '
-            f'(self_attention_position_type="{config.self_attention_position_type}"): use "sdpa", "flex_attention" or "eager".'
-        )
+def takes_bias(implementation: str) -> bool:
+    """Whether a registered function names `position_bias`; many swallow it in their keyword arguments, and drop it."""
+    if implementation in _BIASED_IMPLEMENTATIONS:
+        return True
+    function = ALL_ATTENTION_FUNCTIONS.get(implementation)
+    return function is not None and "position_bias" in inspect.signature(function).parameters
+
+
+def refuse_lost_bias(config: WeftConfig) -> None:
+    """A relative bias is a part of the model, and an attention that leaves it out computes another one."""
+    own, cross = config._attn_implementation, cross_attention_implementation(config)
+    for field, implementation in (("self_attention_position_type", own), ("cross_attention_position_type", cross)):
+        kind = getattr(config, field)
+        if kind in ("relative", "bucketed") and not takes_bias(implementation):
+            raise ValueError(
+                f'The attention implementation "{implementation}" cannot carry a relative bias ({field}="{kind}"): use '
+                '"sdpa", "flex_attention" or "eager", or register a function that has a parameter `position_bias` of shape '
+                "(batch, heads, queries, keys) and adds it to the scores."
+            )
 
 
 def cross_attention_implementation(config: WeftConfig) -> str:
@@ -84,7 +102,7 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
 
 
 def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
-    refuse_flash_with_bias(config)  # here too: the implementation may be switched after building
+    refuse_lost_bias(config)  # here too: the implementation may be switched after building
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask)
@@ -97,7 +115,7 @@ def decoder_mask(
     past_key_values: Cache | None,
 ):
     """Causal unless the call says otherwise (`is_causal=False`, which transformers puts into the config meanwhile)."""
-    refuse_flash_with_bias(config)
+    refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(

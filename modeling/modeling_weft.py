@@ -43,7 +43,7 @@ from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
 from .loading import LoadingMixin
 from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
-from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_flash_with_bias
+from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
 from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
 from .positions import (
     AttentionPositions,
@@ -251,7 +251,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
-        refuse_flash_with_bias(config)
+        refuse_lost_bias(config)
 
     # transformers looks for these switches in the text of this file; attention and experts live in files of their own
     @classmethod
@@ -417,14 +417,15 @@ class WeftEncoder(WeftStack):
     ) -> WeftEncoderOutput:
         r"""
         input_ids: (B, S). attention_mask: (B, S), 1 where a token is real, pads anywhere; or 4-D (B, 1 or H, S, S),
-            boolean or additive; inferred from `pad_token_id` when missing.
+            boolean or additive. Without one every token is real, pads too, unless the configuration's `infer_attention_mask`
+            says to read it from them.
         position_ids: (S,) or (B, S), default 0, 1, 2, ... (pads count). position_mask: same shapes, False where a token
             has no position. condition_values: (B, num_condition_features).
         """
         kwargs.pop("logits_to_keep", None)  # assisted generation hands the assistant's encoder all that it was given
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
-        attention_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch, length = inputs_embeds.shape[:2]
@@ -678,7 +679,7 @@ class WeftModel(WeftPreTrainedModel):
         cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
-        attention_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids=input_ids,
@@ -860,8 +861,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     def real_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Which source and which target tokens router losses count, flattened; None: all of the source."""
-        source_mask = inferred_mask(attention_mask, input_ids, self.config.pad_token_id)
+        """Which source and which target tokens router losses count, flattened; None, where there is no mask: all of the source."""
+        source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
         has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
         target_mask = decoder_attention_mask if has_target_mask else labels != -100

@@ -56,7 +56,7 @@ def build_route_tokenizer() -> PreTrainedTokenizerFast:
 
     `tokenizer("CCO")` gives `<SOS> C C O ?`; decoding inserts no spaces. Special tokens are recognised inside the text,
     which lets [`source_text`] write padding and a second `<SOS>`. Only `input_ids` come out: pads stand in the middle
-    of a source, so the model infers the mask from the pad id, and a mask of ones would be wrong.
+    of a source, so the model reads the mask from them (`infer_attention_mask`), and a mask of ones would be wrong.
 
     Returns:
         The tokenizer. Saved with `save_pretrained`, it is loaded by `AutoTokenizer` without Weft.

@@ -93,6 +93,8 @@ def build_config(
             "eos_token_id": tokenizer.eos_token_id,
             "decoder_start_token_id": start,
             "num_condition_features": num_conditions,
+            # what a collator does not give, the model reads from the pads
+            "infer_attention_mask": "attention_mask" not in tokenizer.model_input_names,
         }
         config = WeftConfig(**(fields | overrides))
     _check_fit(config, tokenizer, num_conditions)

@@ -36,6 +36,7 @@ UNUSUAL = SMALL | {
     "bos_token_id": None,
     "label_smoothing": 0.1,
     "init_std": 0.02,
+    "infer_attention_mask": True,
 }
 
 CONFLICTS = {
@@ -100,6 +101,14 @@ CONFLICTS = {
     "start outside the target vocabulary": (
         {"decoder_start_token_id": 30, "decoder_vocab_size": 29, "share_encoder_decoder_embeddings": False},
         ["decoder_start_token_id=30", "29 tokens (0 to 28)"],
+    ),
+    "a mask told by pads that are ends too": (
+        {"infer_attention_mask": True, "eos_token_id": [2, 5], "pad_token_id": 5},
+        ["infer_attention_mask=True", "pad_token_id=5", "eos_token_id=[2, 5]", "give the mask"],
+    ),
+    "a mask told by no pads": (
+        {"infer_attention_mask": True, "pad_token_id": None},
+        ["infer_attention_mask=True", "pad_token_id=None"],
     ),
     "not an encoder-decoder": ({"is_encoder_decoder": False}, ["is_encoder_decoder", "leave it out"]),
     "unknown activation": ({"activation_function": "gelo"}, ["activation_function='gelo'", "silu", "mean `gelu`?"]),

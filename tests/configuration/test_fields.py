@@ -95,6 +95,7 @@ EXPECTED = {
     "router_aux_loss_coef": "number >= 0",
     "router_z_loss_coef": "number >= 0",
     "output_router_logits": "boolean",
+    "infer_attention_mask": "boolean",
     "num_condition_features": "integer >= 0",
     "label_smoothing": "share",
     "init_std": "number > 0 or None",

@@ -60,6 +60,7 @@ def test_a_planner_has_the_published_shape(name):
         assert (config.num_experts, config.num_experts_per_tok) == (experts, 2)
         assert (config.router_type, config.router_bias) == ("noisy_top_k", True)
     assert config.num_condition_features == int(has_steps)
+    assert config.infer_attention_mask  # pads stand in the middle of a source
 
     model = build(name)
     assert len(model.model.encoder.layers) == encoder_layers

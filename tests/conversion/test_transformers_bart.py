@@ -86,13 +86,13 @@ def largest_error(found, expected):
 
 
 def assert_same(there, here, batch, **positions):
-    """Logits and encoder states, where the original is told which tokens are pads, and Weft sees it."""
+    """Logits and encoder states, where both are told which tokens are pads, or neither."""
     with torch.no_grad():
-        expected = there(**batch)
-        found = here(**{name: value for name, value in batch.items() if name != "attention_mask"}, **positions)
+        expected, found = there(**batch), here(**batch, **positions)
     assert expected.logits.std() > 0.3
     assert largest_error(found.logits, expected.logits) <= 1e-5
-    real = batch["attention_mask"].bool()  # what becomes of pads is each library's own affair
+    # what becomes of pads is each library's own affair
+    real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
     states, wanted = found.encoder_last_hidden_state[real], expected.encoder_last_hidden_state[real]
     assert largest_error(states, wanted) <= 1e-5
 
@@ -120,6 +120,20 @@ def assert_same_text(there, here, batch, beams):
 def test_logits_and_encoder_states(family, padded):
     there = original(family)
     assert_same(there, converted(there).build(), draw(there.config, padded))
+
+
+@every_family
+def test_without_a_mask_pads_are_tokens_like_others(family):
+    there = original(family)
+    batch = draw(there.config)
+    counted = {}
+    if family in SKIP_PADS:  # these give the pads no position, mask or not
+        real = batch["attention_mask"]
+        counted = {"position_ids": (real.cumsum(-1) - 1).clamp(min=0), "position_mask": real.bool()}
+    hidden = there(**batch).logits
+    del batch["attention_mask"]
+    assert (there(**batch).logits - hidden).abs().max() > 1e-3
+    assert_same(there, converted(there).build(), batch, **counted)
 
 
 @pytest.mark.parametrize("family", SKIP_PADS)

@@ -189,8 +189,8 @@ def test_outputs_equal_those_of_the_formulas(reference, attention):
     real = target != PERSIAN["<PAD>"]
     with torch.no_grad():
         expected = reference(source, target, masks)
-        # the source's mask is inferred from its pads
-        found = model(input_ids=source, decoder_input_ids=target, decoder_attention_mask=real.long()).logits
+        given = {"attention_mask": (source != ENGLISH["<PAD>"]).long(), "decoder_attention_mask": real.long()}
+        found = model(input_ids=source, decoder_input_ids=target, **given).logits
         assert relative_error(found[real], expected[real]) < 1e-5
         # the reference's own masks, added to the scores: then also at the target's pads
         assert relative_error(weft_logits(model, source, target, masks), expected) < 1e-5
@@ -221,7 +221,8 @@ def test_gradients_equal_those_of_the_formulas(reference):
     labels = target[:, 1:].masked_fill(target[:, 1:] == PERSIAN["<PAD>"], -100).contiguous()
     scores = reference(source, target[:, :-1], make_masks(source, target[:, :-1]))
     nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten()).backward()
-    model(input_ids=source, decoder_input_ids=target[:, :-1], labels=labels).loss.backward()
+    mask = source != ENGLISH["<PAD>"]
+    model(input_ids=source, attention_mask=mask, decoder_input_ids=target[:, :-1], labels=labels).loss.backward()
     # the table moves numbers and changes none, so that it takes gradients as it takes weights
     for parameter in model.parameters():
         parameter.data = parameter.grad

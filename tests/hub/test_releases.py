@@ -77,6 +77,23 @@ def test_a_file_of_before_there_were_versions_loads(folder):
     assert WeftForConditionalGeneration.from_pretrained(folder).config.d_model == 8
 
 
+@pytest.mark.parametrize(
+    ("saved", "inferred"), [({}, True), ({"pad_token_id": 2}, False), ({"eos_token_id": [5, 0]}, False),
+                            ({"pad_token_id": None}, False)]
+)  # fmt: skip
+def test_a_file_of_before_a_mask_was_asked_for_reads_its_pads(folder, saved, inferred):
+    """Whoever saved it got the mask from the pads; only the end of a source is no longer taken for one."""
+    rewrite(folder, **saved)
+    for load in (WeftConfig.from_pretrained, AutoConfig.from_pretrained):
+        assert load(folder).infer_attention_mask is inferred
+    assert WeftConfig.from_pretrained(folder, infer_attention_mask=False).infer_attention_mask is False
+    config = WeftConfig.from_pretrained(folder)
+    config.infer_attention_mask = False
+    config.save_pretrained(folder)
+    assert WeftConfig.from_pretrained(folder).infer_attention_mask is False
+    assert WeftConfig.from_dict({"vocab_size": 12}).infer_attention_mask is False  # nobody's file
+
+
 def test_a_later_version_of_a_known_format_loads(folder):
     rewrite(folder, weft_version="99.0.0", warp_factor=9)
     assert AutoConfig.from_pretrained(folder).d_model == 8

@@ -1,13 +1,17 @@
 """Attention against a reference that computes one logit at a time."""
 
+import inspect
 import math
 from dataclasses import dataclass
 
 import pytest
 import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from weftformer.modeling.attention import CrossAttention, SelfAttention
-from weftformer.modeling.masks import encoder_mask, refuse_flash_with_bias
+from weftformer.modeling.masks import encoder_mask, refuse_lost_bias
 from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
 
 pytestmark = pytest.mark.dtype(torch.float64)
@@ -362,7 +366,7 @@ def test_relative_positions_refuse_flash_and_say_what_to_use(small):
     config = small(self_attention_position_type="relative")
     config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match=r'flash_attention_2.*relative.*use "sdpa", "flex_attention" or "eager"'):
-        refuse_flash_with_bias(config)
+        refuse_lost_bias(config)
 
 
 def test_relative_positions_refuse_flash_chosen_after_building(build):
@@ -378,4 +382,66 @@ def test_cross_attention_leaves_flash_to_sdpa(attention):
     module, config = attention("relative", cross=True)
     config._attn_implementation = "flash_attention_2"
     assert module.implementation == "sdpa"
-    refuse_flash_with_bias(config)  # the relative bias of cross-attention is no obstacle
+    refuse_lost_bias(config)  # the relative bias of cross-attention is no obstacle
+
+
+def swallows_the_bias(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+    """What many write: mask and scale, and whatever else there may be in `kwargs`."""
+    return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
+
+
+def takes_the_bias(module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs):
+    return sdpa_attention_forward(
+        module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias
+    )
+
+
+@pytest.fixture
+def own_attention(monkeypatch):
+    """Registers both as a user would, for one test."""
+    for name, function in (("swallows", swallows_the_bias), ("takes", takes_the_bias)):
+        monkeypatch.setitem(AttentionInterface._global_mapping, name, function)
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, name, sdpa_mask)
+
+
+BIASED = [{f"{side}_attention_position_type": kind} for side in ("self", "cross") for kind in ("relative", "bucketed")]
+CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 0]]),
+        "decoder_input_ids": torch.tensor([[6, 7, 8]])}  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", BIASED, ids=str)
+def test_an_attention_that_would_lose_the_relative_bias_is_refused(build, own_attention, fields):
+    ((field, kind),) = fields.items()
+    words = rf'"swallows" cannot carry a relative bias \({field}="{kind}"\): use "sdpa".* a parameter `position_bias`'
+    with pytest.raises(ValueError, match=words):
+        build(attention="swallows", **fields)
+    model = build(attention="sdpa", **fields)
+    expected = model(**CALL).logits
+    with pytest.raises(ValueError, match=words):  # chosen later
+        model.set_attn_implementation("swallows")
+        model(**CALL)
+    # who names the bias takes it
+    model.set_attn_implementation("takes")
+    torch.testing.assert_close(model(**CALL).logits, expected)
+    without = lopsided_without_bias(model)(**CALL).logits
+    assert (without - expected).abs().max() > 1e-2
+
+
+def lopsided_without_bias(model):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("relative_bias"):
+                parameter.zero_()
+    return model
+
+
+@pytest.mark.parametrize("kind", ["none", "rotary", "additive"])
+def test_without_a_relative_bias_every_attention_may_be_taken(build, own_attention, kind):
+    fields = {"self_attention_position_type": kind, "cross_attention_position_type": kind}
+    expected = build(attention="sdpa", **fields)(**CALL).logits
+    torch.testing.assert_close(build(attention="swallows", **fields)(**CALL).logits, expected)
+
+
+def test_the_functions_of_transformers_that_are_known_to_take_the_bias_do():
+    for name in ("sdpa", "flex_attention"):
+        assert "position_bias" in inspect.signature(ALL_ATTENTION_FUNCTIONS[name]).parameters

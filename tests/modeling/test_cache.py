@@ -67,12 +67,13 @@ def test_cached_steps_equal_the_whole(build, make, chunks, layers, attention):
         attention=attention, encoder_layers=layers[0], decoder_layers=layers[1], num_key_value_heads=2,
         cross_attention_position_type="rotary",
     )  # fmt: skip
-    full = model(input_ids=IDS, decoder_input_ids=TARGET, use_cache=False)
+    mask = IDS.ne(0)
+    full = model(input_ids=IDS, attention_mask=mask, decoder_input_ids=TARGET, use_cache=False)
     assert full.past_key_values is None
-    states, cache, start = model.model.encoder(input_ids=IDS), make(model), 0
+    states, cache, start = model.model.encoder(input_ids=IDS, attention_mask=mask), make(model), 0
     for length in chunks:
         output = model(
-            attention_mask=IDS.ne(0), encoder_outputs=states, past_key_values=cache, use_cache=True,
+            attention_mask=mask, encoder_outputs=states, past_key_values=cache, use_cache=True,
             decoder_input_ids=TARGET[:, start : start + length],
         )  # fmt: skip
         wanted = full.logits[:, start : start + length]
@@ -96,7 +97,7 @@ def test_the_source_is_projected_once_for_all_steps(build):
 
 def test_a_reordered_cache_carries_each_row_to_its_new_place(build):
     model = build()
-    states = model.model.encoder(input_ids=IDS)
+    states = model.model.encoder(input_ids=IDS, attention_mask=IDS.ne(0))
     cache = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :3]).past_key_values
     cache.reorder_cache(torch.tensor([1, 0]))
     swapped = model(encoder_outputs=states, decoder_input_ids=TARGET.flip(0)[:, 3:4], past_key_values=cache).logits

@@ -126,6 +126,12 @@ def last_token(base, changed):
         assert model.generate(IDS, max_new_tokens=4, do_sample=False, **free).shape[1] == 5
 
 
+def mask_read(base, changed):
+    """A missing mask is what the pads tell."""
+    logits(base, changed)
+    assert torch.equal(call(changed).logits, call(base, attention_mask=IDS.ne(0)).logits)
+
+
 def pads_hidden(base, changed):
     """A missing mask is read from the ids; labels that do not count become this id."""
     logits(base, changed)
@@ -201,7 +207,8 @@ TABLE = {
     "init_std": ({}, 0.7, initial_spread),
     "is_encoder_decoder": ({}, False, refused),
     "use_cache": ({}, False, cache_returned),
-    "pad_token_id": ({}, 6, pads_hidden),
+    "pad_token_id": ({"infer_attention_mask": True}, 6, pads_hidden),
+    "infer_attention_mask": ({}, True, mask_read),
     "bos_token_id": ({"decoder_start_token_id": None}, 5, first_token),
     "eos_token_id": ({}, [4, 6], last_token),
     "decoder_start_token_id": ({}, 5, shifted_labels),

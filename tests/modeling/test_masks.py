@@ -153,21 +153,68 @@ def test_what_stands_under_a_pad_changes_nothing(build, eager_flex, implementati
 def test_pads_in_the_middle_keep_their_positions(build, kind):
     model = build(self_attention_position_type=kind)
     closed_up = torch.tensor([[5, 6, 7, 8]])
-    apart = model(input_ids=IDS[:1], decoder_input_ids=TARGET[:1]).logits
+    apart = model(input_ids=IDS[:1], attention_mask=IDS[:1].ne(0), decoder_input_ids=TARGET[:1]).logits
     together = model(input_ids=closed_up, decoder_input_ids=TARGET[:1]).logits
     assert (apart - together).abs().max() > 1e-2
     placed = model(input_ids=closed_up, decoder_input_ids=TARGET[:1], position_ids=torch.tensor([0, 1, 4, 5])).logits
     torch.testing.assert_close(apart, placed, atol=1e-10, rtol=1e-10)
 
 
-def test_a_missing_mask_is_read_from_the_pads(build):
-    model = build()
-    given = model(input_ids=IDS, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
-    assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET).logits, given)
-    hidden = model.model(input_ids=IDS, decoder_input_ids=TARGET).last_hidden_state
-    torch.testing.assert_close(hidden @ model.lm_head.weight.T, given)
-    states = model.model.encoder(input_ids=IDS).last_hidden_state
-    assert torch.equal(states, model.model.encoder(input_ids=IDS, attention_mask=IDS.ne(0)).last_hidden_state)
+def outputs_without_and_with(model, mask):
+    """Logits, states of model and encoder, router losses: of a call without a mask of the source, and of one with it."""
+    for given in ({}, {"attention_mask": mask}):
+        output = model(input_ids=IDS, labels=TARGET, **given)
+        decoded = model.model(input_ids=IDS, decoder_input_ids=TARGET, **given).last_hidden_state
+        encoded = model.model.encoder(input_ids=IDS, **given).last_hidden_state
+        yield [output.logits, decoded, encoded, output.aux_loss, output.z_loss]
+
+
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
+
+
+def test_without_a_mask_every_token_is_real(build):
+    """As in BART: also what has the id of the pad."""
+    for found, given in zip(*outputs_without_and_with(build(**SPARSE), torch.ones_like(IDS)), strict=True):
+        assert torch.equal(found, given)
+    for found, given in zip(*outputs_without_and_with(build(**SPARSE), IDS.ne(0)), strict=True):
+        assert (found - given).abs().max() > 1e-3
+
+
+def test_a_configuration_may_ask_for_the_mask_that_the_pads_tell(build):
+    model = build(infer_attention_mask=True, **SPARSE)
+    for found, given in zip(*outputs_without_and_with(model, IDS.ne(0)), strict=True):
+        assert torch.equal(found, given)
+    # a mask that is given counts
+    blind = model(input_ids=IDS, attention_mask=torch.ones_like(IDS), decoder_input_ids=TARGET).logits
+    assert (blind - model(input_ids=IDS, decoder_input_ids=TARGET).logits).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_tokens_that_router_losses_count(build, asks):
+    model = build(infer_attention_mask=asks, **SPARSE)
+    mask = IDS.ne(0)
+    source, target = model.real_tokens(TARGET, IDS)
+    assert torch.equal(source, mask.flatten()) if asks else source is None
+    assert target.all()
+    for given in (mask, mask.long(), mask[:, None, None].expand(-1, 1, 6, -1)):
+        assert torch.equal(model.real_tokens(TARGET, IDS, given)[0], mask.flatten())
+
+
+@pytest.mark.parametrize("ends", [0, [0, 3]])
+def test_a_pad_that_is_also_an_end_is_not_hidden(build, ends):
+    """The end of a source is a token like others, and `generate` cannot tell it from a pad: as in transformers."""
+    model = build(eos_token_id=ends)
+    settings = {"max_new_tokens": 3, "min_new_tokens": 3, "output_logits": True, "return_dict_in_generate": True}
+    found = model.generate(IDS, **settings)
+    given = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
+    torch.testing.assert_close(found.logits, given.logits)
+    hidden = model.generate(IDS, attention_mask=IDS.ne(0), **settings)
+    assert (found.logits[0] - hidden.logits[0]).abs().max() > 1e-2
+    # elsewhere it is
+    told = build(eos_token_id=2)
+    torch.testing.assert_close(
+        told.generate(IDS, **settings).logits, told.generate(IDS, attention_mask=IDS.ne(0), **settings).logits
+    )
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -251,7 +298,7 @@ def test_four_dimensional_masks_can_say_what_lengths_say(build, eager_flex, impl
     # without a cross mask, the target sees what any source position sees
     derived = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET).logits
     torch.testing.assert_close(derived, plain, atol=1e-10, rtol=1e-10)
-    by_length = model(input_ids=IDS, decoder_input_ids=TARGET, cross_attn_mask=mask).logits
+    by_length = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, cross_attn_mask=mask).logits
     torch.testing.assert_close(by_length, plain, atol=1e-10, rtol=1e-10)
 
 

@@ -18,6 +18,7 @@ from weftformer.modeling.moe import balance_loss, router_z_loss
 pytestmark = pytest.mark.dtype(torch.float64)
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+MASK = IDS.ne(0)
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
 SPARSE = {
@@ -42,7 +43,7 @@ KINDS = {
 
 
 def inputs_of(model):
-    given = {"input_ids": IDS}
+    given = {"input_ids": IDS, "attention_mask": MASK}
     if model.config.num_condition_features:
         given["condition_values"] = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     return given
@@ -107,8 +108,8 @@ def test_recorded_outputs_number_and_shapes(build):
     model = build(encoder_layers=3, encoder_mlp_layer_types=["dense", "sparse", "dense"], **{
         key: value for key, value in SPARSE.items() if key != "encoder_mlp_layer_types"})  # fmt: skip
     output = model(
-        input_ids=IDS, decoder_input_ids=TARGET, output_hidden_states=True, output_attentions=True,
-        output_router_logits=True,
+        input_ids=IDS, attention_mask=MASK, decoder_input_ids=TARGET, output_hidden_states=True,
+        output_attentions=True, output_router_logits=True,
     )  # fmt: skip
     shapes = {
         "encoder_hidden_states": [(2, 6, 16)] * 4,
@@ -206,7 +207,7 @@ def test_embeddings_can_be_given_instead_of_ids(build, kind):
     expected = model(decoder_input_ids=TARGET, **given).logits
     given.pop("input_ids")
     logits = model(
-        inputs_embeds=model.model.encoder.embed_tokens(IDS), attention_mask=IDS.ne(0),
+        inputs_embeds=model.model.encoder.embed_tokens(IDS),
         decoder_inputs_embeds=model.model.decoder.embed_tokens(TARGET), **given,
     ).logits  # fmt: skip
     torch.testing.assert_close(logits, expected)
@@ -244,7 +245,7 @@ def test_conditions_are_added_at_every_source_position(build, fields):
     weight = encoder.condition_proj.weight  # one column a feature
     added = torch.stack([values[b, 0] * weight[:, 0] + values[b, 1] * weight[:, 1] for b in range(2)])
     embeddings = encoder.embed_tokens(IDS) + added[:, None]
-    expected = encoder(inputs_embeds=embeddings, attention_mask=IDS.ne(0)).last_hidden_state
+    expected = encoder(inputs_embeds=embeddings).last_hidden_state
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     missing = encoder(input_ids=IDS).last_hidden_state
     zeros = encoder(input_ids=IDS, condition_values=torch.zeros(2, 2)).last_hidden_state
@@ -318,7 +319,7 @@ def parts_of_the_loss(model, output):
 
 def test_router_losses_enter_the_loss_in_training_alone(build):
     model = build(router_aux_loss_coef=0.3, router_z_loss_coef=0.07, **SPARSE)
-    call = {"input_ids": IDS, "labels": LABELS, "output_router_logits": True}
+    call = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS, "output_router_logits": True}
     output = model(**call)
     likelihood, aux, z = parts_of_the_loss(model, output)
     torch.testing.assert_close((output.loss, output.aux_loss, output.z_loss), (likelihood, aux, z))
@@ -331,10 +332,10 @@ def test_router_losses_enter_the_loss_in_training_alone(build):
 
 def test_router_losses_leave_pads_out(build):
     model = build(router_aux_loss_coef=0.3, router_z_loss_coef=0.07, **SPARSE).train()
-    expected = model(input_ids=IDS, labels=LABELS)
+    expected = model(input_ids=IDS, attention_mask=MASK, labels=LABELS)
     wider = torch.cat([IDS, torch.zeros(2, 4, dtype=torch.long)], dim=1)
     longer = torch.cat([LABELS, torch.full((2, 3), -100)], dim=1)
-    output = model(input_ids=wider, labels=longer)
+    output = model(input_ids=wider, attention_mask=wider.ne(0), labels=longer)
     for name in ("loss", "aux_loss", "z_loss"):
         torch.testing.assert_close(output[name], expected[name], atol=1e-10, rtol=1e-10)
     # a mask that is given counts for the target as well
@@ -424,7 +425,7 @@ def test_load_is_counted_in_training_forward_passes_with_labels(build):
     model.eval()(input_ids=IDS, labels=LABELS)
     model.train()(input_ids=IDS, decoder_input_ids=TARGET)
     assert all(load.sum() == 0 for load in loads)
-    output = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    output = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, output_router_logits=True)
     real = (IDS.ne(0).flatten(), LABELS.ne(-100).flatten(), LABELS.ne(-100).flatten())
     logits = (*output.encoder_router_logits, *output.decoder_router_logits)
     expected = [torch.bincount(row.topk(2).indices[mask].flatten(), minlength=4) for row, mask in
@@ -443,10 +444,11 @@ def chosen_by_bias(logits, real):
 
 def test_the_bias_chooses_and_is_no_part_of_the_losses(build):
     model = build(**SPARSE, router_bias_update_rate=0.25)
-    before = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    call = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS, "output_router_logits": True}
+    before = model(**call)
     for router in model.routers():
         router.selection_bias.copy_(torch.tensor([3.0, 0.0, 0.0, -3.0]))
-    after = model(input_ids=IDS, labels=LABELS, output_router_logits=True)
+    after = model(**call)
     assert (after.logits - before.logits).abs().max() > 1e-3
     assert torch.equal(after.encoder_router_logits[0], before.encoder_router_logits[0])
     real = LABELS.ne(-100).flatten()

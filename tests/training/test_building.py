@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
-from transformers import BartConfig
+from transformers import BartConfig, DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
@@ -49,6 +49,13 @@ def test_a_new_model_speaks_the_tokenizers_language(tokenizer):
     assert (config.num_condition_features, config.label_smoothing) == (2, 0.1)
     routes = build_config(ModelArguments(preset="dms-flash-10m"), build_route_tokenizer(), 1)
     assert routes == WeftConfig.from_preset("dms-flash-10m")
+
+
+def test_what_the_tokenizer_does_not_mask_the_model_does(tokenizer):
+    for made, is_needed in ((tokenizer, False), (build_route_tokenizer(), True)):
+        batch = DataCollatorForSeq2Seq(made)([{"input_ids": [5, 6], "labels": [5]}, {"input_ids": [5], "labels": [5]}])
+        assert ("attention_mask" not in batch) is is_needed
+        assert build_config(ModelArguments(preset="modern-tiny"), made).infer_attention_mask is is_needed
 
 
 def test_which_tokenizer(folder, tokenizer):
