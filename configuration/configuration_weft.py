@@ -237,7 +237,7 @@ class WeftConfig(PreTrainedConfig):
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
-        return super().from_dict(with_later_fields(config_dict | typed), **kwargs)
+        return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with the Weft that writes it.

@@ -15,10 +15,16 @@ def version_fields() -> dict[str, Any]:
     return {"weft_version": __version__, "weft_format": FORMAT}
 
 
-def with_later_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a configuration's file, those that came later with what the Weft of then did."""
-    is_saved = "transformers_version" in fields  # and not written by hand: then the defaults hold
-    if is_saved and fields.get("expert_capacity_factor") is not None and "expert_capacity_mode" not in fields:
+def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a configuration's file, those that came later with what the Weft of then did.
+
+    Args:
+        saved: what the file holds.
+        given: what is to replace it.
+    """
+    is_saved = "transformers_version" in saved  # and not written by hand: then the defaults hold
+    fields = saved | given
+    if is_saved and saved.get("expert_capacity_factor") is not None and "expert_capacity_mode" not in fields:
         fields = fields | {"expert_capacity_mode": "always"}
     if is_saved and "infer_attention_mask" not in fields:
         pad, ends = fields.get("pad_token_id", 0), fields.get("eos_token_id", 2)

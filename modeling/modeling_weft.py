@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import ClassVar, cast
+from typing import ClassVar, Unpack, cast
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -672,7 +672,7 @@ class WeftModel(WeftPreTrainedModel):
         cross_attn_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftModelOutput:
         r"""
         The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
@@ -766,7 +766,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         num_items_in_batch: torch.Tensor | int | None = None,
         skip_logits: bool | None = None,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""
         The arguments of [`WeftModel.forward`], and:

@@ -77,6 +77,17 @@ def test_a_file_of_before_there_were_versions_loads(folder):
     assert WeftForConditionalGeneration.from_pretrained(folder).config.d_model == 8
 
 
+def test_a_capacity_of_before_there_were_modes_holds_always(folder):
+    """Then it held at inference too; who gives one today means training."""
+    rewrite(folder, expert_capacity_factor=1.5)
+    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "always"
+    assert WeftConfig.from_pretrained(folder, expert_capacity_mode="training").expert_capacity_mode == "training"
+    rewrite(folder, expert_capacity_factor=None)
+    assert WeftConfig.from_pretrained(folder, expert_capacity_factor=1.5).expert_capacity_mode == "training"
+    WeftConfig(expert_capacity_factor=1.5).save_pretrained(folder)
+    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "training"
+
+
 @pytest.mark.parametrize(
     ("saved", "inferred"), [({}, True), ({"pad_token_id": 2}, False), ({"eos_token_id": [5, 0]}, False),
                             ({"pad_token_id": None}, False)]
