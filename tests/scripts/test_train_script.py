@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.losses import cross_entropy
-from weftformer.modeling.mixture import Router
+from weftformer.modeling.moe import Router
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import parse_arguments

@@ -12,7 +12,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.modeling.mixture import Router
+from weftformer.modeling.moe import Router
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
 
