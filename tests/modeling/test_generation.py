@@ -195,7 +195,9 @@ def plain_greedy(model, input_ids, logits_processor, stopping_criteria, generati
         ({"prompt_lookup_num_tokens": 2}, 0),
         ({"assistant_model": "itself"}, 0),
     ],
-    ids=str,
+    ids=lambda value: (
+        value if isinstance(value, int) else ", ".join(f"{k} {getattr(v, '__name__', v)}" for k, v in value.items())
+    ),
 )
 def test_scores_that_cease_to_be_finite_are_refused_by_every_mode(settings, row):
     model = build(share_encoder_decoder_embeddings=False, init_std=0.4)
