@@ -1,17 +1,13 @@
 """What Weft adds to transformers' `generate`: inputs that are safe to forget, and refusals before the first step."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import copy
 from typing import Any, ClassVar, cast
 
 import torch
 from transformers.cache_utils import Cache
-from transformers.generation import (
-    GenerationMixin,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PromptLookupCandidateGenerator,
-)
+from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .attention import new_cache
 from .checks import mask_of_pads
@@ -79,8 +75,8 @@ class WeftGenerationMixin(GenerationMixin):
         - `position_ids`, `position_mask`, `decoder_position_ids`, `decoder_position_mask` may be (T,) or (batch, T).
 
         Raises:
-            ValueError: the request cannot fit the learned positions, an input is not allowed, or the scores of a step
-                are not finite.
+            ValueError: the request cannot fit the learned positions, an input is not allowed, the scores of a step are
+                not finite, or layers are to be left out (`assistant_early_exit`).
         """
         if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
             # who has finished still holds a part of the weights; the Trainer asks for this only of its own FSDP
@@ -167,20 +163,40 @@ class WeftGenerationMixin(GenerationMixin):
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
         if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.beam_search(self, *args, **kwargs)
-        model = self
-        if self.config.vocab_size != self.config.target_vocab_size:
-            # transformers 5.17 splits the scores of all beams by the configuration's `vocab_size`, which is the source's:
-            # let it read the target's. A twin with a configuration of its own, as other requests may run beside this one.
-            model = copy(self)
-            model.config = copy(self.config)
-            model.config.vocab_size = self.config.target_vocab_size
+        model = self._twin_of_the_target()
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
-    def _get_candidate_generator(self, *args, **kwargs):
-        generator = super()._get_candidate_generator(*args, **kwargs)
-        if isinstance(generator, PromptLookupCandidateGenerator):  # it looks up what the decoder wrote
-            generator.vocab_size = self.config.target_vocab_size
-        return generator
+    def _optimize_model_for_decode(self):
+        """Nothing: transformers puts "batched_mm" into the configuration meanwhile, which other requests read.
+
+        On an accelerator `model.set_experts_implementation("batched_mm")` says so for all of them.
+        """
+        return nullcontext()
+
+    def _twin_of_the_target(self) -> "WeftGenerationMixin":
+        """This model, for what reads `vocab_size` of the configuration, the source's, and means the target's.
+
+        With a vocabulary for each a twin that has a configuration of its own: other requests may read the model's meanwhile.
+        """
+        if self.config.vocab_size == self.config.target_vocab_size:
+            return self
+        twin = copy(self)
+        twin.config = copy(self.config)
+        twin.config.vocab_size = self.config.target_vocab_size
+        return twin
+
+    def _get_logits_processor(self, *args, **kwargs):
+        return super(WeftGenerationMixin, self._twin_of_the_target())._get_logits_processor(*args, **kwargs)
+
+    def _get_candidate_generator(self, generation_config, *args, **kwargs):
+        if generation_config.assistant_early_exit is not None:
+            # transformers would write it to the configuration, and no layer would read it there
+            raise ValueError(
+                f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot leave out layers; give a "
+                "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`."
+            )
+        model = self._twin_of_the_target()
+        return super(WeftGenerationMixin, model)._get_candidate_generator(generation_config, *args, **kwargs)
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)

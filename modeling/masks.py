@@ -114,7 +114,7 @@ def decoder_mask(
     attention_mask: torch.Tensor | None,
     past_key_values: Cache | None,
 ):
-    """Causal unless the call says otherwise (`is_causal=False`, which transformers puts into the config meanwhile)."""
+    """Causal unless the call says otherwise: `is_causal=False`, which transformers reads from the configuration."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)

@@ -4,6 +4,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -470,7 +471,7 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    @merge_with_config_defaults
+    # without transformers' `merge_with_config_defaults`, which writes `is_causal` to the configuration all calls share
     @capture_outputs
     def forward(
         self,
@@ -504,7 +505,8 @@ class WeftDecoder(WeftStack):
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and past_key_values is None:
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if use_cache and past_key_values is None and not (self.gradient_checkpointing and self.training):
             past_key_values = new_cache(self.config)
         batch, length = inputs_embeds.shape[:2]
         heads = self.config.decoder_attention_heads
@@ -519,7 +521,7 @@ class WeftDecoder(WeftStack):
             token_mask = attention_mask[:, -length:]
         positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
         hidden_states = self._embed(inputs_embeds, positions)
-        mask = decoder_mask(self.config, inputs_embeds, attention_mask, cache)
+        mask = decoder_mask(self._masking(is_causal), inputs_embeds, attention_mask, cache)
         self_positions = self._self_positions(
             positions,
             (key_position_ids, key_position_mask),
@@ -557,6 +559,14 @@ class WeftDecoder(WeftStack):
         if self.config.has_two_vocabularies:
             self.config.decoder_vocab_size = table.num_embeddings
         return table
+
+    def _masking(self, is_causal: bool | None) -> WeftConfig:
+        """The configuration that transformers builds a mask from, which says there whether it is causal."""
+        if is_causal is None:
+            return self.config
+        config = copy(self.config)
+        config.is_causal = is_causal
+        return config
 
     def _positions(self, position_ids, position_mask, attention_mask, batch, length, past, like) -> TokenPositions:
         """Positions of this call's tokens, within the learned table if there is one."""

@@ -325,6 +325,19 @@ HOOKS = {
         "beam_indices",
         "normalize_logits",
     ],
+    (GenerationMixin, "_optimize_model_for_decode"): ["self"],
+    (GenerationMixin, "_get_logits_processor"): [
+        "self",
+        "generation_config",
+        "input_ids_seq_length",
+        "encoder_input_ids",
+        "prefix_allowed_tokens_fn",
+        "logits_processor",
+        "device",
+        "model_kwargs",
+        "negative_prompt_ids",
+        "negative_prompt_attention_mask",
+    ],
     (GenerationMixin, "_get_candidate_generator"): [
         "self",
         "generation_config",
@@ -360,7 +373,10 @@ def test_a_hook_that_weft_overrides_exists_with_its_signature(owner, name):
 def test_transformers_calls_the_hooks_of_generation():
     """By name, in the one place each is called from."""
     text = inspect.getsource(GenerationMixin)
-    for name in ("_validate_generated_length", "prepare_inputs_for_generation", "_get_candidate_generator"):
+    for name in (
+        "_validate_generated_length", "prepare_inputs_for_generation", "_get_candidate_generator", "_get_logits_processor",
+        "_optimize_model_for_decode",
+    ):  # fmt: skip
         assert re.search(rf"self\.{name}\(", text), name
 
 

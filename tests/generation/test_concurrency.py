@@ -1,0 +1,131 @@
+"""Requests beside each other: none writes to the configuration that they share, and none hears of another."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from transformers import WatermarkingConfig
+
+from weftformer import WeftConfig
+
+START = 1
+LENGTH = {"min_new_tokens": 8, "max_new_tokens": 8}
+PLAIN = {"cache_implementation": "dynamic"}
+REQUESTS = {
+    "greedy": {},
+    "greedy, plain": PLAIN,
+    "sampling, plain": PLAIN | {"do_sample": True},
+    "beams": {"num_beams": 3},
+    "beams, plain": PLAIN | {"num_beams": 3},
+    "beams, static": {"num_beams": 3, "cache_implementation": "static"},
+    "no cache": {"use_cache": False, "num_beams": 2},
+    "attentions": {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True},
+    "prompt lookup": {"prompt_lookup_num_tokens": 2},
+    "watermark": {"watermarking_config": WatermarkingConfig(greenlist_ratio=0.5), "do_sample": True},
+    "another search": {"num_beams": 3, "custom_generate": "sqrt_length"},
+}
+TWO_VOCABULARIES = ["larger target", "smaller target"]
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """What was written to the configurations in `watched`, by name."""
+    names, watched = [], []
+    set_, delete = WeftConfig.__setattr__, WeftConfig.__delattr__
+
+    def is_watched(config):
+        return any(config is one for one in watched)
+
+    def recorded(config, name, value):
+        names.extend([name] if is_watched(config) else [])
+        set_(config, name, value)
+
+    def removed(config, name):
+        names.extend([name] if is_watched(config) else [])
+        delete(config, name)
+
+    monkeypatch.setattr(WeftConfig, "__setattr__", recorded)
+    monkeypatch.setattr(WeftConfig, "__delattr__", removed)
+    names_of = type("Writes", (), {"names": names, "watched": watched})
+    return names_of
+
+
+@pytest.mark.parametrize("kind", ["sparse", *TWO_VOCABULARIES])
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_no_request_writes_to_the_configuration(build, source, writes, kind, request_):
+    model = build(kind)
+    writes.watched.append(model.config)
+    source = source[:1] if request_ == "prompt lookup" else source
+    found = model.generate(source, **LENGTH, **REQUESTS[request_])
+    sequences = found if isinstance(found, torch.Tensor) else found.sequences
+    assert sequences.shape[1] == 9 and sequences.max() < model.config.target_vocab_size
+    assert not writes.names
+
+
+@pytest.mark.parametrize("kind", ["rotary", *TWO_VOCABULARIES])
+def test_an_assistant_writes_to_neither_configuration(build, source, writes, kind):
+    model, assistant = build(kind), build(kind, decoder_layers=1)
+    writes.watched.extend([model.config, assistant.config])
+    model.generate(source[:1], assistant_model=assistant, **LENGTH)
+    assert not writes.names
+
+
+def test_layers_cannot_be_left_out_for_they_would_be_so_for_all(build, source, writes):
+    model = build("rotary")
+    writes.watched.append(model.config)
+    with pytest.raises(ValueError, match="assistant_early_exit=1: this model cannot leave out layers; give a smaller"):
+        model.generate(source[:1], assistant_early_exit=1, **LENGTH)
+    assert not writes.names
+
+
+def test_an_accelerator_changes_the_experts_of_no_other_request(build, source, writes, monkeypatch):
+    model = build("sparse", experts_implementation="grouped_mm")
+    assert model.config._experts_implementation == "grouped_mm"
+    writes.watched.append(model.config)
+    monkeypatch.setattr(type(model), "device", property(lambda model: torch.device("cuda")))
+    with model._optimize_model_for_decode():
+        assert model.config._experts_implementation == "grouped_mm"
+    assert not writes.names
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_call_that_looks_ahead_is_the_only_one_that_does(build, source, writes, implementation):
+    model, target, others = build("rotary"), torch.tensor([[START, 5, 6, 7]] * 4), []
+    model.set_attn_implementation(implementation)
+    expected = model(source, decoder_input_ids=target).logits
+    alone = model(source, decoder_input_ids=target, is_causal=False).logits
+    assert not torch.allclose(alone, expected, atol=1e-3)
+    writes.watched.append(model.config)
+
+    def another_request(*args):
+        handle.remove()
+        others.append(model(source, decoder_input_ids=target).logits)
+
+    # in the middle of the call, as a thread may come in between
+    handle = model.model.decoder.embed_tokens.register_forward_hook(another_request)
+    found = model(source, decoder_input_ids=target, is_causal=False).logits
+    torch.testing.assert_close(others, [expected])
+    torch.testing.assert_close(found, alone)
+    assert not writes.names
+
+
+def test_without_a_cache_in_training(build, source):
+    model = build("rotary").train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    output = model(source, decoder_input_ids=source, use_cache=True)
+    assert output.past_key_values is None
+    assert model.eval()(source, decoder_input_ids=source).past_key_values.get_seq_length() == 9
+
+
+@pytest.mark.parametrize("kind", TWO_VOCABULARIES)
+def test_searches_in_threads_are_those_one_after_the_other(build, source, kind):
+    model = build(kind)
+    before = model.config.to_dict()
+    requests = [{"num_beams": beams, "use_cache": cached} for beams in (2, 3, 4) for cached in (True, False)] * 2
+    requests = [LENGTH | request | (PLAIN if request["use_cache"] else {}) for request in requests]
+    expected = [model.generate(source, **request) for request in requests]
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda request: model.generate(source, **request), requests))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert model.config.to_dict() == before
