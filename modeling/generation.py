@@ -6,15 +6,10 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
-from transformers.cache_utils import Cache
-from transformers.generation import (
-    GenerationMixin,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PromptLookupCandidateGenerator,
-)
+from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .checks import inferred_mask
+from .transformers_names import PromptLookupCandidateGenerator, fit_to_transformers
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -32,13 +27,21 @@ class RefuseNonFiniteScores(LogitsProcessor):
         return scores
 
 
+def _comes_with_the_package() -> Callable:
+    raise ValueError(
+        'custom_generate="sqrt_length" comes with the installed package, and this is the code beside the weights: pip install '
+        "weftformer, and import weftformer before the model is loaded."
+    )
+
+
+@fit_to_transformers
 class WeftGenerationMixin(GenerationMixin):
     """The plain path of decoding, and the doors to what the installed package adds to it."""
 
     # The fast path (`decoding_dispatch.py`), where the installed package has put it: code that travels with weights has none.
     fast_path: ClassVar[ModuleType | None] = None
     # What `custom_generate` may name beside a repository on the Hub: name to what loads the search.
-    searches: ClassVar[dict[str, Callable[[], Callable]]] = {}
+    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _comes_with_the_package}
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """As `GenerationMixin.generate`, in all its modes, and:

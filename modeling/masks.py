@@ -5,10 +5,10 @@ agree), L queries, M keys.
 """
 
 import torch
-from transformers.cache_utils import Cache
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers import Cache
 
 from ..configuration.configuration_weft import WeftConfig
+from .transformers_names import create_bidirectional_mask, create_causal_mask
 
 # Implementations of transformers' registry that are the same mathematics: with the relative bias where they can carry one.
 KNOWN_IMPLEMENTATIONS = (

@@ -11,19 +11,13 @@ from typing import ClassVar, cast
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import initialization as init
-from transformers.cache_utils import Cache
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers import Cache, GradientCheckpointingLayer, PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
@@ -52,6 +46,14 @@ from .positions import (
     build_position_embedding,
     embed_positions,
 )
+from .transformers_names import (
+    OutputRecorder,
+    can_return_tuple,
+    capture_outputs,
+    fit_to_transformers,
+    merge_with_config_defaults,
+)
+from .transformers_names import initialization as init
 
 
 @dataclass
@@ -216,6 +218,7 @@ class WeftDecoderLayer(ResidualLayer):
         return self._leave(self.final_layer_norm, residual, hidden_states)
 
 
+@fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     """What all Weft models share: weights, files and the switches of transformers."""
 

@@ -5,11 +5,10 @@ Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F ex
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
-from transformers.integrations import use_experts_implementation
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers, Float32Linear
+from .transformers_names import ACT2FN, use_experts_implementation
 
 
 class Router(Float32Buffers):
