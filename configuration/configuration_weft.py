@@ -7,17 +7,17 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import GenerationConfig
-from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils import logging
+from transformers import GenerationConfig, PreTrainedConfig, logging
 
 from .consistency import check_consistency
 from .derived import DERIVED, superfluous
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
-from .version import version_fields, with_later_fields, without_version
+from .version import IS_EXPORTED, version_fields, with_later_fields, without_version
 
 logger = logging.get_logger(__name__)
+
+_GENERATION_SETTINGS = frozenset(GenerationConfig().to_dict())
 
 
 class WeftConfig(PreTrainedConfig):
@@ -89,7 +89,8 @@ class WeftConfig(PreTrainedConfig):
     Raises:
         ValueError: a field is unknown, out of range or at odds with another; the message names field, value, what is
             allowed and what to do. Unknown fields in a *file* are dropped with a warning instead, so that a folder
-            written by a later version still loads, unless its format is another: that is an error.
+            written by a later version still loads, unless its format is another: that is an error. Code that travels with
+            weights warns of any unknown field.
     """
 
     model_type = "weft"
@@ -228,7 +229,7 @@ class WeftConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
         known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
-            if name not in GenerationConfig._get_default_generation_params():  # transformers drops these silently
+            if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
@@ -269,9 +270,9 @@ class WeftConfig(PreTrainedConfig):
             self.auto_map = exporter(save_directory)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
-    def _get_files_timestamps(self, working_dir):
+    def _get_files_timestamps(self, *args, **kwargs):
         # What stands here counts as pushed before; the code has only just been written, and is to be pushed.
-        found = super()._get_files_timestamps(working_dir)
+        found = super()._get_files_timestamps(*args, **kwargs)
         return {name: time for name, time in found.items() if not name.endswith(".py")}
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
@@ -319,9 +320,12 @@ class WeftConfig(PreTrainedConfig):
         for name in names:
             if name in TRANSFORMERS_KEYS or name in self.attribute_map:
                 continue
-            if name in GenerationConfig._get_default_generation_params():
+            if name in _GENERATION_SETTINGS:
                 raise ValueError(f"`{name}` is a setting of generation: put it in the model's `generation_config`.")
-            raise ValueError(f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}")
+            problem = f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}"
+            if not IS_EXPORTED:
+                raise ValueError(problem)
+            logger.warning(problem)
 
 
 __all__ = ["WeftConfig"]

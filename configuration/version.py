@@ -9,6 +9,10 @@ __version__ = "0.1.0"
 # and leaves them out; refusing every newer version would lock people out of folders that they can read.
 FORMAT = 1
 
+# Whether this is code that travels with weights, and not the installed package. It stays as it is while transformers goes on
+# and hands over words that it does not know yet, so it warns of them where the package refuses them.
+IS_EXPORTED = __name__.partition(".")[0] != "weftformer"
+
 
 def version_fields() -> dict[str, Any]:
     """What a configuration's file says of the Weft that wrote it."""

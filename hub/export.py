@@ -3,7 +3,8 @@
 transformers copies the files of a custom model flat, and follows only imports of the same folder; Weft's rooms are
 folders, so their files are flattened here and their imports with them. What travels is the model and the plain path of
 decoding. The fast path and the splitting over processes read many private names of transformers, which a folder that is
-pushed today may not find next year: they come with the installed package.
+pushed today may not find next year: they come with the installed package. What else is not promised to be there next year
+stands in `modeling/transformers_names.py`, with what is done without it.
 """
 
 import os

@@ -6,17 +6,22 @@ single decoding steps, whose ids the model chose itself.
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
-from transformers.utils import TransformersKwargs
+from transformers import logging
 
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
+from ..configuration.version import IS_EXPORTED
+from .transformers_names import TransformersKwargs
+
+logger = logging.get_logger(__name__)
 
 # What transformers' own callers (Trainer, GenerationMixin, decorators) hand to `forward` beside named arguments.
-_CALLER_KWARGS = frozenset(TransformersKwargs.__annotations__) | {
+_CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
     "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_router_ids",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
 }  # fmt: skip
@@ -27,11 +32,22 @@ def is_tracing() -> bool:
 
 
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
-    """Refuse a keyword that nothing reads: most often a typing slip. `forward` names those that are read."""
-    for name in kwargs:
-        if name not in _CALLER_KWARGS:
-            known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-            raise ValueError(f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}")
+    """Refuse a keyword that nothing reads: most often a typing slip. `forward` names those that are read.
+
+    Code that travels with weights warns, once, and takes it away: a later transformers may hand over what it does not know.
+    """
+    for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
+        known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        problem = f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}"
+        if not IS_EXPORTED:
+            raise ValueError(problem)
+        _warn_once(problem)
+        del kwargs[name]
+
+
+@cache
+def _warn_once(problem: str) -> None:
+    logger.warning(problem)
 
 
 def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> None:

@@ -6,11 +6,11 @@ from copy import copy
 from typing import Any, ClassVar, cast
 
 import torch
-from transformers.cache_utils import Cache
-from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .attention import new_cache
 from .checks import mask_of_pads
+from .transformers_names import fit_to_transformers
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -56,13 +56,21 @@ class RefuseNonFiniteScores(LogitsProcessor):
                 )
 
 
+def _comes_with_the_package() -> Callable:
+    raise ValueError(
+        'custom_generate="sqrt_length" comes with the installed package, and this is the code beside the weights: pip install '
+        "weftformer, and import weftformer before the model is loaded."
+    )
+
+
+@fit_to_transformers
 class WeftGenerationMixin(GenerationMixin):
     """The plain path of decoding, and the doors to what the installed package adds to it."""
 
     # The fast path (`decoding_dispatch.py`), where the installed package has put it: code that travels with weights has none.
     fast_path: ClassVar[Any] = None
     # What `custom_generate` may name beside a repository on the Hub: name to what loads the search.
-    searches: ClassVar[dict[str, Callable[[], Callable]]] = {}
+    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _comes_with_the_package}
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """As `GenerationMixin.generate`, in all its modes, and:

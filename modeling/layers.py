@@ -2,9 +2,9 @@
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
 
 from ..configuration.configuration_weft import WeftConfig
+from .transformers_names import ACT2FN
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

@@ -2,12 +2,23 @@
 
 import json
 import os
+import sys
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers import logging
+
+from ..configuration.version import IS_EXPORTED
+
+logger = logging.get_logger(__name__)
+
+# as on the Hub
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def _shard_names(index: Path) -> list[str]:
@@ -31,7 +42,7 @@ def check_weights_files(folder: Path) -> list[Path]:
     Raises:
         ValueError: a file is truncated, empty or no safetensors file, or a shard is missing; the message names it.
     """
-    index, single = folder / SAFE_WEIGHTS_INDEX_NAME, folder / SAFE_WEIGHTS_NAME
+    index, single = folder / _INDEX, folder / _WEIGHTS
     files = (
         [folder / name for name in _shard_names(index)] if index.is_file() else [single] if single.is_file() else []
     )
@@ -44,6 +55,17 @@ def check_weights_files(folder: Path) -> list[Path]:
                 f"{file} is not a complete safetensors file ({error}): copy or download it again."
             ) from error
     return files
+
+
+@cache
+def _mention_package() -> None:
+    """Say, once, that the installed package has more than the code that travels with weights."""
+    with suppress(ImportError):  # from finders that hide it
+        if "weftformer" not in sys.modules and find_spec("weftformer") is not None:
+            logger.info(
+                "This is the code beside the weights, with the plain path of decoding; the installed package has the fast "
+                "one: import weftformer before loading."
+            )
 
 
 class LoadingMixin:
@@ -66,6 +88,8 @@ class LoadingMixin:
         Raises:
             ValueError: a file is damaged, lacks weights, or holds those of another model or of other sizes.
         """
+        if IS_EXPORTED:
+            _mention_package()
         folder = Path(str(pretrained_model_name_or_path or "")) / (kwargs.get("subfolder") or "")
         files: list[Any] = []
         if pretrained_model_name_or_path is not None and folder.is_dir():

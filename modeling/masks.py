@@ -7,11 +7,10 @@ agree), L queries, M keys.
 import inspect
 
 import torch
-from transformers.cache_utils import Cache
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import Cache
 
 from ..configuration.configuration_weft import WeftConfig
+from .transformers_names import ALL_ATTENTION_FUNCTIONS, create_bidirectional_mask, create_causal_mask
 
 # Implementations of transformers' registry that are the same mathematics: with the relative bias where they can carry one.
 KNOWN_IMPLEMENTATIONS = (

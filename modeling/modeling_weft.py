@@ -13,19 +13,13 @@ from typing import ClassVar, Unpack, cast
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import initialization as init
-from transformers.cache_utils import Cache
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers import Cache, GradientCheckpointingLayer, PreTrainedModel, logging
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import TransformersKwargs, can_return_tuple, logging
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
@@ -54,6 +48,15 @@ from .positions import (
     build_position_embedding,
     embed_positions,
 )
+from .transformers_names import (
+    OutputRecorder,
+    TransformersKwargs,
+    can_return_tuple,
+    capture_outputs,
+    fit_to_transformers,
+    merge_with_config_defaults,
+)
+from .transformers_names import initialization as init
 
 logger = logging.get_logger(__name__)
 
@@ -232,6 +235,7 @@ class _ExpertsSwitch:
         return lambda: model is None or model.config.has_sparse_layers
 
 
+@fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     """What all Weft models share: weights, files and the switches of transformers."""
 

@@ -11,11 +11,10 @@ from weakref import WeakSet
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
-from transformers.activations import ACT2FN
-from transformers.integrations import use_experts_implementation
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers, Float32Linear
+from .transformers_names import ACT2FN, use_experts_implementation
 
 # All routers whose bias moves.
 _balanced_routers: "WeakSet[Router]" = WeakSet()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+from transformers import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers

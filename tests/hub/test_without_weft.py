@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
@@ -45,6 +46,7 @@ KINDS = {
         "max_target_positions": 16,
     },
 }
+OLDEST = "5.17.0"
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
 
@@ -96,13 +98,15 @@ assert not any(name == "weftformer" or name.startswith("weftformer.") for name i
 """
 
 
-def run(source: Path, target: Path) -> None:
+def run(source: Path, target: Path, packages: Path | None = None) -> None:
+    """Load and save the folders again, with the packages that are installed or with others in their place."""
     target.mkdir()
     root = str(Path(__file__).parents[2])
     script = target / "script.py"
     script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
+    environment |= {} if packages is None else {"PYTHONPATH": str(packages)}
     done = subprocess.run(
         [sys.executable, str(script), str(source), str(target)],
         cwd=target,
@@ -114,6 +118,25 @@ def run(source: Path, target: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    version = OLDEST if packages else transformers.__version__
+    assert json.loads((target / "dense" / "config.json").read_text())["transformers_version"] == version
+
+
+@pytest.fixture(scope="module")
+def oldest_transformers(request) -> Path:
+    """A folder with the oldest transformers that the package promises to run with, kept from run to run."""
+    folder = request.config.cache.mkdir(f"transformers-{OLDEST}")
+    if not (folder / "whole").exists():
+        wanted = [f"transformers=={OLDEST}", "huggingface_hub<2"]
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target", str(folder)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", *options, *wanted],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            pytest.skip(f"pip cannot get transformers {OLDEST}: {done.stderr.strip().splitlines()[-1]}")
+        (folder / "whole").touch()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -132,16 +155,31 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     return {name: root / name for name in ("first", "second", "third")}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("process", ["second", "third"])
-@torch.no_grad()
-def test_the_same_scores_and_the_same_text_without_weft(kind, process, folders):
-    model = WeftForConditionalGeneration.from_pretrained(folders["first"] / kind)
-    found = load_file(folders[process] / f"{kind}.safetensors")
+def same_scores_and_text(folder: Path, results: Path) -> None:
+    model = WeftForConditionalGeneration.from_pretrained(folder)
+    found = load_file(results)
     expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
     torch.testing.assert_close(found["logits"], expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(found["greedy"], model.generate(IDS, min_new_tokens=6, max_new_tokens=6))
     assert torch.equal(found["beams"], model.generate(IDS, num_beams=3, max_new_tokens=6))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("process", ["second", "third"])
+@torch.no_grad()
+def test_the_same_scores_and_the_same_text_without_weft(kind, process, folders):
+    same_scores_and_text(folders["first"] / kind, folders[process] / f"{kind}.safetensors")
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_the_same_scores_and_the_same_text_with_the_oldest_transformers(folders, oldest_transformers, tmp_path):
+    run(folders["first"], tmp_path / "oldest", oldest_transformers)
+    run(tmp_path / "oldest", tmp_path / "newest")
+    for kind in KINDS:
+        same_scores_and_text(folders["first"] / kind, tmp_path / "oldest" / f"{kind}.safetensors")
+        # what the oldest has saved, today's loads; so does the installed package
+        same_scores_and_text(tmp_path / "oldest" / kind, tmp_path / "newest" / f"{kind}.safetensors")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,9 +210,18 @@ def test_a_folder_saved_without_weft_loads_with_it(kind, folders):
 
 
 @pytest.mark.parametrize("trust", [True, False])
-def test_where_weft_is_installed_its_own_classes_are_taken(trust, folders):
-    for process in ("first", "third"):
+def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, folders, monkeypatch):
+    taken = []
+    fast = WeftForConditionalGeneration.fast_path.beam_search
+    monkeypatch.setattr(
+        WeftForConditionalGeneration.fast_path,
+        "beam_search",
+        lambda *args, **kwargs: taken.append(1) or fast(*args, **kwargs),
+    )
+    for count, process in enumerate(("first", "third"), start=1):
         folder = folders[process] / "dense"
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
         assert type(model) is WeftForConditionalGeneration
+        model.generate(IDS, num_beams=3, max_new_tokens=6)
+        assert len(taken) == count
         assert type(AutoConfig.from_pretrained(folder, trust_remote_code=trust)) is WeftConfig

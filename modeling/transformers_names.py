@@ -1,0 +1,181 @@
+"""The names of transformers that the model needs and transformers does not promise: one place to look when it changes.
+
+Code that is pushed with weights stays as it is while transformers goes on. Everything else that it imports are names of
+`transformers` itself and of `transformers.modeling_outputs`. Where a name of this file is missing or takes other
+parameters, the model does without it, in the plain way and with a warning; or the error says what to install.
+"""
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel, logging
+
+logger = logging.get_logger(__name__)
+
+REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
+
+# Private methods that the model's classes replace: with other parameters they are left to transformers.
+REPLACED_METHODS = (
+    "_beam_search",
+    "_can_set_attn_implementation",
+    "_can_set_experts_implementation",
+    "_get_candidate_generator",
+    "_get_logits_processor",
+    "_grouped_mm_can_dispatch",
+    "_init_weights",
+    "_prepare_cache_for_generation",
+    "_resize_token_embeddings",
+    "_sample",
+    "_set_gradient_checkpointing",
+    "_validate_generated_length",
+    "init_parallel_plans",
+    "maybe_distribute_model",
+)
+# What the model's classes say or call, without which weights would be lost or drawn otherwise, silently.
+NEEDED_ATTRIBUTES = (
+    (PreTrainedConfig, "_attn_implementation"),
+    (PreTrainedModel, "_can_record_outputs"),
+    (PreTrainedModel, "_init_weights"),
+    (PreTrainedModel, "_tied_weights_keys"),
+)
+# What resizing a vocabulary calls, and with which parameters.
+RESIZING = {
+    "_resize_token_embeddings": ("new_num_tokens", "pad_to_multiple_of", "mean_resizing"),
+    "_get_resized_embeddings": ("old_embeddings", "new_num_tokens", "pad_to_multiple_of", "mean_resizing"),
+    "_get_resized_lm_head": ("old_lm_head", "new_num_tokens", "mean_resizing"),
+}
+
+
+def _lacks(name: str) -> str:
+    return f"transformers {transformers.__version__} has no `{name}` as this model's code knows it"
+
+
+def _takes(function: Any, parameters: tuple[str, ...]) -> bool:
+    return not parameters or set(parameters) <= set(inspect.signature(function).parameters)
+
+
+def _find(module: str, name: str, parameters: tuple[str, ...]) -> Any:
+    try:
+        found = getattr(import_module(f"transformers.{module}"), name, None)
+    except ImportError:
+        return None
+    return found if found is not None and _takes(found, parameters) else None
+
+
+def _needed(module: str, name: str, *parameters: str) -> Any:
+    """A name that the model cannot do without.
+
+    Raises:
+        ImportError: it is missing, or does not take these parameters; the message says what to install.
+    """
+    found = _find(module, name, parameters)
+    if found is None:
+        raise ImportError(f"{_lacks(f'{module}.{name}')}, and the model cannot do without it: {REMEDY}.")
+    return found
+
+
+def _optional(module: str, name: str, *parameters: str, without: str) -> Any:
+    """A name that the model can do without, or None and a warning that says what is other then."""
+    found = _find(module, name, parameters)
+    if found is None:
+        logger.warning(f"{_lacks(f'{module}.{name}')}: {without}. To have it: {REMEDY}.")
+    return found
+
+
+def _eager_experts(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
+    """What `use_experts_implementation` does to a class, without the choice of implementations."""
+
+    def decorate(experts_class: Any) -> type:
+        experts_class.has_gate, experts_class.has_bias = has_gate, has_bias
+        return experts_class
+
+    return decorate
+
+
+ACT2FN = _needed("activations", "ACT2FN")
+ALL_ATTENTION_FUNCTIONS = _needed("modeling_utils", "ALL_ATTENTION_FUNCTIONS")
+OutputRecorder = _needed("utils.output_capturing", "OutputRecorder", "target_class", "index")
+can_return_tuple = _needed("utils", "can_return_tuple")
+capture_outputs = _needed("utils.output_capturing", "capture_outputs")
+create_bidirectional_mask = _needed(
+    "masking_utils", "create_bidirectional_mask", "config", "inputs_embeds", "attention_mask", "encoder_hidden_states"
+)
+create_causal_mask = _needed(
+    "masking_utils", "create_causal_mask", "config", "inputs_embeds", "attention_mask", "past_key_values"
+)
+merge_with_config_defaults = _needed("utils.generic", "merge_with_config_defaults")
+for _owner, _name in NEEDED_ATTRIBUTES:
+    if not hasattr(_owner, _name):
+        raise ImportError(f"{_lacks(f'{_owner.__name__}.{_name}')}, and the model cannot do without it: {REMEDY}.")
+
+use_experts_implementation = (
+    _optional(
+        "integrations",
+        "use_experts_implementation",
+        "has_gate",
+        "has_bias",
+        without="experts are computed one after the other",
+    )
+    or _eager_experts
+)
+try:
+    initialization = import_module("transformers.initialization")
+except ImportError:
+    # while a model is loaded, transformers keeps torch's own functions off the weights that it has read
+    initialization = import_module("torch.nn.init")
+# What transformers' own callers hand to `forward`; checks of keywords do with fewer.
+TransformersKwargs = _find("utils", "TransformersKwargs", ())
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def fit_to_transformers(model_class: _Class) -> _Class:
+    """Class decorator: leaves out the private methods that transformers no longer has, or calls with other parameters.
+
+    Its own are taken in their place. Where resizing a vocabulary is not what it was, it is refused.
+
+    Raises:
+        ImportError: the model cannot do without such a method.
+    """
+    methods: Any = model_class
+    left_out = []
+    for name in REPLACED_METHODS:
+        if name in vars(methods):
+            theirs = getattr(super(methods, methods), name, None)
+            if theirs is None or not _fits(getattr(methods, name), theirs):
+                left_out.append(name)
+                delattr(methods, name)
+    if "_init_weights" in left_out:
+        raise ImportError(f"{_lacks('_init_weights')}, and the model cannot do without it: {REMEDY}.")
+    can_resize = all(
+        hasattr(PreTrainedModel, name) and _takes(getattr(PreTrainedModel, name), parameters)
+        for name, parameters in RESIZING.items()
+    )
+    if issubclass(methods, PreTrainedModel) and not can_resize:
+        left_out.append("resize_token_embeddings")
+        for name in ("resize_token_embeddings", *RESIZING):
+            setattr(methods, name, _refuse_resizing)
+    if left_out:
+        logger.warning(
+            f"{_lacks('`, `'.join(left_out))}: what the model adds there is left out. To have it: {REMEDY}."
+        )
+    return model_class
+
+
+def _fits(ours: Any, theirs: Any) -> bool:
+    """Whether a method that replaces one of transformers takes what that one takes, and can hand it on."""
+    parameters = inspect.signature(ours).parameters.values()
+    others = list(inspect.signature(theirs).parameters)
+    named = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    in_order = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    takes_more = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    return (
+        others[: len(in_order)] == in_order and set(named) <= set(others) and (takes_more or len(others) == len(named))
+    )
+
+
+def _refuse_resizing(self, *args, **kwargs):
+    raise ImportError(f"{_lacks('_resize_token_embeddings')}, and cannot resize its vocabulary: {REMEDY}.")
