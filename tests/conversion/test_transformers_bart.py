@@ -11,6 +11,8 @@ from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeExperts
 
 from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 BART = SOURCES["bart"]
 # Wherever the two stacks can differ, they do.
 SMALL = {
@@ -80,6 +82,11 @@ def draw(config, padded="right", source_length=17, target_length=11):
     return {"input_ids": source, "attention_mask": source.ne(pad).long(), "decoder_input_ids": target}
 
 
+def tolerance(there):
+    """What may be left of models of 64 bits: sines of positions and routers are of 32 in some (5e-8 were seen)."""
+    return 1e-10 if there.config.model_type in ("bart", "mbart", "m2m_100") else 1e-6
+
+
 def largest_error(found, expected):
     """Relative to the largest of the expected values; 0 where both are 0 everywhere."""
     return (found - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
@@ -90,11 +97,11 @@ def assert_same(there, here, batch, **positions):
     with torch.no_grad():
         expected, found = there(**batch), here(**batch, **positions)
     assert expected.logits.std() > 0.3
-    assert largest_error(found.logits, expected.logits) <= 1e-5
+    assert largest_error(found.logits, expected.logits) <= tolerance(there)
     # what becomes of pads is each library's own affair
     real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
     states, wanted = found.encoder_last_hidden_state[real], expected.encoder_last_hidden_state[real]
-    assert largest_error(states, wanted) <= 1e-5
+    assert largest_error(states, wanted) <= tolerance(there)
 
 
 def assert_same_text(there, here, batch, beams):
@@ -110,7 +117,9 @@ def assert_same_text(there, here, batch, beams):
     found = here.generate(batch["input_ids"], generation_config=there.generation_config, **settings)
     assert found.sequences.tolist() == expected.sequences.tolist()
     assert len(expected.logits) > 8
-    assert largest_error(torch.stack(found.logits), torch.stack(expected.logits)) <= 1e-5
+    assert (
+        largest_error(torch.stack(found.logits), torch.stack(expected.logits)) <= 1e-6
+    )  # which `generate` gives in 32 bits
 
 
 @pytest.mark.parametrize(
@@ -176,17 +185,17 @@ def test_gradients(family):
     made, here = conversion.found.weights, conversion.build()
     assert len(made) == len(list(here.parameters()))
     expected, loss = there(**batch).loss, functional_call(here, made, kwargs=batch).loss
-    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(loss, expected, atol=tolerance(there), rtol=tolerance(there))
     wanted, got = (torch.autograd.grad(value, list(parameters.values())) for value in (expected, loss))
     rows = torch.arange(there.config.vocab_size) != there.config.pad_token_id
     for name, one, other in zip(parameters, got, wanted, strict=True):
         if name.endswith("k_proj.bias"):  # moves all logits of a query alike, so that its gradient is rounding alone
-            assert max(one.abs().max(), other.abs().max()) < 1e-6, name
+            assert max(one.abs().max(), other.abs().max()) < 1e-12, name
             continue
         if "shared" in name or "embed_tokens" in name:
             # where targets start with the pad, its row trains in Weft, and the original's `padding_idx` keeps it
             one, other = one[rows[: len(one)]], other[rows[: len(other)]]
-        assert largest_error(one, other) <= 5e-5, name
+        assert largest_error(one, other) <= tolerance(there), name
 
 
 @every_family
@@ -259,7 +268,7 @@ def test_the_way_back(family):
             assert back[key][:2].eq(0).all() and torch.equal(back[key][2:], there.state_dict()[key][2:])
     batch = draw(there.config)
     with torch.no_grad():
-        assert largest_error(other(**batch).logits, there(**batch).logits) <= 1e-5
+        assert largest_error(other(**batch).logits, there(**batch).logits) <= tolerance(there)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["router bias", "no router bias"])

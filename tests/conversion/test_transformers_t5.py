@@ -10,6 +10,8 @@ from torch.func import functional_call
 
 from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 T5 = SOURCES["t5"]
 # Heads that are not as wide together as the model; more layers in the decoder; a distance that the sequences exceed.
 SMALL = {

@@ -6,6 +6,8 @@ import torch
 from weftformer import WeftConfig, WeftDecoder, WeftForConditionalGeneration
 from weftformer.conversion import upcycle
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 IDS = torch.tensor([[5, 6, 7, 8, 0], [9, 10, 11, 12, 13]])
 LABELS = torch.tensor([[4, 5, 6, -100], [8, 9, 3, 10]])
 KINDS = {
@@ -37,7 +39,7 @@ def test_step_0_is_the_dense_model(kind, per_token):
     sparse = upcycle(model, 4, per_token)
     expected = model(input_ids=IDS, labels=LABELS)
     found = sparse(input_ids=IDS, labels=LABELS)
-    torch.testing.assert_close(found.logits, expected.logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.logits, expected.logits, atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(found.loss, expected.loss)
     assert len(sparse.routers()) == 5
     assert sum(p.numel() for p in sparse.parameters()) > 1.5 * sum(p.numel() for p in model.parameters())
