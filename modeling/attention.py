@@ -10,6 +10,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
+from .checks import check_positions, explained
 from .layers import at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
@@ -92,6 +93,7 @@ class AttentionBase(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
         self.position_table: nn.Embedding | None = None
         self.relative_bias: nn.Parameter | None = None
+        self.table_field = f"max_{'target' if is_decoder else 'source'}_positions"
         if kind == "additive":
             self.position_table = nn.Embedding(self._table_rows(config, is_decoder), config.d_model)
         elif kind == "relative":
@@ -108,8 +110,13 @@ class AttentionBase(nn.Module):
 
     def _placed(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         """States plus their row of the additive table: what q and k are projected from, v never."""
-        assert self.position_table is not None
-        rows_BTD = self.position_table(positions.rows_BT)
+        table = self.position_table
+        assert table is not None
+        rows_BT = positions.rows_BT
+        rows_BTD = explained(
+            lambda: table(rows_BT),
+            lambda: check_positions(rows_BT, rows_BT.shape[1], table.num_embeddings, self.table_field),
+        )
         return states_BTD + (rows_BTD if positions.mask_BT is None else rows_BTD * positions.mask_BT[..., None])
 
     def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
@@ -195,6 +202,7 @@ class CrossAttention(AttentionBase):
     def __init__(self, config: WeftConfig, layer_idx: int):
         width = config.cross_attention_hidden_size or config.d_model
         super().__init__(config, layer_idx, True, config.cross_attention_position_type, source_width=width)
+        self.table_field = "max_source_positions, max_target_positions"  # the longer one
 
     def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
         return max(config.max_source_positions, config.max_target_positions)

@@ -1,13 +1,14 @@
-"""Refusals: every input that would end in a crash, or silently in nonsense, gets a ValueError before any kernel sees it.
+"""Refusals: every input that would end in a crash, or silently in nonsense, gets a ValueError that says what to do.
 
-Checks that read values cost a pass over the ids; they are skipped inside `torch.compile` and `torch.export`, and in
-single decoding steps, whose ids the model chose itself.
+Names and shapes are looked at in every call. To read values is to wait for the device, so a model reads those of its first
+batch, before any kernel sees them; later ones where an operation has failed, as a CPU does at an id that has no row
+([`explained`]). Inside `torch.compile` and `torch.export` no value is read.
 """
 
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -27,8 +28,22 @@ _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) |
 }  # fmt: skip
 
 
+Result = TypeVar("Result")
+
+
 def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing()
+
+
+def explained(compute: Callable[[], Result], explain: Callable[[], None]) -> Result:
+    """What `compute` returns; when it finds an index out of range, `explain` has the first word, and raises what it finds."""
+    if is_tracing():
+        return compute()
+    try:
+        return compute()
+    except IndexError:
+        explain()
+        raise
 
 
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
@@ -50,10 +65,16 @@ def _warn_once(problem: str) -> None:
     logger.warning(problem)
 
 
-def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> None:
-    """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; ids inside the vocabulary."""
-    table = next(part for part in table.modules() if isinstance(part, nn.Embedding))  # an adapter may stand around it
-    vocab_size, width = table.num_embeddings, table.embedding_dim
+def plain_table(table: nn.Module) -> nn.Embedding:
+    """The table itself, where an adapter stands around it."""
+    return next(part for part in table.modules() if isinstance(part, nn.Embedding))
+
+
+def check_inputs(
+    ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str, by_value: bool
+) -> None:
+    """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; `by_value`: ids inside the vocabulary."""
+    table = plain_table(table)
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"
         embeds_name = name.replace("input_ids", "inputs_embeds")
@@ -62,7 +83,7 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
         return
     if ids is None:
         assert embeds is not None
-        check_states(embeds, width, name.replace("input_ids", "inputs_embeds"))
+        check_states(embeds, table.embedding_dim, name.replace("input_ids", "inputs_embeds"))
         return
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
@@ -70,14 +91,28 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
         raise ValueError(
             f"`{name}` is empty: its shape is {tuple(ids.shape)}, and (batch, length) must both be at least 1."
         )
+    if by_value:
+        check_ids(ids, table.num_embeddings, name)
+
+
+def _range(ids: torch.Tensor) -> tuple[int, int]:
+    """The lowest and the highest, in one read."""
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    return low, high
+
+
+def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
+    """Reads the ids, and refuses those that the vocabulary does not have."""
     if ids.device.type == "meta":
         return
-    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    low, high = _range(ids)
     if low < 0 or high >= vocab_size:
-        wrong = low if low < 0 else high
+        # whoever gave labels alone knows no decoder's input
+        origin = " (where none is given, it is `labels` moved right)" if name == "decoder_input_ids" else ""
         raise ValueError(
-            f"`{name}` holds the id {wrong}, and the vocabulary has {vocab_size} tokens (0 to {vocab_size - 1}): was the "
-            "text encoded with the tokenizer of this model? Labels use -100 for positions that do not count, inputs do not."
+            f"`{name}` holds the id {low if low < 0 else high}, and the vocabulary has {vocab_size} tokens (0 to "
+            f"{vocab_size - 1}){origin}: was the text encoded with the tokenizer of this model? Labels use -100 for positions "
+            "that do not count, inputs do not."
         )
 
 
@@ -126,20 +161,43 @@ def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.T
     return rows
 
 
-def check_position_limit(config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str) -> None:
-    """Positions that a learned table has no row for; in a sequence of `length`, most often because that is too long."""
+def check_position_limit(
+    config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str, is_counted: bool, by_value: bool
+) -> None:
+    """Positions that a learned table has no row for.
+
+    Args:
+        ids: (B, T). length: of the sequence so far. limit, field: the table's rows, and what the configuration calls them.
+        is_counted: whether the positions are 0, 1, 2, ..., so that the length says which there are; else they are read, if
+            `by_value`.
+    """
     uses_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
-    if not uses_table or is_tracing() or ids.device.type == "meta":
+    if not uses_table or is_tracing():
         return
-    low, high = torch.stack(torch.aminmax(ids)).tolist()
-    if high >= limit and length > limit:
-        raise ValueError(
-            f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
-            "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
-        )
+    if is_counted:
+        _check_length(length, limit, field)
+    elif by_value:
+        check_positions(ids, length, limit, field)
+
+
+def check_positions(ids: torch.Tensor, length: int, limit: int, field: str) -> None:
+    """Reads positions, and refuses those that a table of `limit` rows does not have."""
+    if ids.device.type == "meta":
+        return
+    low, high = _range(ids)
+    if high >= limit:  # most often because the sequence is too long
+        _check_length(length, limit, field)
     if low < 0 or high >= limit:
         raise ValueError(
             f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
+        )
+
+
+def _check_length(length: int, limit: int, field: str) -> None:
+    if length > limit:
+        raise ValueError(
+            f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
+            "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
         )
 
 
@@ -158,7 +216,7 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         )
 
 
-def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Tensor | None) -> None:
+def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Tensor | None, by_value: bool) -> None:
     if labels.ndim != 2 or labels.dtype not in (torch.int64, torch.int32):
         raise ValueError(
             f"`labels` must be integers of shape (batch, length): got {tuple(labels.shape)} of {labels.dtype}."
@@ -170,9 +228,15 @@ def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Te
             f"`labels` has shape {tuple(labels.shape)} and the decoder's input {tuple(decoder_inputs.shape)}: give one "
             "label for each of its positions, or leave the input out and it is the labels moved right."
         )
-    if is_tracing() or labels.device.type == "meta":
+    if by_value:
+        check_label_values(labels, vocab_size)
+
+
+def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
+    """Reads the labels, and refuses those that are neither -100 nor in the target's vocabulary."""
+    if labels.device.type == "meta":
         return
-    high, low = labels.max().item(), labels.masked_fill(labels == -100, 0).min().item()
+    low, high = _range(labels.masked_fill(labels == -100, 0))
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"`labels` hold the id {low if low < 0 else high}, and the target vocabulary has {vocab_size} tokens (0 to "

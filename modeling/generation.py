@@ -9,7 +9,7 @@ import torch
 from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .attention import new_cache
-from .checks import mask_of_pads
+from .checks import check_ids, mask_of_pads
 from .transformers_names import fit_to_transformers
 
 
@@ -101,6 +101,11 @@ class WeftGenerationMixin(GenerationMixin):
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
             kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
+        # once a request, which a bad id must not cost the device: the model itself reads those of its first batch alone
+        sizes = {"input_ids": self.config.vocab_size, "decoder_input_ids": self.config.target_vocab_size}
+        for name, ids in (("input_ids", source), ("decoder_input_ids", kwargs.get("decoder_input_ids"))):
+            if isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.numel() and not ids.is_floating_point():
+                check_ids(ids, sizes[name], name)
         for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
             value = kwargs.get(name)
             if value is not None and (value.ndim == 1 or value.shape[0] == 1):

@@ -104,7 +104,13 @@ def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask
     refuse_lost_bias(config)  # here too: the implementation may be switched after building
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
-    return create_bidirectional_mask(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask)
+    return create_bidirectional_mask(
+        config=config,
+        inputs_embeds=inputs_embeds,
+        attention_mask=attention_mask,
+        # to leave out a mask that hides nothing, it would have to be read, and that waits for the device
+        allow_is_bidirectional_skip=attention_mask is None,
+    )
 
 
 def decoder_mask(
@@ -118,7 +124,11 @@ def decoder_mask(
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
-        config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, past_key_values=past_key_values
+        config=config,
+        inputs_embeds=inputs_embeds,
+        attention_mask=attention_mask,
+        past_key_values=past_key_values,
+        allow_is_causal_skip=attention_mask is None,
     )
 
 
@@ -143,4 +153,5 @@ def cross_mask(
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         encoder_hidden_states=encoder_hidden_states,
+        allow_is_bidirectional_skip=attention_mask is None,
     )

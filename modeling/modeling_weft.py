@@ -26,13 +26,19 @@ from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, 
 from .checks import (
     as_rows,
     check_condition_values,
+    check_ids,
     check_inputs,
     check_kwargs,
+    check_label_values,
     check_labels,
     check_mask,
     check_position_limit,
+    check_positions,
     check_states,
+    explained,
     inferred_mask,
+    is_tracing,
+    plain_table,
 )
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
@@ -253,6 +259,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     # How a model is split over processes (`parallel.py`), where the installed package has put it: code that travels with
     # weights has none.
     parallelism: ClassVar[ModuleType | None] = None
+    # Whether the values of a first batch were looked at; see `checks.py`.
+    _has_looked = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -355,6 +363,9 @@ class WeftStack(WeftPreTrainedModel):
     """Embeddings, layers and last norm: what encoder and decoder have in common."""
 
     layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
+    # What users call the ids, and the rows of the position table
+    ids_name: ClassVar[str]
+    table_field: ClassVar[str]
 
     def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
         super().__init__(config)
@@ -366,12 +377,21 @@ class WeftStack(WeftPreTrainedModel):
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
+    def _look_up(self, ids: torch.Tensor) -> torch.Tensor:
+        table = self.embed_tokens
+        return explained(lambda: table(ids), lambda: check_ids(ids, plain_table(table).num_embeddings, self.ids_name))
+
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
     ) -> torch.Tensor:
         hidden_states = inputs_embeds * self.embed_scale
-        if self.embed_positions is not None:
-            hidden_states = hidden_states + embed_positions(self.embed_positions, positions, inputs_embeds.dtype)
+        table = self.embed_positions
+        if table is not None:
+            rows_BT = positions.rows_BT
+            hidden_states = hidden_states + explained(
+                lambda: embed_positions(table, positions, inputs_embeds.dtype),
+                lambda: check_positions(rows_BT, rows_BT.shape[1], table.num_embeddings, self.table_field),
+            )
         if condition is not None:
             hidden_states = hidden_states + condition
         if self.layernorm_embedding is not None:
@@ -393,6 +413,7 @@ class WeftEncoder(WeftStack):
     """The encoder, usable alone: ids (B, S) to states (B, S, d_model)."""
 
     layer_class = WeftEncoderLayer
+    ids_name, table_field = "input_ids", "max_source_positions"
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -429,10 +450,11 @@ class WeftEncoder(WeftStack):
         """
         kwargs.pop("logits_to_keep", None)  # assisted generation hands the assistant's encoder all that it was given
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
+        is_first = not (is_tracing() or self._has_looked)
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids", is_first)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+            inputs_embeds = self._look_up(input_ids)
         batch, length = inputs_embeds.shape[:2]
         heads = self.config.encoder_attention_heads
         check_mask(attention_mask, batch, heads, length, length, "attention_mask")
@@ -440,8 +462,12 @@ class WeftEncoder(WeftStack):
 
         default = torch.arange(length, device=inputs_embeds.device)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
-        limit = self.config.max_source_positions
-        check_position_limit(self.config, positions.rows_BT, length, limit, "max_source_positions")
+        check_position_limit(
+            self.config, positions.rows_BT, length, self.config.max_source_positions, self.table_field,
+            is_counted=position_ids is None and position_mask is None, by_value=is_first,
+        )  # fmt: skip
+        if is_first:
+            self._has_looked = True
         condition = None
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
@@ -461,6 +487,7 @@ class WeftDecoder(WeftStack):
     """The decoder, usable alone over any encoder's states (B, S, cross_attention_hidden_size or d_model)."""
 
     layer_class = WeftDecoderLayer
+    ids_name, table_field = "decoder_input_ids", "max_target_positions"
     _can_record_outputs = {
         "hidden_states": WeftDecoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -506,9 +533,10 @@ class WeftDecoder(WeftStack):
         token_mask: (B, T), False for pads, which take no expert's capacity; default: what a 2-D attention_mask says.
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
+        is_first = not (is_tracing() or self._has_looked)
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids", is_first)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+            inputs_embeds = self._look_up(input_ids)
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None and not (self.gradient_checkpointing and self.training):
             past_key_values = new_cache(self.config)
@@ -523,7 +551,8 @@ class WeftDecoder(WeftStack):
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
         if token_mask is None and attention_mask is not None and attention_mask.ndim == 2:
             token_mask = attention_mask[:, -length:]
-        positions = self._positions(position_ids, position_mask, attention_mask, batch, length, past, inputs_embeds)
+        given = (position_ids, position_mask)
+        positions = self._positions(given, attention_mask, batch, length, past, inputs_embeds, is_first)
         hidden_states = self._embed(inputs_embeds, positions)
         mask = decoder_mask(self._masking(is_causal), inputs_embeds, attention_mask, cache)
         self_positions = self._self_positions(
@@ -542,7 +571,11 @@ class WeftDecoder(WeftStack):
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
             source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask)
             given = (encoder_position_ids, encoder_position_mask)
-            cross_positions = self._cross_positions(positions, given, encoder_hidden_states, past, inputs_embeds)
+            cross_positions = self._cross_positions(
+                positions, given, encoder_hidden_states, past, inputs_embeds, is_first
+            )
+        if is_first:
+            self._has_looked = True
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -572,16 +605,20 @@ class WeftDecoder(WeftStack):
         config.is_causal = is_causal
         return config
 
-    def _positions(self, position_ids, position_mask, attention_mask, batch, length, past, like) -> TokenPositions:
+    def _positions(self, given, attention_mask, batch, length, past, like, is_first: bool) -> TokenPositions:
         """Positions of this call's tokens, within the learned table if there is one."""
-        if attention_mask is not None and attention_mask.ndim == 2:
+        position_ids, position_mask = given
+        has_mask = attention_mask is not None and attention_mask.ndim == 2
+        if has_mask:
             default = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, -length:]
         else:
             default = torch.arange(length, device=like.device) + past
         positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
-        if isinstance(past, int) and past == 0:  # later steps continue what was checked here
-            limit = self.config.max_target_positions
-            check_position_limit(self.config, positions.rows_BT, length, limit, "max_target_positions")
+        if isinstance(past, int):
+            check_position_limit(
+                self.config, positions.rows_BT, past + length, self.config.max_target_positions, self.table_field,
+                is_counted=position_ids is None and position_mask is None and not has_mask, by_value=is_first,
+            )  # fmt: skip
         return positions
 
     def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
@@ -614,7 +651,7 @@ class WeftDecoder(WeftStack):
             positions, keys, positions, self.rotary_embedding, like, looks_ahead=False,
         )  # fmt: skip
 
-    def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like):
+    def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like, is_first: bool):
         """What cross-attention needs of positions; the source's are as given, or 0, 1, 2, ..."""
         batch, source = encoder_hidden_states.shape[:2]
         ids, mask = source_positions
@@ -622,7 +659,10 @@ class WeftDecoder(WeftStack):
         keys = token_positions(ids, mask, default, batch, source, "encoder_position")
         if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
             limit = max(self.config.max_source_positions, self.config.max_target_positions)
-            check_position_limit(self.config, keys.rows_BT, source, limit, "max_source_positions")
+            check_position_limit(
+                self.config, keys.rows_BT, source, limit, "max_source_positions",
+                is_counted=ids is None and mask is None, by_value=is_first,
+            )  # fmt: skip
         return attention_positions(
             self.config.cross_attention_position_type, self.config,
             positions, keys, keys, self.rotary_embedding, like, is_cross=True,
@@ -796,7 +836,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-            check_labels(labels, self.config.target_vocab_size, decoder_inputs)
+            is_first = not (is_tracing() or self._has_looked)
+            check_labels(labels, self.config.target_vocab_size, decoder_inputs, is_first)
+            if is_first:
+                self._has_looked = True
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -830,15 +873,19 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         scored = outputs.last_hidden_state[:, kept]
-        logits: torch.Tensor | None = None
         loss = aux_loss = z_loss = None
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        if labels is not None and skips_logits(self.lm_head, skip_logits, self.training):
-            loss = fused_cross_entropy(scored, self.lm_head, labels[:, kept], smoothing, num_items_in_batch)
-        else:
-            logits = self.lm_head(scored)
-            if labels is not None:
-                loss = cross_entropy(logits, labels[:, kept], smoothing, num_items_in_batch)
+        is_fused = labels is not None and skips_logits(self.lm_head, skip_logits, self.training)
+        logits = None if is_fused else self.lm_head(scored)
+        if labels is not None:
+            settings = (labels[:, kept], self.config.label_smoothing if self.training else 0.0, num_items_in_batch)
+            loss = explained(
+                lambda: (
+                    fused_cross_entropy(scored, self.lm_head, *settings)
+                    if logits is None
+                    else cross_entropy(logits, *settings)
+                ),
+                lambda: check_label_values(labels, self.config.target_vocab_size),
+            )
         if has_router_losses and loss is not None and labels is not None:
             real = self.real_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
             aux_loss, z_loss = self._router_losses(outputs, *real, sum_router_counts)

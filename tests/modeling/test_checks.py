@@ -377,3 +377,104 @@ def test_meta_tensors_pass(kind):
         model = kind(WeftConfig(**TINY))
     given = {name: value.to("meta") for name, value in arguments(kind).items()}
     assert model(**given)[0].device.type == "meta"
+
+
+# --- what comes after the first batch, of which alone the values are read beforehand
+
+PLACES = {
+    "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
+    "additive": {"self_attention_position_type": "additive"},
+    "additive across": {"self_attention_position_type": "none", "cross_attention_position_type": "additive"},
+}
+GOOD = {"input_ids": IDS, "decoder_input_ids": IDS}
+
+
+def later(words, given, **fields):
+    """A model that has seen a good batch refuses this one with these words, and goes on with the next good one."""
+    model = build(**fields)
+    expected = model(**GOOD, labels=IDS)
+    with pytest.raises(ValueError) as error:
+        model(**given)
+    for word in words:
+        assert word in str(error.value), str(error.value)
+    assert torch.equal(model(**GOOD, labels=IDS).loss, expected.loss)
+
+
+@pytest.mark.parametrize("case", ["one too high", "far too high", "negative", "marks of labels"])
+@pytest.mark.parametrize("name", ["input_ids", "decoder_input_ids"])
+def test_bad_ids_of_a_later_batch(name, case):
+    ids, words = BAD_IDS[case]
+    good = torch.full_like(ids, 5)
+    later([f"`{name}`", *words], {"input_ids": good, "decoder_input_ids": good} | {name: ids})
+    if name == "input_ids":
+        later([f"`{name}`", *words], {"input_ids": ids, "labels": good})
+
+
+@pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
+@pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"label_smoothing": 0.1}, {"lm_head_bias": True}], ids=str)
+def test_bad_labels_of_a_later_batch(fields, given, case):
+    labels, words = BAD_LABELS[case]
+    given = given | {"input_ids": IDS, "decoder_input_ids": torch.ones_like(labels), "labels": labels}
+    later(["`labels`", *words], given, **fields)
+
+
+def test_bad_labels_of_a_later_batch_that_become_the_decoders_input():
+    later(
+        ["`decoder_input_ids` holds the id 31", "`labels` moved right"],
+        {"input_ids": IDS, "labels": torch.tensor([[31, 5], [1, 1]])},
+    )
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_positions_outside_a_table_in_a_later_batch(kind):
+    fields = PLACES[kind] | {"max_source_positions": 6, "max_target_positions": 5}
+    long, row = torch.full((1, 9), 5), IDS[:1]
+    outside = ["is outside the learned position table of"]
+    for field, given in (
+        ("max_source_positions", {"input_ids": long, "decoder_input_ids": row}),
+        ("max_target_positions", {"input_ids": row, "decoder_input_ids": long}),
+        ("max_target_positions", {"input_ids": row, "labels": long}),
+    ):
+        later(["A sequence of 9 tokens is longer", f"`{field}`"], given, **fields)
+    given = {"input_ids": row, "decoder_input_ids": row}
+    for position in (6, -1):
+        later(
+            [f"Position {position} {outside[0]}"],
+            given | {"position_ids": torch.tensor([0, 1, 2, position])},
+            **fields,
+        )
+        later([f"Position {position} {outside[0]}"], given | {"decoder_position_ids": torch.tensor([0, 1, 2, position])},
+              **fields)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["learned", "additive"])
+def test_a_step_past_the_table_is_refused(kind):
+    model = build(**PLACES[kind], max_source_positions=6, max_target_positions=5)
+    cache = model(**GOOD, use_cache=True).past_key_values
+    cache = model(input_ids=IDS, decoder_input_ids=IDS[:, :1], past_key_values=cache).past_key_values
+    with pytest.raises(ValueError, match=r"A sequence of 6 tokens is longer .* 5 rows \(`max_target_positions`\)"):
+        model(input_ids=IDS, decoder_input_ids=IDS[:, :1], past_key_values=cache)
+
+
+def test_left_pads_take_no_row_of_the_table():
+    """The mask says where the first token stands, so that the sequence may be longer than the table."""
+    model = build(**PLACES["learned"], max_target_positions=3)
+    for _ in range(2):
+        found = model(input_ids=IDS, decoder_input_ids=IDS, decoder_attention_mask=torch.tensor([[0, 1, 1, 1]] * 2))
+    alone = model(input_ids=IDS, decoder_input_ids=IDS[:, 1:]).logits
+    torch.testing.assert_close(found.logits[:, 1:], alone)
+    with pytest.raises(ValueError, match="A sequence of 4 tokens is longer"):
+        model(input_ids=IDS, decoder_input_ids=IDS, decoder_attention_mask=torch.ones(2, 4))
+
+
+def test_an_error_that_is_nobodys_input_stays_what_it_is():
+    model = build()
+    model(**GOOD)
+
+    def broken(*args, **kwargs):
+        raise IndexError("of my own")
+
+    model.model.encoder.embed_tokens.forward = broken
+    with pytest.raises(IndexError, match="of my own"):
+        model(**GOOD)

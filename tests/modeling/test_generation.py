@@ -46,6 +46,26 @@ def count_calls(module: torch.nn.Module) -> list[int]:
     return calls
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"input_ids": SOURCE + 27}, "`input_ids` holds the id 36, and the vocabulary has 31 tokens"),
+        (
+            {"input_ids": SOURCE, "decoder_input_ids": torch.tensor([[1, 23]] * 2)},
+            "`decoder_input_ids` holds the id 23",
+        ),
+    ],
+)
+def test_the_ids_of_every_request_are_looked_at_before_anything_is_computed(given, words):
+    model = build(share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+    model.generate(SOURCE, max_new_tokens=2)
+    entered = []
+    model.model.encoder.register_forward_pre_hook(lambda *_: entered.append(1))
+    with pytest.raises(ValueError, match=words):
+        model.generate(**given, max_new_tokens=2)
+    assert not entered
+
+
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
     model = build(**TABLES[kind], **LIMITS)

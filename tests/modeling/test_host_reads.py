@@ -1,0 +1,125 @@
+"""Nothing on the hot path waits for the device: no value is brought to the host, after the first batch has been looked at."""
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BartConfig, BartForConditionalGeneration
+
+from weftformer import WeftForConditionalGeneration
+
+IDS = torch.tensor([[5, 6, 7, 8, 2], [5, 6, 2, 0, 0]])
+LABELS = torch.tensor([[4, 5, 2], [5, 2, -100]])
+MASKS = {
+    "none": {},
+    "source": {"attention_mask": IDS.ne(0).long()},
+    "both": {"attention_mask": IDS.ne(0).long(), "decoder_attention_mask": LABELS.ne(-100).long()},
+}
+LEARNED = {"position_embedding_type": "learned", "self_attention_position_type": "none"}
+# widths that transformers' grouped products take; the plain loop over experts looks which tokens each has
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "encoder_ffn_dim": 24}
+KINDS = {
+    "modern": {"num_key_value_heads": 2},
+    "learned": LEARNED,
+    "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive"},
+    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
+    "routes": LEARNED | {"infer_attention_mask": True},
+    "sparse": SPARSE | {"router_bias_update_rate": 0.1},
+    "smoothed": {"label_smoothing": 0.1},
+}
+
+
+class HostReads(TorchDispatchMode):
+    """Operations whose result, or its shape, has to be known on the host, and copies from another device to it."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique", "repeat_interleave")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if name.startswith("index") and any(index is not None and index.dtype == torch.bool for index in args[1]):
+            name = "nonzero"  # how many a mask picks is the shape of the result
+        moved = isinstance(result, torch.Tensor) and result.device.type == "cpu"
+        moved = moved and any(isinstance(arg, torch.Tensor) and arg.device.type != "cpu" for arg in args)
+        if name in self.WAITING or name.startswith("_unique") or isinstance(result, (bool, int, float)) or moved:
+            self.found.append(name)
+        return result
+
+
+class HostMethods(TorchFunctionMode):
+    """What a tensor of the CPU answers without an operation, and one of another device with a copy."""
+
+    WAITING = ("tolist", "numpy", "cpu", "__array__")
+
+    def __init__(self, found):
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", None) in self.WAITING:
+            self.found.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def reads(call):
+    with HostReads() as mode, HostMethods(mode.found):
+        call()
+    return mode.found
+
+
+def test_the_count_counts():
+    ones = torch.ones(3)
+    assert reads(lambda: ones.sum().item()) == ["_local_scalar_dense"]
+    assert reads(lambda: bool(ones.all())) and reads(lambda: ones[ones > 0]) and reads(lambda: torch.equal(ones, ones))
+    assert reads(ones.tolist) == ["tolist"] and reads(ones.cpu) and reads(ones.numpy)
+    assert not reads(lambda: (ones * 2).sum())
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_step_reads_nothing(build, kind, masks, attention):
+    model = build(attention=attention, **KINDS[kind]).train()
+    call = {"input_ids": IDS, "labels": LABELS} | MASKS[masks]
+    assert reads(lambda: model(**call))  # of the first batch the values are looked at
+    assert reads(lambda: model(**call).loss.backward()) == []
+    assert reads(lambda: model(**call, num_items_in_batch=torch.tensor(9)).loss.backward()) == []
+    assert reads(lambda: model.eval()(**call)) == []
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("masks", ["none", "source", "both"])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_decoding_step_reads_nothing(build, kind, masks, attention):
+    model = build(attention=attention, **KINDS[kind])
+    given = {name: mask for name, mask in MASKS[masks].items() if name == "attention_mask"}
+    first = model(input_ids=IDS, decoder_input_ids=IDS[:, :2], **given)
+    states, cache = (first.encoder_last_hidden_state,), first.past_key_values
+    for length in (3, 4, 5):
+        if masks == "both":
+            given["decoder_attention_mask"] = torch.ones(2, length, dtype=torch.long)
+        step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "past_key_values": cache}
+        assert reads(lambda step=step: model(**step, **given)) == []
+
+
+@pytest.mark.parametrize("masks", MASKS)
+def test_bart_reads_more(masks):
+    """The measure: what transformers' own model reads in the same step."""
+    torch.manual_seed(0)
+    sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (
+        ("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    bart = BartForConditionalGeneration(BartConfig(vocab_size=29, d_model=16, pad_token_id=0, **sizes))
+    assert reads(lambda: bart(input_ids=IDS, labels=LABELS, **MASKS[masks]))
+
+
+def test_every_model_looks_at_its_own_first_batch(build):
+    model = build()
+    model(input_ids=IDS, labels=LABELS)
+    other = WeftForConditionalGeneration(model.config)
+    assert reads(lambda: other(input_ids=IDS, labels=LABELS))
+    assert reads(lambda: model(input_ids=IDS, labels=LABELS)) == []
