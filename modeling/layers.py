@@ -9,7 +9,7 @@ from .transformers_names import ACT2FN
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """fp32 for half precision, and float64 for a model of float64: nothing is to cost it half of its digits."""
-    return torch.promote_types(dtype, torch.float32)
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Float32Buffers(nn.Module):

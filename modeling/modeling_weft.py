@@ -377,7 +377,8 @@ class WeftStack(WeftPreTrainedModel):
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
-    def _look_up(self, ids: torch.Tensor) -> torch.Tensor:
+    def _look_up(self, ids: torch.Tensor | None) -> torch.FloatTensor:
+        assert ids is not None
         table = self.embed_tokens
         return explained(lambda: table(ids), lambda: check_ids(ids, plain_table(table).num_embeddings, self.ids_name))
 
@@ -390,7 +391,9 @@ class WeftStack(WeftPreTrainedModel):
             rows_BT = positions.rows_BT
             hidden_states = hidden_states + explained(
                 lambda: embed_positions(table, positions, inputs_embeds.dtype),
-                lambda: check_positions(rows_BT, rows_BT.shape[1], table.num_embeddings, self.table_field),
+                lambda: check_positions(
+                    rows_BT, rows_BT.shape[1], plain_table(table).num_embeddings, self.table_field
+                ),
             )
         if condition is not None:
             hidden_states = hidden_states + condition
@@ -818,7 +821,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         cross_attn_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
-        skip_logits: bool | None = None,
+        skip_logits: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
@@ -828,8 +831,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right.
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
-        skip_logits: with labels, compute the loss in pieces and return no logits; default: in training with a vocabulary
-            of 4,096 words or more, where the logits would take most of the memory, and of the time on a CPU.
+        skip_logits: True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
+            large vocabulary; None does so where it pays: in training with a vocabulary of 4,096 words or more and a plain
+            head. [`WeftTrainer`] asks for that.
         sum_router_counts: from [`WeftTrainer`]: this batch's [`router_counts`] (layers, E + 1) -> those of all accumulated
             batches and processes, of whose router losses this batch's are then summands.
         """

@@ -26,6 +26,7 @@ REPLACED_METHODS = (
     "_get_logits_processor",
     "_grouped_mm_can_dispatch",
     "_init_weights",
+    "_optimize_model_for_decode",
     "_prepare_cache_for_generation",
     "_resize_token_embeddings",
     "_sample",

@@ -83,8 +83,8 @@ def build(vocab_size=4_096, **overrides):
 def test_a_large_vocabulary_trains_without_logits(tied):
     model = build(tie_word_embeddings=tied)
     batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
-    output = model.train()(**batch)
-    plain = model(**batch, skip_logits=False)
+    output = model.train()(**batch, skip_logits=None)
+    plain = model(**batch)
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
     torch.testing.assert_close(output.loss, plain.loss, atol=1e-10, rtol=1e-10)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
