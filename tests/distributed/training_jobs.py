@@ -104,7 +104,7 @@ def train(
 def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
     """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
     torch.manual_seed(0)
-    config = WeftConfig(vocab_size=53, pad_token_id=52, **SIZE, **SPARSE)
+    config = WeftConfig(vocab_size=53, pad_token_id=52, infer_attention_mask=True, **SIZE, **SPARSE)
     model = WeftForConditionalGeneration._from_config(config, dtype=torch.float64)
     names = ["experts.gate_up_proj", "experts.down_proj"]
     model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))

@@ -102,7 +102,7 @@ def replaces_a_module(model):
             return super().forward(states) * 3
 
     layer = model.model.decoder.layers[0].self_attn
-    adapted = Adapted(16, 16, bias=False)
+    adapted = Adapted(16, 16, bias=False, dtype=layer.v_proj.weight.dtype)
     adapted.load_state_dict(layer.v_proj.state_dict())
     layer.v_proj = adapted
 

@@ -26,7 +26,7 @@ SIZES = {
     "vocab_size": 53, "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 16,
     "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": PAD,
     "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "dropout": 0.0,
-    "num_experts": 4,
+    "num_experts": 4, "infer_attention_mask": True,
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
 }  # fmt: skip
 # Five real tokens and a pad: expert 3 is chosen by the pad alone.

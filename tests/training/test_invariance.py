@@ -20,7 +20,7 @@ SIZES = {
     "vocab_size": 53, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 16,
     "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 52,
     "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "label_smoothing": 0.1, "dropout": 0.0,
-    "init_std": 0.3,
+    "init_std": 0.3, "infer_attention_mask": True,  # the batches hold none
 }  # fmt: skip
 KINDS = {
     "dense": {},
