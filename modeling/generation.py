@@ -194,7 +194,7 @@ class WeftGenerationMixin(GenerationMixin):
         if self.config.vocab_size == self.config.target_vocab_size:
             return self
         twin = object.__new__(type(self))  # `copy` would ask FSDP2's class, which makes other modules
-        vars(twin).update(vars(self))
+        twin.__dict__.update(self.__dict__)
         twin.config = copy(self.config)
         twin.config.vocab_size = self.config.target_vocab_size
         return twin

@@ -187,7 +187,7 @@ def test_a_pass_more_is_paid_for_an_exact_balance_loss_alone(tmp_path, kind, exa
 @pytest.mark.parametrize("masked", [True, False])
 def test_tokens_given_as_embeddings_are_counted_without_a_pass(tmp_path, masked):
     """The z-loss is a mean over them."""
-    table = torch.nn.Embedding(53, 16)
+    table = torch.nn.Embedding(53, 16, dtype=torch.float64)
     data = rows() if masked else [{**row, "input_ids": [5, 6, 7]} for row in rows()]
     losses, calls = [], []
     for split in ({}, {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 4}):
