@@ -44,7 +44,8 @@ def test_scores_and_beams_are_the_same(small, tmp_path, name):
     model = small(preset, **fields)
     write_ctranslate2(model, tmp_path)
     found = compare_ctranslate2(model, tmp_path)
-    assert found.largest_difference < 1e-4
+    # 1e-5 was seen, and 5e-5 where no last norm keeps the logits small
+    assert found.largest_difference < (1e-4 if fields.get("final_norm", True) else 1e-3)
     assert found.same_beams == found.samples == 3
 
 

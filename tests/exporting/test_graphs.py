@@ -76,7 +76,7 @@ def test_an_exported_model_runs_without_its_own(small, tmp_path):
     model = small("modern-tiny", decoder_layers=1, **GROUPED)
     write_torch(model, tmp_path)
     exported = load_torch(tmp_path)
-    assert largest_difference(model, exported) < 1e-5
+    assert largest_difference(model, exported) < 5e-5  # 1.5e-6 were seen
     check_tokens(model, exported)
     check_tokens(model, exported, rows=4, source=6, new=2)
 

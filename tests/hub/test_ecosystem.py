@@ -18,6 +18,8 @@ from transformers import (
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
+pytestmark = pytest.mark.dtype(torch.float64)
+
 TINY = {
     "vocab_size": 31,
     "d_model": 16,
@@ -46,7 +48,7 @@ KINDS = {
 }
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
-EXACT = {"rtol": 1e-4, "atol": 1e-5}
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def build(**fields) -> WeftForConditionalGeneration:
@@ -157,7 +159,7 @@ def test_a_layer_is_never_split(tmp_path):
     from accelerate import infer_auto_device_map
 
     model = build()
-    half = sum(parameter.numel() * 4 for parameter in model.parameters()) // 2
+    half = sum(parameter.nbytes for parameter in model.parameters()) // 2
     plan = infer_auto_device_map(
         model, max_memory={0: half, 1: 4 * half}, no_split_module_classes=list(model._no_split_modules)
     )
@@ -202,7 +204,8 @@ def test_a_model_compiles_with_inductor_in_one_graph():
     compiled = torch.compile(model.forward, fullgraph=True)
     with torch.no_grad():
         found = compiled(input_ids=IDS, decoder_input_ids=TARGET, use_cache=False).logits
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    # rotary angles are of 32 bits, and inductor's sines and cosines of them are its own: 7e-7 were seen
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
