@@ -120,6 +120,7 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
 
 
+@pytest.mark.dtype(torch.float64)
 def test_a_bare_transformer_becomes_a_model_without_head(tmp_path):
     torch.manual_seed(0)
     model = nn.Transformer(16, 2, 1, 1, 24, batch_first=True).eval()
@@ -129,9 +130,10 @@ def test_a_bare_transformer_becomes_a_model_without_head(tmp_path):
     source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     causal = nn.Transformer.generate_square_subsequent_mask(4)
     found = loaded(inputs_embeds=source, decoder_inputs_embeds=target).last_hidden_state
-    torch.testing.assert_close(found, model(source, target, tgt_mask=causal), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, model(source, target, tgt_mask=causal), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.dtype(torch.float64)
 def test_upcycle(tmp_path, capsys):
     from weftformer.tokenization import build_route_tokenizer
 
@@ -142,7 +144,7 @@ def test_upcycle(tmp_path, capsys):
     assert main(["upcycle", *arguments]) == 0
     sparse = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "sparse")
     assert len(sparse.routers()) == 2 and sparse.config.num_experts == 4
-    torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-10, rtol=1e-10)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "sparse")) == 53
     assert "parameters became" in capsys.readouterr().out
     assert main(["upcycle", str(tmp_path / "sparse"), str(tmp_path / "twice")]) == 1

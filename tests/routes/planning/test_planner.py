@@ -30,7 +30,7 @@ def test_a_target_alone_gives_what_it_gives_in_a_batch(planner, known):
     for target, n, plan in zip(targets, steps, together, strict=True):
         (alone,) = planner.plan([target], n_steps=n, beams=2, progress=False)
         assert [c.text for c in alone.candidates] == [c.text for c in plan.candidates]
-        assert [c.score for c in alone.candidates] == pytest.approx([c.score for c in plan.candidates], abs=1e-4)
+        assert [c.score for c in alone.candidates] == pytest.approx([c.score for c in plan.candidates], abs=2e-4)
 
 
 def test_targets_are_canonicalised(planner, known):
