@@ -1,6 +1,7 @@
 """What several commands ask of their arguments."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,12 +25,16 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
 def add_constraints(parser: Any) -> None:
     """The arguments that say what planned routes have to be."""
     from weftformer.routes.planning.constraints import RULES
+    from weftformer.routes.plans import IMPOSSIBLE
 
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
     parser.add_argument("--allow", action="append", choices=list(RULES), default=[],
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
+    parser.add_argument("--impossible", choices=list(IMPOSSIBLE), default="behind",
+                        help="routes that break one of these rules all the same: ranked behind the others, kept in the place "
+                        "of their score, or left out (default: %(default)s)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
                         help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
     parser.add_argument(
@@ -51,8 +56,9 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    wishes = Constraints(
-        **{RULES[name]: False for name in arguments.allow},
+    rules = replace(Constraints(), **{RULES[name]: False for name in arguments.allow})
+    wishes = replace(
+        rules,
         only_purchasable=arguments.only_purchasable,
         required_leaf=arguments.required_leaf,
         forbidden=tuple(arguments.forbid),
@@ -60,7 +66,7 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     )
     if not arguments.no_grammar:
         return wishes
-    if wishes != Constraints(**{RULES[name]: False for name in arguments.allow}):
+    if wishes != rules:
         raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
     return NO_CONSTRAINTS
 
