@@ -133,16 +133,21 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
         rows.append(_warm_up(case, contender, arguments.warm_ups))
         for _ in tqdm(range(arguments.runs), desc=contender.name, unit="run"):
             _time(contender, rows[-1])
+    _summarise(case, rows)
+    return rows
+
+
+def _summarise(case: Any, rows: list[dict[str, Any]]) -> None:
+    """Medians, held against the first row; outputs are compared with its output and dropped."""
+    first = rows[0]["output"]
     base = statistics.median(rows[0]["times_s"])
-    for row in rows:
-        row["agreement"] = "" if row is rows[0] else agreement(rows[0]["output"], row["output"])
+    for number, row in enumerate(rows):
+        output = row.pop("output")
+        row["agreement"] = agreement(first, output) if number else ""
         row["median_s"] = statistics.median(row["times_s"])
         row["times_faster"] = base / row["median_s"]
         row["seconds_per_unit"] = row["median_s"] / case.units
         row["speed"] = case.per_unit(row["median_s"])
-    for row in rows:
-        del row["output"]
-    return rows
 
 
 def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
