@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from weftformer.common.whole_files import whole_folder
 from weftformer.conversion import (
     SOURCES,
     DoesNotFit,
@@ -19,7 +20,7 @@ from weftformer.conversion import (
     read_source_config,
     read_weights,
 )
-from weftformer.conversion.files import READABLE, whole_folder
+from weftformer.conversion.files import READABLE
 from weftformer.conversion.source import HEADS
 from weftformer.hub import converted_card
 from weftformer.tokenization import build_route_tokenizer

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
-from weftformer.conversion.files import whole_folder
+from weftformer.common.whole_files import whole_folder
 from weftformer.exporting import (
     compare_ctranslate2,
     largest_difference,

@@ -8,8 +8,8 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM
 
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
+from weftformer.common.whole_files import whole_folder
 from weftformer.conversion import upcycle
-from weftformer.conversion.files import whole_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
