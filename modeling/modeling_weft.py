@@ -388,11 +388,11 @@ class WeftStack(WeftPreTrainedModel):
         hidden_states = inputs_embeds * self.embed_scale
         table = self.embed_positions
         if table is not None:
-            rows_BT = positions.rows_BT
+            indices_BT = positions.indices_BT
             hidden_states = hidden_states + explained(
                 lambda: embed_positions(table, positions, inputs_embeds.dtype),
                 lambda: check_positions(
-                    rows_BT, rows_BT.shape[1], plain_table(table).num_embeddings, self.table_field
+                    indices_BT, indices_BT.shape[1], plain_table(table).num_embeddings, self.table_field
                 ),
             )
         if condition is not None:
@@ -466,7 +466,7 @@ class WeftEncoder(WeftStack):
         default = torch.arange(length, device=inputs_embeds.device)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
         check_position_limit(
-            self.config, positions.rows_BT, length, self.config.max_source_positions, self.table_field,
+            self.config, positions.indices_BT, length, self.config.max_source_positions, self.table_field,
             is_counted=position_ids is None and position_mask is None, by_value=is_first,
         )  # fmt: skip
         if is_first:
@@ -619,7 +619,7 @@ class WeftDecoder(WeftStack):
         positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
         if isinstance(past, int):
             check_position_limit(
-                self.config, positions.rows_BT, past + length, self.config.max_target_positions, self.table_field,
+                self.config, positions.indices_BT, past + length, self.config.max_target_positions, self.table_field,
                 is_counted=position_ids is None and position_mask is None and not has_mask, by_value=is_first,
             )  # fmt: skip
         return positions
@@ -663,7 +663,7 @@ class WeftDecoder(WeftStack):
         if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
             limit = max(self.config.max_source_positions, self.config.max_target_positions)
             check_position_limit(
-                self.config, keys.rows_BT, source, limit, "max_source_positions",
+                self.config, keys.indices_BT, source, limit, "max_source_positions",
                 is_counted=ids is None and mask is None, by_value=is_first,
             )  # fmt: skip
         return attention_positions(
