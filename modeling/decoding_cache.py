@@ -256,13 +256,13 @@ class SourceCache:
         self.states = states  # (2, L, B, G, kept, K)
         self.positions = torch.arange(states.shape[4], device=states.device)[None]  # where they stood, (B or 1, kept)
         self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), where sources differ in length
-        real = None if mask is None else mask.bool()
-        if real is None or real.all():
+        seen = None if mask is None else mask.bool()
+        if seen is None or seen.all():
             return
-        lengths = real.sum(dim=-1)
+        lengths = seen.sum(dim=-1)
         longest = int(lengths.max())
-        self.positions = (~real).long().argsort(dim=-1, stable=True)[:, :longest]
+        self.positions = (~seen).long().argsort(dim=-1, stable=True)[:, :longest]
         index = self.positions[None, None, :, None, :, None]
         self.states = states.gather(4, index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5]))
         if int(lengths.min()) < longest:
-            self.mask = (torch.arange(longest, device=real.device) < lengths[:, None])[:, None, None]
+            self.mask = (torch.arange(longest, device=seen.device) < lengths[:, None])[:, None, None]

@@ -158,7 +158,7 @@ class DecodeStep(nn.Module):
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
-            hidden_WD = layer._enter(layer.self_attn_layer_norm, residual)
+            hidden_WD = layer._pre_norm(layer.self_attn_layer_norm, residual)
             query_WHK, key_WGK, value_WGK = self._projected(index, hidden_WD, past_positions)
             parts = [part[index] for part in past]
             if columns is None:
@@ -168,14 +168,14 @@ class DecodeStep(nn.Module):
                 columns[index][0].copy_(key_WGK)
                 columns[index][1].copy_(value_WGK)
             hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
-            hidden_WD = layer._leave(layer.self_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
-            hidden_WD = layer._enter(layer.encoder_attn_layer_norm, residual)
+            hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
             hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, source[index], cross_positions, source_mask)
-            hidden_WD = layer._leave(layer.encoder_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._add_residual(layer.encoder_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
-            hidden_WD = layer.mlp(layer._enter(layer.final_layer_norm, residual))
-            hidden_WD = layer._leave(layer.final_layer_norm, residual, hidden_WD)
+            hidden_WD = layer.mlp(layer._pre_norm(layer.final_layer_norm, residual))
+            hidden_WD = layer._add_residual(layer.final_layer_norm, residual, hidden_WD)
         logits = self.lm_head(self.decoder._finish(hidden_WD))
         return logits, torch.stack(new, dim=1) if new else None
 
