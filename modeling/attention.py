@@ -108,23 +108,23 @@ class AttentionBase(nn.Module):
     def implementation(self) -> str:
         return self.config._attn_implementation
 
-    def _placed(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
+    def _with_positions(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         """States plus their row of the additive table: what q and k are projected from, v never."""
         table = self.position_table
         assert table is not None
-        rows_BT = positions.rows_BT
-        rows_BTD = explained(
-            lambda: table(rows_BT),
-            lambda: check_positions(rows_BT, rows_BT.shape[1], table.num_embeddings, self.table_field),
+        indices_BT = positions.indices_BT
+        added_BTD = explained(
+            lambda: table(indices_BT),
+            lambda: check_positions(indices_BT, indices_BT.shape[1], table.num_embeddings, self.table_field),
         )
-        return states_BTD + (rows_BTD if positions.mask_BT is None else rows_BTD * positions.mask_BT[..., None])
+        return states_BTD + (added_BTD if positions.mask_BT is None else added_BTD * positions.mask_BT[..., None])
 
     def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
         return states_BTD.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _queries(self, hidden_states: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor:
         if self.position_table is not None and positions is not None:
-            hidden_states = self._placed(hidden_states, positions.query)
+            hidden_states = self._with_positions(hidden_states, positions.query)
         query = self._heads(self.q_proj(hidden_states))
         query = query if self.q_norm is None else self.q_norm(query)
         if positions is None or positions.query_rotation is None:
@@ -134,7 +134,7 @@ class AttentionBase(nn.Module):
     def _keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
         placed = states_BTD
         if self.position_table is not None and positions is not None:
-            placed = self._placed(states_BTD, positions.key)
+            placed = self._with_positions(states_BTD, positions.key)
         key, value = self._heads(self.k_proj(placed)), self._heads(self.v_proj(states_BTD))
         key = key if self.k_norm is None else self.k_norm(key)
         if positions is None or positions.key_rotation is None:

@@ -23,7 +23,7 @@ logger = logging.get_logger(__name__)
 
 # What transformers' own callers (Trainer, GenerationMixin, decorators) hand to `forward` beside named arguments.
 _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
-    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_router_ids",
+    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_selected_experts",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
 }  # fmt: skip
 

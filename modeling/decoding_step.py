@@ -9,7 +9,7 @@ it is the same arithmetic:
 - q, k and v are one product.
 
 Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G heads
-that share keys, K width of a head, T tokens of a row's own past, N tokens, M source positions.
+that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
 """
 
 from functools import reduce
@@ -81,64 +81,84 @@ class DecodeStep(nn.Module):
         Args:
             position_ids: (W, 1) where rows differ, else None.
         """
-        own, source = cache.own, cache.source
-        own.make_room()
+        target, source = cache.target, cache.source
+        target.grow()
         ids_W = ids_W1.new_empty(len(ids_W1))  # of strides that do not change, for the compiled graph
-        if own.rows is None:
+        if target.slots is None:
             ids_W.copy_(ids_W1[:, 0])
-        else:  # from the order of ranks to that of rows
-            ids_W.index_copy_(0, own.rows, ids_W1[:, 0])
+        else:  # from the order of ranks to that of slots
+            ids_W.index_copy_(0, target.slots, ids_W1[:, 0])
         if position_ids is None:
-            position_ids = torch.full((1, 1), own.length, device=ids_W.device)
-        is_compiled = self.compiled and own.own > 1  # a graph is for lengths from two on
-        has_mask = own.is_masked or (is_compiled and own.beams > 1)
-        past = (own.trunk if own.beams > 1 else None, own.tails, own.places(), own.mask if has_mask else None)
+            position_ids = torch.full((1, 1), target.length, device=ids_W.device)
+        is_compiled = self.compiled and target.suffix_length > 1  # a graph is for lengths from two on
+        has_mask = target.is_masked or (is_compiled and target.beams > 1)
+        past = (
+            target.prefix if target.beams > 1 else None,
+            target.suffixes,
+            target.key_positions(),
+            target.mask if has_mask else None,
+        )
         arguments = (ids_W, position_ids, *past, source.states, source.positions, source.mask)
         if is_compiled:
-            logits, states = self._run_compiled(arguments, own)
-            own.next_column().copy_(states)
+            logits, states = self._run_compiled(arguments, target)
+            target.next_column().copy_(states)
         else:
             self._pack(len(ids_W))
-            logits, _ = self(*arguments, into=own.next_column())
-        own.end_step()
-        return logits if own.rows is None else logits.index_select(0, own.rows)
+            logits, _ = self(*arguments, into=target.next_column())
+        target.end_step()
+        return logits if target.slots is None else logits.index_select(0, target.slots)
 
     def _pack(self, rows: int) -> None:
         self.taken += 1
         if self.taken == _PACK_AFTER and not self.compiled:
             self.decoder, self.projections = packed(self.decoder, rows), packed(self.projections, rows)
 
-    def _run_compiled(self, arguments: tuple, own: BeamCache) -> tuple[torch.Tensor, Any]:
-        for tensor, dim in ((own.trunk, 4), (own.tails, 4), (own.mask, 1), *((places, 0) for places in arguments[4])):
+    def _run_compiled(self, arguments: tuple, target: BeamCache) -> tuple[torch.Tensor, Any]:
+        for tensor, dim in (
+            (target.prefix, 4),
+            (target.suffixes, 4),
+            (target.mask, 1),
+            *((positions, 0) for positions in arguments[4]),
+        ):
             if tensor.ndim:
                 torch._dynamo.maybe_mark_dynamic(tensor, dim)
         with self.settings:
             return self.run(*arguments)
 
     def forward(
-        self, ids_W, position_ids, trunk, tails, places, mask, source, source_places, source_mask, into=None
+        self,
+        ids_W,
+        position_ids,
+        prefix,
+        suffixes,
+        key_positions,
+        mask,
+        source,
+        source_positions,
+        source_mask,
+        into=None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits (W, vocabulary), and the new keys and values (2, L, W, G, K).
 
         Args:
-            trunk: (2, L, B, G, room, K), None without beams. tails: (2, L, W, G, room, K).
-            places: where the tokens in use stand, of the trunk if there is one and of the tails.
-            mask: (B, room), to be added to the scores of the trunk, or without one of the tails.
-            into: the next column of the tails, to write the new keys and values to. Without it they are returned: a
+            prefix: the shared prefix (2, L, B, G, capacity, K), None without beams. suffixes: (2, L, W, G, capacity, K).
+            key_positions: positions of the columns in use, of the shared prefix if there is one and of the suffixes.
+            mask: (B, capacity), to be added to the scores of the shared prefix, or without one of the suffixes.
+            into: the next column of the suffixes, to write the new keys and values to. Without it they are returned: a
                 compiled graph that writes to its inputs copies them.
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
-        past_positions, cross_positions = self._positions(positions, places, source_places, hidden_WD)
-        past = [by_layer(tails[:, :, :, :, : places[-1].shape[0] + (into is not None)])]
-        if trunk is not None:
-            past.insert(0, by_layer(trunk[:, :, :, :, : places[0].shape[0]]))
+        past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
+        past = [by_layer(suffixes[:, :, :, :, : key_positions[-1].shape[0] + (into is not None)])]
+        if prefix is not None:
+            past.insert(0, by_layer(prefix[:, :, :, :, : key_positions[0].shape[0]]))
         if mask is not None:
             mask = mask[:, None, None, : past[0][0][0].shape[2]]
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
-            hidden_WD = layer._enter(layer.self_attn_layer_norm, residual)
+            hidden_WD = layer._pre_norm(layer.self_attn_layer_norm, residual)
             query_WHK, key_WGK, value_WGK = self._projected(index, hidden_WD, past_positions)
             parts = [part[index] for part in past]
             if columns is None:
@@ -148,14 +168,14 @@ class DecodeStep(nn.Module):
                 columns[index][0].copy_(key_WGK)
                 columns[index][1].copy_(value_WGK)
             hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
-            hidden_WD = layer._leave(layer.self_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
-            hidden_WD = layer._enter(layer.encoder_attn_layer_norm, residual)
+            hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
             hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, source[index], cross_positions, source_mask)
-            hidden_WD = layer._leave(layer.encoder_attn_layer_norm, residual, hidden_WD)
+            hidden_WD = layer._add_residual(layer.encoder_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
-            hidden_WD = layer.mlp(layer._enter(layer.final_layer_norm, residual))
-            hidden_WD = layer._leave(layer.final_layer_norm, residual, hidden_WD)
+            hidden_WD = layer.mlp(layer._pre_norm(layer.final_layer_norm, residual))
+            hidden_WD = layer._add_residual(layer.final_layer_norm, residual, hidden_WD)
         logits = self.lm_head(self.decoder._finish(hidden_WD))
         return logits, torch.stack(new, dim=1) if new else None
 
@@ -166,14 +186,14 @@ class DecodeStep(nn.Module):
             hidden_WD = hidden_WD + embed_positions(decoder.embed_positions, positions, hidden_WD.dtype)[:, 0]
         return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)
 
-    def _positions(self, positions: TokenPositions, places, source_places: torch.Tensor, like: torch.Tensor):
+    def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
         """What the two attentions need of positions, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(torch.cat([*places, positions.ids_BT[0]])[None])
+        keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
         past = attention_positions(
             config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
         )
-        keys = TokenPositions(source_places)
+        keys = TokenPositions(source_positions)
         return past, attention_positions(
             config.cross_attention_position_type, config, positions, keys, positions, rotary, like, is_cross=True
         )
@@ -183,7 +203,7 @@ class DecodeStep(nn.Module):
         attention: AttentionBase = self.decoder.layers[index].self_attn
         placed_WD = hidden_WD
         if self.has_table:
-            placed_WD = attention._placed(hidden_WD[:, None], positions.query)[:, 0]
+            placed_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
         heads = self.projections[index](placed_WD).view(hidden_WD.shape[0], -1, self.width)
         if self.has_table:
             query, key = heads.split([self.heads, self.groups], dim=1)
@@ -194,12 +214,12 @@ class DecodeStep(nn.Module):
             key = attention.k_norm(key)
         if positions is not None and positions.query_rotation is not None:
             key = rotate(key[:, :, None], positions.query_rotation)[:, :, 0]
-        return self._turned(attention, query, positions), key, value
+        return self._rotated(attention, query, positions), key, value
 
     def _over_past(
         self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask
     ) -> torch.Tensor:
-        """Self-attention over the trunk, if there is one, each row's own past and its new token, if that stands apart.
+        """Self-attention over the shared prefix, if there is one, each row's suffix and its new token, if that stands apart.
 
         One softmax over all parts. `mask` is for the first of them.
         """
@@ -222,7 +242,7 @@ class DecodeStep(nn.Module):
         summands = [_mixed(part, values) for part, (_, values) in zip(by_part, parts, strict=True)]
         return attention.out_proj(reduce(torch.add, summands).flatten(1))
 
-    def _turned(self, attention: AttentionBase, query_WHK, positions) -> torch.Tensor:
+    def _rotated(self, attention: AttentionBase, query_WHK, positions) -> torch.Tensor:
         if attention.q_norm is not None:
             query_WHK = attention.q_norm(query_WHK)
         if positions is not None and positions.query_rotation is not None:
@@ -232,9 +252,9 @@ class DecodeStep(nn.Module):
     def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
         """Cross-attention: the beams of a source and the heads of a group as rows (B, G, S * R, K) of one attention."""
         if attention.position_table is not None:
-            hidden_WD = attention._placed(hidden_WD[:, None], positions.query)[:, 0]
+            hidden_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
         rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values
-        query_WHK = self._turned(attention, attention.q_proj(hidden_WD).view(rows, -1, self.width), positions)
+        query_WHK = self._rotated(attention, attention.q_proj(hidden_WD).view(rows, -1, self.width), positions)
         beams = rows // keys_BGMK.shape[0]
         query = _by_source(query_WHK.view(rows, self.groups, -1, self.width), beams)
         bias_BHLM = attention._bias(query_WHK[: len(keys_BGMK), :, None], positions)

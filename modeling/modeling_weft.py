@@ -69,18 +69,18 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class WeftEncoderOutput(BaseModelOutput):
-    """`router_logits`, `router_ids`: for each sparse layer (tokens, experts) and (tokens, experts per token)."""
+    """`router_logits` (tokens, experts) and `selected_experts` (tokens, experts per token) of each sparse layer."""
 
     router_logits: tuple[torch.Tensor, ...] | None = None
-    router_ids: tuple[torch.Tensor, ...] | None = None
+    selected_experts: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
 class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """`router_logits`, `router_ids`: as in [`WeftEncoderOutput`]."""
+    """`router_logits`, `selected_experts`: as in [`WeftEncoderOutput`]."""
 
     router_logits: tuple[torch.Tensor, ...] | None = None
-    router_ids: tuple[torch.Tensor, ...] | None = None
+    selected_experts: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -89,8 +89,8 @@ class WeftModelOutput(Seq2SeqModelOutput):
 
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
     decoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    encoder_router_ids: tuple[torch.Tensor, ...] | None = None
-    decoder_router_ids: tuple[torch.Tensor, ...] | None = None
+    encoder_selected_experts: tuple[torch.Tensor, ...] | None = None
+    decoder_selected_experts: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -151,10 +151,10 @@ class ResidualLayer(GradientCheckpointingLayer):
         self.norm_first = config.norm_first
         self.dropout = config.dropout
 
-    def _enter(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+    def _pre_norm(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm(hidden_states) if self.norm_first else hidden_states
 
-    def _leave(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
+    def _add_residual(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
         hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
         return hidden_states if self.norm_first else norm(hidden_states)
 
@@ -176,12 +176,12 @@ class WeftEncoderLayer(ResidualLayer):
         **kwargs,
     ) -> torch.Tensor:
         residual = hidden_states
-        hidden_states = self._enter(self.self_attn_layer_norm, residual)
+        hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
         hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
-        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
+        hidden_states = self._add_residual(self.self_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual), token_mask)
-        return self._leave(self.final_layer_norm, residual, hidden_states)
+        hidden_states = self.mlp(self._pre_norm(self.final_layer_norm, residual), token_mask)
+        return self._add_residual(self.final_layer_norm, residual, hidden_states)
 
 
 class WeftDecoderLayer(ResidualLayer):
@@ -208,15 +208,15 @@ class WeftDecoderLayer(ResidualLayer):
         **kwargs,
     ) -> torch.Tensor:
         residual = hidden_states
-        hidden_states = self._enter(self.self_attn_layer_norm, residual)
+        hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
         causality = {} if is_causal is None else {"is_causal": is_causal}
         hidden_states, _ = self.self_attn(
             hidden_states, attention_mask, positions, past_key_values=past_key_values, **causality, **kwargs
         )
-        hidden_states = self._leave(self.self_attn_layer_norm, residual, hidden_states)
+        hidden_states = self._add_residual(self.self_attn_layer_norm, residual, hidden_states)
         if encoder_hidden_states is not None:
             residual = hidden_states
-            hidden_states = self._enter(self.encoder_attn_layer_norm, residual)
+            hidden_states = self._pre_norm(self.encoder_attn_layer_norm, residual)
             hidden_states, _ = self.encoder_attn(
                 hidden_states,
                 encoder_hidden_states,
@@ -225,10 +225,10 @@ class WeftDecoderLayer(ResidualLayer):
                 past_key_values=past_key_values,
                 **kwargs,
             )
-            hidden_states = self._leave(self.encoder_attn_layer_norm, residual, hidden_states)
+            hidden_states = self._add_residual(self.encoder_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._enter(self.final_layer_norm, residual), token_mask)
-        return self._leave(self.final_layer_norm, residual, hidden_states)
+        hidden_states = self.mlp(self._pre_norm(self.final_layer_norm, residual), token_mask)
+        return self._add_residual(self.final_layer_norm, residual, hidden_states)
 
 
 class _ExpertsSwitch:
@@ -388,11 +388,11 @@ class WeftStack(WeftPreTrainedModel):
         hidden_states = inputs_embeds * self.embed_scale
         table = self.embed_positions
         if table is not None:
-            rows_BT = positions.rows_BT
+            indices_BT = positions.indices_BT
             hidden_states = hidden_states + explained(
                 lambda: embed_positions(table, positions, inputs_embeds.dtype),
                 lambda: check_positions(
-                    rows_BT, rows_BT.shape[1], plain_table(table).num_embeddings, self.table_field
+                    indices_BT, indices_BT.shape[1], plain_table(table).num_embeddings, self.table_field
                 ),
             )
         if condition is not None:
@@ -421,7 +421,7 @@ class WeftEncoder(WeftStack):
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "router_ids": OutputRecorder(Router, index=2),
+        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -466,7 +466,7 @@ class WeftEncoder(WeftStack):
         default = torch.arange(length, device=inputs_embeds.device)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
         check_position_limit(
-            self.config, positions.rows_BT, length, self.config.max_source_positions, self.table_field,
+            self.config, positions.indices_BT, length, self.config.max_source_positions, self.table_field,
             is_counted=position_ids is None and position_mask is None, by_value=is_first,
         )  # fmt: skip
         if is_first:
@@ -496,7 +496,7 @@ class WeftDecoder(WeftStack):
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "router_ids": OutputRecorder(Router, index=2),
+        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -619,7 +619,7 @@ class WeftDecoder(WeftStack):
         positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
         if isinstance(past, int):
             check_position_limit(
-                self.config, positions.rows_BT, past + length, self.config.max_target_positions, self.table_field,
+                self.config, positions.indices_BT, past + length, self.config.max_target_positions, self.table_field,
                 is_counted=position_ids is None and position_mask is None and not has_mask, by_value=is_first,
             )  # fmt: skip
         return positions
@@ -663,7 +663,7 @@ class WeftDecoder(WeftStack):
         if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
             limit = max(self.config.max_source_positions, self.config.max_target_positions)
             check_position_limit(
-                self.config, keys.rows_BT, source, limit, "max_source_positions",
+                self.config, keys.indices_BT, source, limit, "max_source_positions",
                 is_counted=ids is None and mask is None, by_value=is_first,
             )  # fmt: skip
         return attention_positions(
@@ -781,8 +781,8 @@ class WeftModel(WeftPreTrainedModel):
             encoder_attentions=encoder_outputs.attentions,
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
-            encoder_router_ids=getattr(encoder_outputs, "router_ids", None),
-            decoder_router_ids=decoder_outputs.router_ids,
+            encoder_selected_experts=getattr(encoder_outputs, "selected_experts", None),
+            decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
 
@@ -872,7 +872,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             condition_values=condition_values,
             cross_attn_mask=cross_attn_mask,
             output_router_logits=wants_routers or has_router_losses,
-            output_router_ids=has_router_losses,
+            output_selected_experts=has_router_losses,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -891,8 +891,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 lambda: check_label_values(labels, self.config.target_vocab_size),
             )
         if has_router_losses and loss is not None and labels is not None:
-            real = self.real_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            aux_loss, z_loss = self._router_losses(outputs, *real, sum_router_counts)
+            non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
+            aux_loss, z_loss = self._router_losses(outputs, *non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 if sum_router_counts is None:  # means, not summands: each batch counts by its share of the labels
@@ -923,33 +923,35 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         shifted = torch.cat([labels.new_full((labels.shape[0], 1), start), labels[:, :-1]], dim=-1)
         return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
-    def real_tokens(
+    def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Which source and which target tokens router losses count, flattened; None, where there is no mask: all of the source."""
+        """Which source and which target tokens the router losses count, flattened. None: all of the source, which has no mask."""
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
         has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
         target_mask = decoder_attention_mask if has_target_mask else labels != -100
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
-    def _router_losses(self, outputs, source_real, target_real, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
+    def _router_losses(
+        self, outputs, source_non_pads, target_non_pads, sum_counts
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Balance loss and z-loss, mean over sparse layers; in training the routers also count their load here."""
-        ids = (*(outputs.encoder_router_ids or ()), *(outputs.decoder_router_ids or ()))
+        ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
         if not ids:  # only the encoder is sparse, and its outputs were given
-            return target_real.new_zeros((), dtype=torch.float), target_real.new_zeros((), dtype=torch.float)
+            return target_non_pads.new_zeros((), dtype=torch.float), target_non_pads.new_zeros((), dtype=torch.float)
         logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
-        real = [source_real] * len(outputs.encoder_router_ids or ())
-        real += [target_real] * len(outputs.decoder_router_ids or ())
+        non_pads = [source_non_pads] * len(outputs.encoder_selected_experts or ())
+        non_pads += [target_non_pads] * len(outputs.decoder_selected_experts or ())
         if self.training:
             routers = self.routers()[-len(ids) :]  # without the encoder's when its outputs were given
-            for router, *layer in zip(routers, ids, real, strict=True):
+            for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
         num_experts = self.config.num_experts
-        counts = torch.stack([router_counts(one, num_experts, mask) for one, mask in zip(ids, real, strict=True)])
+        counts = torch.stack([router_counts(one, num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)])
         counts = counts if sum_counts is None else sum_counts(counts)
-        aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, real, counts, strict=True)]).mean()
-        return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, real, counts, strict=True)]).mean()
+        aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
+        return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the target's table and the head, where the target has a vocabulary of its own."""

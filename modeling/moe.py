@@ -75,9 +75,9 @@ class Router(Float32Buffers):
         return self.classifier(tokens_ND)
 
     def forward(
-        self, tokens_ND: torch.Tensor, real_N: torch.Tensor | None = None
+        self, tokens_ND: torch.Tensor, non_pad_N: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Logits (N, E) and weights (N, K) in fp32, ids (N, K). `real_N`: which tokens are no pads; None: all."""
+        """Logits (N, E) and weights (N, K) in fp32, ids (N, K). `non_pad_N`: False for pads; None: there are none."""
         with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
             probs_NE = logits_NE.softmax(dim=-1)
@@ -87,7 +87,7 @@ class Router(Float32Buffers):
             if self.renormalise:
                 weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True)
             if self.limits_experts:
-                weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else real_N)
+                weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else non_pad_N)
         return logits_NE, weights_NK, ids_NK
 
     @property
@@ -99,27 +99,27 @@ class Router(Float32Buffers):
         return self.capacity_factor is not None and (self.training or self.always_capacity)
 
     def _drop_over_capacity(
-        self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, real_N: torch.Tensor | None
+        self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None
     ) -> torch.Tensor:
         """Weight 0 for the tokens that an expert has no capacity for; the first in the batch come first, pads get none."""
         assert self.capacity_factor is not None
         taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
         assignments: torch.Tensor | int = ids_NK.numel()
-        if real_N is not None:
-            taken_NE = taken_NE * real_N[:, None]
-            assignments = real_N.sum() * self.top_k  # stays on the device: reading it would wait for the queue
+        if non_pad_N is not None:
+            taken_NE = taken_NE * non_pad_N[:, None]
+            assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the queue
         capacity = assignments / self.num_experts * self.capacity_factor
         place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
         is_dropped_NK = place_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
-        if real_N is not None:
-            is_dropped_NK = is_dropped_NK | ~real_N[:, None]
+        if non_pad_N is not None:
+            is_dropped_NK = is_dropped_NK | ~non_pad_N[:, None]
         return weights_NK.masked_fill(is_dropped_NK, 0.0)
 
     @torch.no_grad()
-    def count_load(self, ids_NK: torch.Tensor, real_N: torch.Tensor | None) -> None:
+    def count_load(self, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None) -> None:
         """Add this batch's tokens per expert (pads left out) to the load the next bias update sees."""
         if self.expert_load is not None and self.classifier.weight.requires_grad:
-            self.expert_load += expert_load(ids_NK, self.num_experts, real_N)
+            self.expert_load += expert_load(ids_NK, self.num_experts, non_pad_N)
 
     @torch.no_grad()
     def update_selection_bias(self) -> None:
@@ -237,65 +237,65 @@ class SparseFeedForward(nn.Module):
         self.experts = experts_class(config, config.moe_intermediate_size or ffn_dim)
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """(..., D) to (..., D). `token_mask` (...): False for pads, which take no expert's capacity; None: all are real."""
+        """(..., D) to (..., D). `token_mask` (...): False for pads, which take no expert's capacity; None: there are none."""
         tokens_ND = hidden_states.flatten(0, -2)
         _, weights_NK, ids_NK = self.router(tokens_ND, None if token_mask is None else token_mask.flatten().bool())
         return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
 
 
-def expert_load(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Assignments per expert (E,) in fp32, tokens that are not real (pads) left out."""
+def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Assignments per expert (E,) in fp32, without those of pads."""
     ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
-    if real_N is not None:
-        ones_NK = ones_NK * real_N[:, None]
+    if non_pad_N is not None:
+        ones_NK = ones_NK * non_pad_N[:, None]
     load_E = torch.zeros(num_experts, dtype=torch.float32, device=ids_NK.device)
     return load_E.scatter_add(0, ids_NK.flatten(), ones_NK.flatten())
 
 
-def router_counts(ids_NK: torch.Tensor, num_experts: int, real_N: torch.Tensor | None = None) -> torch.Tensor:
+def router_counts(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
     """Assignments per expert and, last, the tokens they are of, (E + 1,) in fp32; pads left out."""
-    tokens = ids_NK.new_tensor(len(ids_NK)) if real_N is None else real_N.sum()
-    return torch.cat([expert_load(ids_NK, num_experts, real_N), tokens.float()[None]])
+    tokens = ids_NK.new_tensor(len(ids_NK)) if non_pad_N is None else non_pad_N.sum()
+    return torch.cat([expert_load(ids_NK, num_experts, non_pad_N), tokens.float()[None]])
 
 
-def _sum_over_real(values: torch.Tensor, real_N: torch.Tensor | None) -> torch.Tensor:
-    """Sum over the first dimension of the rows that are real."""
-    if real_N is None:
+def _sum_over_non_pads(values: torch.Tensor, non_pad_N: torch.Tensor | None) -> torch.Tensor:
+    """Sum over the tokens (first dimension) that are no pads."""
+    if non_pad_N is None:
         return values.sum(dim=0)
-    return (values * real_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
+    return (values * non_pad_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
 
 
 def balance_loss(
     logits_NE: torch.Tensor,
     ids_NK: torch.Tensor,
-    real_N: torch.Tensor | None = None,
+    non_pad_N: torch.Tensor | None = None,
     counts: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """E * sum over experts of (share of assignments * mean probability), 1 at perfect balance.
 
-    Eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k; tokens that are not real (pads) are left out.
+    Eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k; pads are left out.
 
     Args:
-        logits_NE, ids_NK, real_N: what the router scored and chose, and which tokens are real.
+        logits_NE, ids_NK, non_pad_N: what the router scored and chose, and which tokens are no pads.
         counts: [`router_counts`] of several batches; the result is then this batch's summand of the loss over all of
             them (Qiu et al. 2025, arXiv:2501.11873), so that it does not matter how they are split.
     """
-    counts = router_counts(ids_NK, logits_NE.shape[-1], real_N) if counts is None else counts
+    counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
     load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
     share_E = load_E / load_E.sum().clamp(min=1)
-    return logits_NE.shape[-1] * (share_E * _sum_over_real(logits_NE.softmax(dim=-1), real_N)).sum() / tokens
+    return logits_NE.shape[-1] * (share_E * _sum_over_non_pads(logits_NE.softmax(dim=-1), non_pad_N)).sum() / tokens
 
 
 def router_z_loss(
-    logits_NE: torch.Tensor, real_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
+    logits_NE: torch.Tensor, non_pad_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Mean of logsumexp(logits)^2, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906); pads left out.
 
     Args:
-        logits_NE, real_N: what the router scored, and which tokens are real.
+        logits_NE, non_pad_N: what the router scored, and which tokens are no pads.
         counts: as in [`balance_loss`].
     """
-    total = _sum_over_real(torch.logsumexp(logits_NE, dim=-1).square(), real_N)
+    total = _sum_over_non_pads(torch.logsumexp(logits_NE, dim=-1).square(), non_pad_N)
     if counts is not None:
         return total / counts[-1].clamp(min=1)
-    return total / (len(logits_NE) if real_N is None else real_N.sum().clamp(min=1))
+    return total / (len(logits_NE) if non_pad_N is None else non_pad_N.sum().clamp(min=1))

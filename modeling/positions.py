@@ -22,7 +22,7 @@ class TokenPositions(NamedTuple):
     mask_BT: torch.Tensor | None = None
 
     @property
-    def rows_BT(self) -> torch.Tensor:
+    def indices_BT(self) -> torch.Tensor:
         """The ids to read a table with: 0 where there is none."""
         return self.ids_BT if self.mask_BT is None else self.ids_BT.masked_fill(~self.mask_BT, 0)
 
@@ -73,7 +73,7 @@ def build_position_embedding(config: WeftConfig, num_positions: int) -> nn.Modul
 
 
 def embed_positions(module: nn.Module, positions: TokenPositions, dtype: torch.dtype) -> torch.Tensor:
-    embeddings_BTD = module(positions.rows_BT).to(dtype)
+    embeddings_BTD = module(positions.indices_BT).to(dtype)
     return embeddings_BTD if positions.mask_BT is None else embeddings_BTD * positions.mask_BT[..., None]
 
 

@@ -133,7 +133,7 @@ class ExpertStatisticsCallback(TrainerCallback):
         if kwargs.get("labels") is None:
             return
         names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
-        source, target = model.real_tokens(**{name: kwargs.get(name) for name in names})
+        source, target = model.non_pad_tokens(**{name: kwargs.get(name) for name in names})
         for name, router in self._routers.items():
             if router in self._seen:
                 real_N = source if name.startswith("encoder") else target

@@ -101,7 +101,7 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     assert_same(short, plain)
     (cache,) = caches
     # what all six beams descend from is kept once
-    assert cache.own.length == 90 and cache.own.shared > 60
+    assert cache.target.length == 90 and cache.target.prefix_length > 60
 
 
 def test_stopping_criteria_and_streamers_are_served(build, source, steps):

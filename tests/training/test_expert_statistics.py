@@ -43,7 +43,7 @@ def model():
     model = WeftForConditionalGeneration(WeftConfig(**SIZES, expert_capacity_factor=4.0)).train()
     encoder_router = model.routers()[0]
     encoder_router._forward = encoder_router.forward
-    encoder_router.forward = lambda tokens_ND, real_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
+    encoder_router.forward = lambda tokens_ND, non_pad_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
     return model
 
 
