@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from difflib import Match, SequenceMatcher
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 from ...tokenization import build_route_tokenizer
@@ -22,6 +22,8 @@ __all__ = ["aligned_route", "aligned_routes"]
 
 # Rings are numbered as they come: the same ring has another digit where another one is open before it.
 _ANY_RING = str.maketrans("23456789", "1" * 8)
+# Stands in the text of a product for what a reactant has supplied; no SMILES has it.
+_TAKEN = " "
 # Texts with the most characters in common that are looked at piece by piece.
 _COMPARED = 5
 
@@ -41,21 +43,38 @@ def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
 
 def aligned_route(route: Route, smiles: str) -> Route:
     """The route with its target written as `smiles`, and each other molecule as near to its product's text as can be."""
-    children = [(_nearest(child.smiles, smiles), child) for child in route.children]
-    children.sort(key=lambda pair: _place(pair[0], smiles))
-    return Route(smiles, tuple(aligned_route(child, text) for text, child in children))
+    left, placed = smiles, []
+    # what the larger reactants supply is not there for the smaller ones
+    for child in sorted(route.children, key=lambda child: -len(child.smiles)):
+        text, pieces = _nearest(child.smiles, left)
+        for start, size in pieces:
+            left = left[:start] + _TAKEN * size + left[start + size :]
+        # reagents, of which nothing is in the product, come last
+        place = min((-size, start) for start, size in pieces)[1] if pieces else len(smiles)
+        placed.append((place, aligned_route(child, text)))
+    return Route(smiles, tuple(child for _, child in sorted(placed, key=lambda pair: (pair[0], pair[1].smiles))))
 
 
 # The sub-routes of a route ask for the same again.
 @lru_cache(1 << 14)
-def _nearest(smiles: str, product: str) -> str:
-    """The text of a molecule that is nearest to a product's: fewest characters put in and left out, and fewest pieces."""
+def _nearest(smiles: str, product: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a molecule that is nearest to a product's: fewest characters put in and left out, and fewest pieces.
+
+    Returns:
+        The text; start and length of each piece of the product's text that stands in it without a break.
+    """
     places = _places(product)
     ways = sorted((len(text) - 2 * _common(text, places, len(product)), number, text)
                   for number, text in enumerate(rooted_smiles(smiles)))  # fmt: skip
-    best = [(distance + len(_pieces(text, product)), number, text) for distance, number, text in ways[:_COMPARED]]
-    # the canonical SMILES is written where nothing else can be: what the vocabulary lacks is told with the route
-    return next((text for *_, text in sorted(best) if _is_writable(text, smiles)), smiles)
+    best = []
+    for distance, number, text in ways[:_COMPARED]:
+        pieces = _pieces(text, product)
+        best.append((distance + len(pieces), number, text, pieces))
+    for _, _, text, pieces in sorted(best):
+        if _is_writable(text, smiles):
+            return text, pieces
+    # who counts what is left out finds what the vocabulary lacks
+    return smiles, _pieces(smiles, product)
 
 
 def _is_writable(text: str, smiles: str) -> bool:
@@ -97,16 +116,7 @@ def _common(text: str, places: dict[str, int], length: int) -> int:
     return length - left.bit_count()
 
 
-def _pieces(text: str, product: str) -> list[Match]:
-    """What stands in both texts without a break, as difflib finds it: the longest, and what is before and behind it."""
-    return [piece for piece in _matcher(text, product).get_matching_blocks() if piece.size]
-
-
-def _place(smiles: str, product: str) -> tuple[int, int, str]:
-    """Where the longest piece of a reactant stands in the product, for sorting; equal places by its length and the text."""
-    longest = _matcher(smiles, product).find_longest_match()
-    return longest.a, -longest.size, smiles
-
-
-def _matcher(text: str, product: str) -> SequenceMatcher[str]:
-    return SequenceMatcher(None, product.translate(_ANY_RING), text.translate(_ANY_RING), autojunk=False)
+def _pieces(text: str, product: str) -> list[tuple[int, int]]:
+    """Start (in the product) and length of what stands in both, as difflib finds it: the longest piece, then those beside it."""
+    matcher = SequenceMatcher(None, product.translate(_ANY_RING), text.translate(_ANY_RING), autojunk=False)
+    return [(piece.a, piece.size) for piece in matcher.get_matching_blocks() if piece.size]
