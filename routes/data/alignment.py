@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -22,6 +23,7 @@ __all__ = ["aligned_route", "aligned_routes"]
 
 # Rings are numbered as they come: the same ring has another digit where another one is open before it.
 _ANY_RING = str.maketrans("23456789", "1" * 8)
+_ATOM = re.compile(r"[A-Za-z]")
 # Stands in the text of a product for what a reactant has supplied; no SMILES has it.
 _TAKEN = " "
 # Texts with the most characters in common that are looked at piece by piece.
@@ -49,8 +51,9 @@ def aligned_route(route: Route, smiles: str) -> Route:
         text, pieces = _nearest(child.smiles, left)
         for start, size in pieces:
             left = left[:start] + _TAKEN * size + left[start + size :]
-        # reagents, of which nothing is in the product, come last
-        place = min((-size, start) for start, size in pieces)[1] if pieces else len(smiles)
+        # reagents, of which no atom is in the product, come last
+        atoms = [(-size, start) for start, size in pieces if _ATOM.search(smiles, start, start + size)]
+        place = min(atoms)[1] if atoms else len(smiles)
         placed.append((place, aligned_route(child, text)))
     return Route(smiles, tuple(child for _, child in sorted(placed, key=lambda pair: (pair[0], pair[1].smiles))))
 
