@@ -9,8 +9,8 @@ from rdkit import Chem, rdBase
 
 from .tree import Route
 
-# SMILES that a process remembers.
-_KNOWN = 1 << 16
+# SMILES that a process remembers, and molecules whose SMILES from all atoms it remembers.
+_KNOWN, _KNOWN_ROOTS = 1 << 16, 1 << 12
 
 
 @lru_cache(_KNOWN)
@@ -25,6 +25,19 @@ def canonical_smiles(smiles: str) -> str:
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
     return Chem.MolToSmiles(molecule)
+
+
+@lru_cache(_KNOWN_ROOTS)
+def rooted_smiles(smiles: str) -> tuple[str, ...]:
+    """The SMILES of a molecule that begin at each of its atoms, each once; RDKit's canonical SMILES is the first.
+
+    Raises:
+        ValueError: as [`canonical_smiles`].
+    """
+    canonical = canonical_smiles(smiles)
+    molecule = Chem.MolFromSmiles(canonical)
+    rooted = [Chem.MolToSmiles(molecule, rootedAtAtom=index) for index in range(molecule.GetNumAtoms())]
+    return tuple(dict.fromkeys([canonical, *rooted]))
 
 
 def one_molecule(smiles: str) -> str:

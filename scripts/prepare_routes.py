@@ -6,6 +6,7 @@ from pathlib import Path
 
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.rows import STARTING_MATERIALS
+from weftformer.routes.data.selection import EXCLUDE_BY
 
 _DEFAULT = Preparation()
 _EPILOG = """forms of route files, gzipped or not, told by what they hold:
@@ -14,12 +15,15 @@ _EPILOG = """forms of route files, gzipped or not, told by what they hold:
   PaRoutes         JSON list of trees of molecules and reactions
   AiZynthFinder    the same, a list for each target; its tables
   RetroCast        benchmarks, tasks, candidates, predictions
-  reactions        reaction SMILES, those of a route on one line, separated by spaces, the target's last
+  reactions        reaction SMILES, those of a route on one line, separated by spaces, the target's last; atom maps are taken
+                   off. Or JSON lines {"product": ..., "reactants": [...]}. One reaction is a route of one step.
 
 examples:
   weftformer prepare-routes routes.jsonl.gz --out data/routes
   weftformer prepare-routes all-routes.json.gz --exclude n1-routes.json n5-routes.json --permutations 3 \\
       --starting-material random --validation 0.01 --out data/routes
+  weftformer prepare-routes routes.jsonl.gz reactions.jsonl.gz --weights 1 0.5 --aligned 8 --sub-routes \
+      --exclude held-out.jsonl.gz --exclude-by made --out data/aligned
   weftformer train-routes --train_file data/routes --test_file n1-routes.json
 """
 
@@ -38,10 +42,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, metavar="DIR", help="folder to write, for `datasets.load_from_disk`")
     add("--overwrite", action="store_true", help="replace DIR if it is a data set that this command made")
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes that must not be trained on")
-    add("--exclude-by", choices=["target", "route"], default=_DEFAULT.exclude_by,
-        help="leave out all routes to an excluded route's target, or only that route (default: %(default)s)")  # fmt: skip
+    add("--exclude-by", choices=EXCLUDE_BY, default=_DEFAULT.exclude_by,
+        help="leave out all routes to an excluded route's target, also routes that make it on the way (made), or only that "
+        "route; their sub-routes too (default: %(default)s)")  # fmt: skip
     add("--permutations", type=int, default=_DEFAULT.permutations, metavar="N",
         help="most orders of the reactants for each route: as given, then distinct random ones (default: %(default)s)")  # fmt: skip
+    add("--aligned", type=int, default=_DEFAULT.aligned, metavar="N",
+        help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from "
+        "N atoms of the target, its canonical SMILES first (default: canonical SMILES everywhere)")  # fmt: skip
+    add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
+    add("--weights", type=float, nargs="+", default=[], metavar="W",
+        help="one for each FILE: how many times as many texts its routes have as --permutations or --aligned say; with less "
+        "than one text a route, as many routes are drawn (default: 1)")  # fmt: skip
     add("--starting-material", choices=STARTING_MATERIALS, default=_DEFAULT.starting_material,
         help="tell the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
     add("--max-source-length", type=int, default=_DEFAULT.max_source_length, metavar="TOKENS",
@@ -59,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--seed",
         type=int,
         default=_DEFAULT.seed,
-        help="of orders, starting materials and split (default: %(default)s)",
+        help="of orders, texts, draws, starting materials and split (default: %(default)s)",
     )
     add("--no-progress", action="store_true", help="show no progress bar")
     return parser
@@ -74,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = build_parser().parse_args(argv)
     settings = Preparation(
         permutations=arguments.permutations,
+        aligned=arguments.aligned,
+        sub_routes=arguments.sub_routes,
+        weights=tuple(arguments.weights),
         starting_material=arguments.starting_material,
         max_source_length=arguments.max_source_length,
         max_target_length=arguments.max_target_length,
