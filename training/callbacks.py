@@ -136,8 +136,8 @@ class ExpertStatisticsCallback(TrainerCallback):
         source, target = model.non_pad_tokens(**{name: kwargs.get(name) for name in names})
         for name, router in self._routers.items():
             if router in self._seen:
-                real_N = source if name.startswith("encoder") else target
-                sums = _sums_of(router, self._seen.pop(router), real_N)
+                non_pad_N = source if name.startswith("encoder") else target
+                sums = _sums_of(router, self._seen.pop(router), non_pad_N)
                 self._sums[name] = self._sums[name] + sums if name in self._sums else sums
 
     def sums(self) -> dict[str, list[float]]:
@@ -222,7 +222,7 @@ def _dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # which knows no doubles
 
 
-def _sums_of(router: Router, output: tuple[torch.Tensor, ...], real_N: torch.Tensor | None) -> torch.Tensor:
+def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.Tensor | None) -> torch.Tensor:
     logits_NE, weights_NK, ids_NK = output
     log_z_N = logits_NE.logsumexp(dim=-1)
     log_probs_NE = logits_NE - log_z_N[:, None]
@@ -232,9 +232,9 @@ def _sums_of(router: Router, output: tuple[torch.Tensor, ...], real_N: torch.Ten
     dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
     columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
     values = torch.cat([probs_NE, columns], dim=-1)
-    if real_N is not None:
-        values = values * real_N[:, None]
-    sums = torch.cat([expert_load(ids_NK, router.num_experts, real_N), values.sum(dim=0)])
+    if non_pad_N is not None:
+        values = values * non_pad_N[:, None]
+    sums = torch.cat([expert_load(ids_NK, router.num_experts, non_pad_N), values.sum(dim=0)])
     return sums.to(_dtype(sums.device))
 
 

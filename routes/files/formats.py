@@ -49,9 +49,14 @@ def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
     elif isinstance(data, list):
         for index, item in enumerate(data):
             yield from _routes(item, f"{place}[{index}]", depth_left - 1)
-    elif not isinstance(data, dict):
+    elif isinstance(data, dict):
+        yield from _of_object(data, place, depth_left)
+    else:
         raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
-    elif isinstance(data.get("path"), str):
+
+
+def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
+    if isinstance(data.get("path"), str):
         yield from _routes(data["path"], _join(place, "path"), depth_left - 1)
     elif "product" in data and "reactants" in data:
         yield _reaction(data, place)
