@@ -347,7 +347,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     def routers(self) -> list[Router]:
         """The routers of the sparse layers, encoder before decoder, first layer first."""
-        return [module for module in self.modules() if isinstance(module, Router)]
+        base = self.base_model
+        stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
+        # by name, not by type: an adapter keeps the router that it trains a copy of, and says which of them is in use
+        return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
         """Move every expert's selection bias against its load, over all processes; the count then starts again.
