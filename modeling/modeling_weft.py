@@ -135,6 +135,18 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
     return True
 
 
+def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
+    """Ids (B, T) moved right by one, the start token first; -100 becomes the pad."""
+    start, pad = config.decoder_start_token_id, config.pad_token_id
+    if start is None or pad is None:
+        name = "decoder_start_token_id" if start is None else "pad_token_id"
+        raise ValueError(
+            f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
+        )
+    shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
+    return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
+
+
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
     """Dense or sparse, as the configuration says for this layer of this stack."""
     layer_types = config.decoder_mlp_layer_types if is_decoder else config.encoder_mlp_layer_types
@@ -736,9 +748,13 @@ class WeftModel(WeftPreTrainedModel):
     ) -> WeftModelOutput:
         r"""
         The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
+        decoder_input_ids: (B, T); where neither they nor `decoder_inputs_embeds` are given, `input_ids` shifted right, as in
+            BART. A target with a vocabulary of its own needs one of them.
         cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -788,6 +804,20 @@ class WeftModel(WeftPreTrainedModel):
             decoder_router_ids=decoder_outputs.router_ids,
         )
 
+    def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
+        """What the decoder reads where nothing is given to it."""
+        if self.config.has_two_vocabularies:
+            raise ValueError(
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `labels` to a model with a head: the target has a "
+                "vocabulary of its own, and `input_ids` say nothing in it."
+            )
+        if input_ids is None:
+            raise ValueError(
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`: without them the decoder reads `input_ids` shifted "
+                "right, and there are none."
+            )
+        return shift_tokens_right(self.config, input_ids)
+
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     """Encoder, decoder and the head that scores the target vocabulary: trains on pairs, generates text."""
@@ -831,7 +861,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         r"""
         The arguments of [`WeftModel.forward`], and:
 
-        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right.
+        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right, where
+            there are any.
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
         skip_logits: True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
@@ -919,12 +950,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Labels (B, T) moved right by one, the start token first; -100 becomes the pad."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
-            name = "decoder_start_token_id" if start is None else "pad_token_id"
-            raise ValueError(f"Labels cannot be shifted: the configuration's `{name}` is None; set it to a token id.")
-        shifted = torch.cat([labels.new_full((labels.shape[0], 1), start), labels[:, :-1]], dim=-1)
-        return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
+        return shift_tokens_right(self.config, labels)
 
     def real_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
