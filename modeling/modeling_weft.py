@@ -60,6 +60,7 @@ from .transformers_names import (
     can_return_tuple,
     capture_outputs,
     fit_to_transformers,
+    install_recorders,
     merge_with_config_defaults,
 )
 from .transformers_names import initialization as init
@@ -396,6 +397,16 @@ class WeftStack(WeftPreTrainedModel):
         assert ids is not None
         table = self.embed_tokens
         return explained(lambda: table(ids), lambda: check_ids(ids, plain_table(table).num_embeddings, self.ids_name))
+
+    @torch.compiler.assume_constant_result
+    def _install_recorders(self) -> bool:
+        """What transformers does when outputs are first asked for, under a lock that no compiled graph can hold.
+
+        It is called while the graph is traced, and is no part of it.
+        """
+        if install_recorders is not None:
+            install_recorders(self)
+        return install_recorders is not None
 
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
@@ -753,6 +764,9 @@ class WeftModel(WeftPreTrainedModel):
         cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        if is_tracing() and any(value for name, value in kwargs.items() if name.startswith("output_")):
+            self.encoder._install_recorders()
+            self.decoder._install_recorders()
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)

@@ -431,7 +431,9 @@ def test_bad_ids_of_a_later_batch(name, case):
 
 
 @pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
-@pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, {"skip_logits": True}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str
+)
 @pytest.mark.parametrize("fields", [{}, {"label_smoothing": 0.1}, {"lm_head_bias": True}], ids=str)
 def test_bad_labels_of_a_later_batch(fields, given, case):
     labels, words = BAD_LABELS[case]
