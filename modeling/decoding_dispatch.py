@@ -56,6 +56,9 @@ _KNOWN_MODULES = frozenset(
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
+# What transformers writes to the module of rotary positions as a text grows, where a compiled step holds constants.
+_GROWING_ROTARY = ("dynamic", "longrope")
+
 # The compiled step of each model that was asked to compile, and a copy of the weights it was compiled for.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
 _said: set[str] = set()
@@ -208,12 +211,16 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     Raises:
         ValueError: this model cannot take the fast path at all (it is in training mode, has adapters, quantised, sharded or
-            offloaded weights, or hooks).
+            offloaded weights, or hooks), or its rotary positions change with the length of the text.
     """
     if not compile:
         _COMPILED.pop(model, None)
         return model
-    if against := reason_against_model(model):
+    against = reason_against_model(model)
+    rotary = model.model.decoder.rotary_embedding
+    if rotary is not None and rotary.rope_type in _GROWING_ROTARY:
+        against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
+    if against is not None:
         raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")
     _COMPILED.setdefault(model, ([], None))
     return model

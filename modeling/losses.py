@@ -1,13 +1,15 @@
 """Cross-entropy over the labels that count: from logits, or straight from hidden states, in pieces.
 
-Shape suffixes: N tokens that count, D width, V vocabulary.
+Shape suffixes: N tokens, D width, V vocabulary.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from .checks import is_tracing
 from .layers import at_least_float32
 
 
@@ -43,6 +45,8 @@ def cross_entropy(
 # Logits held at a time: a CPU is fastest when they stay in its cache, a GPU with large products.
 _CHUNKS = {"cpu": 2**23}
 _CHUNK = 2**24
+# How many chunks a compiled graph has, whatever the batch.
+_TRACED_CHUNKS = 8
 # With smaller vocabularies the logits dominate neither memory nor time.
 _LARGE_VOCABULARY = 4096
 
@@ -77,8 +81,11 @@ def fused_cross_entropy(
     Args:
         hidden_states: (..., D). labels: (...), -100 where a position does not count.
     """
-    counts = labels.flatten() != -100
-    hidden_ND, labels_N = hidden_states.flatten(0, -2)[counts], labels.flatten()[counts]
+    hidden_ND, labels_N = hidden_states.flatten(0, -2), labels.flatten()
+    if hidden_ND.device.type == "cpu" and not is_tracing():
+        # the others need no product; on other devices to pick the labels that count is to wait for their number
+        counts = labels_N != -100
+        hidden_ND, labels_N = hidden_ND[counts], labels_N[counts]
     total = _FusedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
@@ -92,20 +99,24 @@ class _FusedCrossEntropy(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden_ND) if needs_hidden else None
         d_weight = torch.zeros_like(weight_VD, dtype=dtype) if needs_weight else None
         d_bias = torch.zeros_like(bias_V, dtype=dtype) if needs_bias else None
-        rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
-        for start in range(0, len(hidden_ND), rows):
-            hidden, labels_N1 = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
+        for start, stop in _chunks(hidden_ND, vocabulary):
+            labels = labels_N[start:stop]
+            counts_N1 = (labels != -100)[:, None]
+            hidden = hidden_ND[start:stop].masked_fill(~counts_N1, 0)
             log_probs = nn.functional.linear(hidden, weight_VD, bias_V).to(dtype).log_softmax(dim=-1)
-            total -= (1 - smoothing) * log_probs.gather(1, labels_N1).sum() + smoothing / vocabulary * log_probs.sum()
-            # the gradient of the logits: softmax minus the smoothed target
+            total += (1 - smoothing) * nn.functional.nll_loss(log_probs, labels, reduction="sum")
+            if smoothing:
+                total -= smoothing / vocabulary * (log_probs.sum(dim=-1, keepdim=True) * counts_N1).sum()
+            # the gradient of the logits: softmax minus the smoothed target; rows that do not count fall out below
             d_logits = log_probs.exp_()
             if smoothing:
                 d_logits -= smoothing / vocabulary
-            d_logits.scatter_add_(1, labels_N1, d_logits.new_full(labels_N1.shape, smoothing - 1))
+            targets_N1 = labels[:, None].masked_fill(~counts_N1, 0)
+            d_logits.scatter_add_(1, targets_N1, d_logits.new_full(targets_N1.shape, smoothing - 1))
             if d_bias is not None:
-                d_bias += d_logits.sum(dim=0)
+                d_bias += counts_N1[:, 0].to(dtype) @ d_logits
             if d_hidden is not None:
-                d_hidden[start : start + rows] = d_logits.to(weight_VD.dtype) @ weight_VD
+                d_hidden[start:stop] = d_logits.to(weight_VD.dtype) @ weight_VD * counts_N1
             if d_weight is not None:
                 _add_product(d_weight, d_logits, hidden)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
@@ -117,6 +128,19 @@ class _FusedCrossEntropy(torch.autograd.Function):
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         by = [None if grad is None else grad * d_total.to(grad.dtype) for grad in (d_hidden, d_weight, d_bias)]
         return by[0], *(None if grad is None else grad.to(ctx.dtype) for grad in by[1:]), None, None
+
+
+def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int]]:
+    """Where each chunk of rows starts and stops."""
+    tokens = len(hidden_ND)
+    if is_tracing():
+        # how many there are is a part of the graph and must not change with the batch: some may be empty
+        rows = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
+        starts = [chunk * rows for chunk in range(_TRACED_CHUNKS)]
+    else:
+        rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
+        starts = list(range(0, tokens, rows))
+    return ((start, start + rows) for start in starts)
 
 
 def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:

@@ -60,6 +60,7 @@ from .transformers_names import (
     can_return_tuple,
     capture_outputs,
     fit_to_transformers,
+    install_recorders,
     merge_with_config_defaults,
 )
 from .transformers_names import initialization as init
@@ -133,6 +134,18 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
     else:
         return False
     return True
+
+
+def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
+    """Ids (B, T) moved right by one, the start token first; -100 becomes the pad."""
+    start, pad = config.decoder_start_token_id, config.pad_token_id
+    if start is None or pad is None:
+        name = "decoder_start_token_id" if start is None else "pad_token_id"
+        raise ValueError(
+            f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
+        )
+    shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
+    return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
@@ -347,7 +360,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     def routers(self) -> list[Router]:
         """The routers of the sparse layers, encoder before decoder, first layer first."""
-        return [module for module in self.modules() if isinstance(module, Router)]
+        base = self.base_model
+        stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
+        # by name, not by type: an adapter keeps the router that it trains a copy of, and says which of them is in use
+        return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
         """Move every expert's selection bias against its load, over all processes; the count then starts again.
@@ -381,6 +397,16 @@ class WeftStack(WeftPreTrainedModel):
         assert ids is not None
         table = self.embed_tokens
         return explained(lambda: table(ids), lambda: check_ids(ids, plain_table(table).num_embeddings, self.ids_name))
+
+    @torch.compiler.assume_constant_result
+    def _install_recorders(self) -> bool:
+        """What transformers does when outputs are first asked for, under a lock that no compiled graph can hold.
+
+        It is called while the graph is traced, and is no part of it.
+        """
+        if install_recorders is not None:
+            install_recorders(self)
+        return install_recorders is not None
 
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
@@ -733,9 +759,16 @@ class WeftModel(WeftPreTrainedModel):
     ) -> WeftModelOutput:
         r"""
         The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
+        decoder_input_ids: (B, T); where neither they nor `decoder_inputs_embeds` are given, `input_ids` shifted right, as in
+            BART. A target with a vocabulary of its own needs one of them.
         cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        if is_tracing() and any(value for name, value in kwargs.items() if name.startswith("output_")):
+            self.encoder._install_recorders()
+            self.decoder._install_recorders()
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -785,6 +818,20 @@ class WeftModel(WeftPreTrainedModel):
             decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
+    def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
+        """What the decoder reads where nothing is given to it."""
+        if self.config.has_two_vocabularies:
+            raise ValueError(
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `labels` to a model with a head: the target has a "
+                "vocabulary of its own, and `input_ids` say nothing in it."
+            )
+        if input_ids is None:
+            raise ValueError(
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`: without them the decoder reads `input_ids` shifted "
+                "right, and there are none."
+            )
+        return shift_tokens_right(self.config, input_ids)
+
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     """Encoder, decoder and the head that scores the target vocabulary: trains on pairs, generates text."""
@@ -828,7 +875,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         r"""
         The arguments of [`WeftModel.forward`], and:
 
-        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right.
+        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right, where
+            there are any.
         logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
             batches and processes, from the Trainer; losses are divided by it.
         skip_logits: True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
@@ -916,12 +964,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Labels (B, T) moved right by one, the start token first; -100 becomes the pad."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
-            name = "decoder_start_token_id" if start is None else "pad_token_id"
-            raise ValueError(f"Labels cannot be shifted: the configuration's `{name}` is None; set it to a token id.")
-        shifted = torch.cat([labels.new_full((labels.shape[0], 1), start), labels[:, :-1]], dim=-1)
-        return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
+        return shift_tokens_right(self.config, labels)
 
     def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None

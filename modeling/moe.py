@@ -3,8 +3,8 @@
 Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F expert width, E experts, K experts of a token.
 """
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -164,6 +164,7 @@ class ExpertsBase(nn.Module):
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
         super().__init__()
+        self.config = config
         self.num_experts = config.num_experts
         up_dim, name = (2 * ffn_dim, "gate_up_proj") if config.is_gated_act else (ffn_dim, "up_proj")
         shapes = {name: (up_dim, config.d_model), "down_proj": (config.d_model, ffn_dim)}
@@ -199,22 +200,45 @@ class ExpertsBase(nn.Module):
         return output_ND
 
 
-@use_experts_implementation(has_gate=False, has_bias=False)
+def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
+    """transformers' decorator, which takes the implementation that was chosen when the model was made or when it was asked for.
+
+    The weights may have become doubles since then, of which "grouped_mm" knows nothing: those are computed by the loop.
+    """
+
+    def decorate(experts_class: Any) -> type:
+        experts_class = use_experts_implementation(has_gate=has_gate, has_bias=has_bias)(experts_class)
+        chosen = experts_class.forward
+
+        @wraps(chosen)
+        def forward(self, tokens_ND: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+            is_grouped = getattr(self.config, "_experts_implementation", None) == "grouped_mm"
+            if is_grouped and self.down_proj.dtype == torch.float64:
+                return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
+            return chosen(self, tokens_ND, *args, **kwargs)
+
+        experts_class.forward = forward
+        return experts_class
+
+    return decorate
+
+
+@_by_implementation(has_gate=False, has_bias=False)
 class PlainExperts(ExpertsBase):
     pass
 
 
-@use_experts_implementation(has_gate=False, has_bias=True)
+@_by_implementation(has_gate=False, has_bias=True)
 class PlainBiasedExperts(ExpertsBase):
     pass
 
 
-@use_experts_implementation(has_gate=True, has_bias=False)
+@_by_implementation(has_gate=True, has_bias=False)
 class GatedExperts(ExpertsBase):
     pass
 
 
-@use_experts_implementation(has_gate=True, has_bias=True)
+@_by_implementation(has_gate=True, has_bias=True)
 class GatedBiasedExperts(ExpertsBase):
     pass
 

@@ -107,6 +107,12 @@ create_bidirectional_mask = _needed(
 create_causal_mask = _needed(
     "masking_utils", "create_causal_mask", "config", "inputs_embeds", "attention_mask", "past_key_values"
 )
+install_recorders = _optional(
+    "utils.output_capturing",
+    "maybe_install_capturing_hooks",
+    "model",
+    without="a model whose outputs were never asked for before cannot be compiled whole to give them, nor to train routers",
+)
 merge_with_config_defaults = _needed("utils.generic", "merge_with_config_defaults")
 for _owner, _name in NEEDED_ATTRIBUTES:
     if not hasattr(_owner, _name):

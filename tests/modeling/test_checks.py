@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import BartConfig, BartModel
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
@@ -135,7 +136,7 @@ def test_labels_that_do_not_fit_the_decoder_input(labels):
 @pytest.mark.parametrize("field", ["decoder_start_token_id", "pad_token_id"])
 def test_labels_cannot_be_shifted_without_special_tokens(field):
     model = build(**{field: None})
-    refused(model, f"`{field}` is None", "Labels cannot be shifted", input_ids=IDS, labels=IDS)
+    refused(model, f"`{field}` is None", "cannot be shifted", input_ids=IDS, labels=IDS)
 
 
 def test_neither_or_both_of_ids_and_embeddings():
@@ -143,8 +144,27 @@ def test_neither_or_both_of_ids_and_embeddings():
     refused(build(WeftEncoder), "either `input_ids` or `inputs_embeds`", "got neither")
     refused(build(WeftEncoder), "either `input_ids` or `inputs_embeds`", "both", input_ids=IDS, inputs_embeds=embeds)
     words = ["either `decoder_input_ids` or `decoder_inputs_embeds`"]
-    refused_by_decoder(build(), *words, "got neither", input_ids=IDS)
+    refused(build(WeftDecoder), *words, "got neither", encoder_hidden_states=STATES)
     refused_by_decoder(build(), *words, "got both", input_ids=IDS, decoder_input_ids=IDS, decoder_inputs_embeds=embeds)
+
+
+@pytest.mark.parametrize("kind", [WeftModel, WeftForConditionalGeneration])
+def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
+    """As BART, which reads the source shifted right; it must be of the target's vocabulary."""
+    embeds = torch.zeros(2, 4, 16)
+    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "a vocabulary of its own", input_ids=IDS)
+    refused(build(kind), "Give `decoder_input_ids`", "there are none", inputs_embeds=embeds)
+    refused(build(kind, pad_token_id=None), "`pad_token_id` is None", "cannot be shifted", input_ids=IDS)
+    for fields in ({}, {"share_encoder_decoder_embeddings": False}):
+        model = build(kind, **fields).eval()
+        shifted = torch.tensor([[model.config.decoder_start_token_id, 5, 6, 7], [1, 9, 4, 3]])
+        assert torch.equal(model(input_ids=IDS)[0], model(input_ids=IDS, decoder_input_ids=shifted)[0])
+    bart = {"d_model": 16, "vocab_size": 31, "pad_token_id": 0, "decoder_start_token_id": 1} | {
+        f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (
+            ("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))
+    }  # fmt: skip
+    theirs = BartModel(BartConfig(**bart)).eval()
+    assert torch.equal(theirs(input_ids=IDS)[0], theirs(input_ids=IDS, decoder_input_ids=shifted)[0])
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 16), (2, 0, 16), (4, 16), (2, 4, 12)], ids=str)
@@ -411,7 +431,9 @@ def test_bad_ids_of_a_later_batch(name, case):
 
 
 @pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
-@pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, {"skip_logits": True}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str
+)
 @pytest.mark.parametrize("fields", [{}, {"label_smoothing": 0.1}, {"lm_head_bias": True}], ids=str)
 def test_bad_labels_of_a_later_batch(fields, given, case):
     labels, words = BAD_LABELS[case]
