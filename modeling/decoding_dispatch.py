@@ -133,7 +133,7 @@ def reason_against_request(
     # offsets between rows that are padded differently
     if config.has_relative_self_attention and "decoder_attention_mask" in given:
         return "the target has a mask, and its attention is relative"
-    masks = [inputs.get(name) for name in ("attention_mask", "cross_attn_mask", "decoder_attention_mask")]
+    masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"
     if against := reason_against_model(model):
@@ -157,7 +157,7 @@ def prepared_request(
             logger.debug(f"generate takes the plain path: {against}.")
         return None
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
-    source_mask, prefix_mask = inputs.get("cross_attn_mask"), inputs.get("decoder_attention_mask")
+    source_mask, prefix_mask = inputs.get("encoder_attention_mask"), inputs.get("decoder_attention_mask")
     source_mask = inputs.get("attention_mask") if source_mask is None else source_mask
     # transformers has repeated the rows for the beams by now
     prefix_mask, source_mask = (

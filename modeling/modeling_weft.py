@@ -471,13 +471,43 @@ class WeftEncoder(WeftStack):
         **kwargs,
     ) -> WeftEncoderOutput:
         r"""
-        input_ids: (B, S). attention_mask: (B, S), 1 where a token is real, pads anywhere; or 4-D (B, 1 or H, S, S),
-            boolean or additive. Without one every token is real, pads too, unless the configuration's `infer_attention_mask`
-            says to read it from them.
-        position_ids: (S,) or (B, S), default 0, 1, 2, ... (pads count). position_mask: same shapes, False where a token
-            has no position. condition_values: (B, num_condition_features).
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
+                Ids of the source tokens. Give either these or `inputs_embeds`.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
+                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores. Without
+                a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for pads.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
+                Embeddings in place of `input_ids`.
+            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too.
+            position_mask (`torch.BoolTensor` of the same shape, *optional*):
+                False for tokens that have no position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position.
+
+        Returns:
+            [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
+
+        Raises:
+            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+
+        Example:
+
+        ```python
+        >>> import torch
+        >>> from weftformer import WeftConfig, WeftEncoder
+
+        >>> encoder = WeftEncoder(WeftConfig(vocab_size=20, d_model=32))
+        >>> encoder(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+        torch.Size([1, 3, 32])
+        ```
         """
-        kwargs.pop("logits_to_keep", None)  # assisted generation hands the assistant's encoder all that it was given
+        for name in (
+            "logits_to_keep",
+            "encoder_attention_mask",
+        ):  # `generate` hands the encoder what the decoder is given too
+            kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         is_first = not (is_tracing() or self._has_looked)
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids", is_first)
@@ -553,13 +583,59 @@ class WeftDecoder(WeftStack):
         **kwargs,
     ) -> WeftDecoderOutput:
         r"""
-        input_ids: (B, T). attention_mask: (B, cached + T), or 4-D (B, 1 or H, T, cached + T).
-        encoder_attention_mask: (B, S), or 4-D (B, 1 or H, T, S).
-        position_ids: (T,) or (B, T); default: the real tokens of a given 2-D mask counted, else 0, 1, 2, ...
-        key_position_ids, key_position_mask: (B, cached + T), read by relative positions only, needed when given
-            positions meet a filled cache. encoder_position_ids, encoder_position_mask: those of the source, read by
-            cross-attention with positions. is_causal: False lets every target position see all others.
-        token_mask: (B, T), False for pads, which take no expert's capacity; default: what a 2-D attention_mask says.
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                Ids of the target tokens that are not in the cache yet. Give either these or `inputs_embeds`.
+            attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
+                1 for tokens and 0 for pads, the cached ones included.
+            encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, width)`, *optional*):
+                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`. Without
+                them there is no cross-attention.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
+                1 for source positions that may be seen.
+            past_key_values (`Cache`, *optional*):
+                Keys and values of the tokens before, an `EncoderDecoderCache` or a cache of self-attention alone. With
+                `use_cache` and none given, a new one is made and returned.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
+                Embeddings in place of `input_ids`.
+            use_cache (`bool`, *optional*):
+                Whether to return keys and values. Defaults to the configuration's `use_cache`.
+            position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
+                Positions of the tokens. Defaults to a count of the tokens that a 2-D `attention_mask` shows, else to
+                0, 1, 2, ... after the cached ones.
+            position_mask (`torch.BoolTensor` of the same shape, *optional*):
+                False for tokens that have no position.
+            key_position_ids (`torch.LongTensor` of shape `(batch, cached + target)`, *optional*):
+                Positions of cached and new tokens. Only relative positions read them, and need them where `position_ids` are
+                given beside a filled cache.
+            key_position_mask (`torch.BoolTensor` of the same shape, *optional*):
+                False for cached and new tokens that have no position.
+            encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ...
+            encoder_position_mask (`torch.BoolTensor` of the same shape, *optional*):
+                False for source tokens that have no position.
+            is_causal (`bool`, *optional*):
+                False lets every target position see all others. Defaults to True.
+            token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
+                False for pads, which take no expert's capacity. Defaults to what a 2-D `attention_mask` says.
+
+        Returns:
+            [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
+
+        Raises:
+            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+
+        Example:
+
+        ```python
+        >>> import torch
+        >>> from weftformer import WeftConfig, WeftDecoder
+
+        >>> decoder = WeftDecoder(WeftConfig(vocab_size=20, d_model=32))
+        >>> output = decoder(torch.tensor([[1, 5]]), encoder_hidden_states=torch.zeros(1, 3, 32))
+        >>> output.last_hidden_state.shape, output.past_key_values.get_seq_length()
+        (torch.Size([1, 2, 32]), 2)
+        ```
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
         is_first = not (is_tracing() or self._has_looked)
@@ -752,16 +828,43 @@ class WeftModel(WeftPreTrainedModel):
         decoder_key_position_ids: torch.LongTensor | None = None,
         decoder_key_position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
-        cross_attn_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftModelOutput:
         r"""
-        The arguments of [`WeftEncoder.forward`], and those of [`WeftDecoder.forward`] with `decoder_` before them.
-        decoder_input_ids: (B, T); where neither they nor `decoder_inputs_embeds` are given, `input_ids` shifted right, as in
-            BART. A target with a vocabulary of its own needs one of them.
-        cross_attn_mask: who may see the source, (B, S) or 4-D (B, 1 or H, T, S); default: what the encoder's mask shows.
+        Args:
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+                What [`WeftEncoder.forward`] takes.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are `input_ids`
+                shifted right, as in BART. A target with a vocabulary of its own needs one of them.
+            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
+                What [`WeftDecoder.forward`] takes, there without `decoder_`.
+            encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
+                What the encoder has returned for this source, so that it does not run again.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
+                1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
+
+        Returns:
+            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder,
+            and what else was asked for.
+
+        Raises:
+            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+
+        Example:
+
+        ```python
+        >>> import torch
+        >>> from weftformer import WeftConfig, WeftModel
+
+        >>> model = WeftModel(WeftConfig(vocab_size=20, d_model=32))
+        >>> output = model(input_ids=torch.tensor([[5, 6, 7]]), decoder_input_ids=torch.tensor([[1, 8]]))
+        >>> output.last_hidden_state.shape, output.encoder_last_hidden_state.shape
+        (torch.Size([1, 2, 32]), torch.Size([1, 3, 32]))
+        ```
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
         if is_tracing() and any(value for name, value in kwargs.items() if name.startswith("output_")):
@@ -783,13 +886,13 @@ class WeftModel(WeftPreTrainedModel):
         elif isinstance(encoder_outputs, tuple):
             encoder_outputs = WeftEncoderOutput(*encoder_outputs)
         assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
-        if cross_attn_mask is None:
-            cross_attn_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
+        if encoder_attention_mask is None:
+            encoder_attention_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs[0],
-            encoder_attention_mask=cross_attn_mask,
+            encoder_attention_mask=encoder_attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -865,7 +968,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         decoder_key_position_ids: torch.LongTensor | None = None,
         decoder_key_position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
-        cross_attn_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
         skip_logits: bool | None = False,
@@ -873,17 +976,67 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""
-        The arguments of [`WeftModel.forward`], and:
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
+                Ids of the source tokens. Give these, `inputs_embeds` or `encoder_outputs`.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
+                1 for source tokens and 0 for pads, wherever they stand. Without a mask every token counts, unless the
+                configuration's `infer_attention_mask` asks to look for pads.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids` shifted
+                right, as in BART. A target with a vocabulary of its own needs one of the two.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
+                1 for target tokens and 0 for pads, the cached ones included.
+            encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
+                What the encoder has returned for this source, so that it does not run again.
+            past_key_values (`Cache`, *optional*):
+                Keys and values of the target tokens before, and of the source.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
+                Embeddings in place of `input_ids`.
+            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
+                Embeddings in place of `decoder_input_ids`.
+            labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
+                Ids that the loss is computed for, -100 where a position does not count.
+            use_cache (`bool`, *optional*):
+                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with labels.
+            position_ids, position_mask (*optional*):
+                Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
+            decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
+                Positions of the target and of the cached tokens, see [`WeftDecoder.forward`].
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
+                1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
+            logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
+                Score only so many last positions, or the positions given. 0 scores all.
+            num_items_in_batch (`int` or `torch.Tensor`, *optional*):
+                Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
+            skip_logits (`bool`, *optional*, defaults to `False`):
+                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
+                large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more and a
+                plain head. [`WeftTrainer`] asks for that.
+            sum_router_counts (`Callable`, *optional*):
+                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those
+                of all accumulated batches and processes. The router losses of this batch are then summands of theirs.
 
-        labels: (B, T), -100 where a position does not count; `decoder_input_ids` default to the labels shifted right, where
-            there are any.
-        logits_to_keep: score only the last so many positions (0: all). num_items_in_batch: labels in all accumulated
-            batches and processes, from the Trainer; losses are divided by it.
-        skip_logits: True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
-            large vocabulary; None does so where it pays: in training with a vocabulary of 4,096 words or more and a plain
-            head. [`WeftTrainer`] asks for that.
-        sum_router_counts: from [`WeftTrainer`]: this batch's [`router_counts`] (layers, E + 1) -> those of all accumulated
-            batches and processes, of whose router losses this batch's are then summands.
+        Returns:
+            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`, the cache,
+            and what else was asked for.
+
+        Raises:
+            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+
+        Example:
+
+        ```python
+        >>> import torch
+        >>> from weftformer import WeftConfig, WeftForConditionalGeneration
+
+        >>> model = WeftForConditionalGeneration(WeftConfig(vocab_size=20, d_model=32))
+        >>> output = model(input_ids=torch.tensor([[5, 6, 7]]), labels=torch.tensor([[8, 9]]))
+        >>> output.loss.shape, output.logits.shape
+        (torch.Size([]), torch.Size([1, 2, 20]))
+        ```
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
@@ -918,7 +1071,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_key_position_ids=decoder_key_position_ids,
             decoder_key_position_mask=decoder_key_position_mask,
             condition_values=condition_values,
-            cross_attn_mask=cross_attn_mask,
+            encoder_attention_mask=encoder_attention_mask,
             output_router_logits=wants_routers or has_router_losses,
             output_selected_experts=has_router_losses,
             **kwargs,

@@ -150,7 +150,7 @@ def test_criteria_of_the_users_own_stop_a_search_with_beams(build, source, steps
         {"use_cache": False}, {"cache_implementation": "dynamic"}, {"cache_implementation": "static"},
         {"output_attentions": True, "return_dict_in_generate": True}, {"prompt_lookup_num_tokens": 2},
         {"output_hidden_states": True, "return_dict_in_generate": True},
-        {"cross_attn_mask": torch.ones(4, 1, 1, 9)},
+        {"encoder_attention_mask": torch.ones(4, 1, 1, 9)},
     ],
     ids=lambda request: next(iter(request)),
 )  # fmt: skip

@@ -251,7 +251,7 @@ def test_without_causality_the_decoder_sees_every_token(build, eager_flex, imple
 def given_masks(form, heads, batch=2):
     """4-D masks for encoder, decoder and cross-attention, each with a row that sees nothing."""
     generator = torch.Generator().manual_seed(3)
-    shapes = {"attention_mask": (6, 6), "decoder_attention_mask": (4, 4), "cross_attn_mask": (4, 6)}
+    shapes = {"attention_mask": (6, 6), "decoder_attention_mask": (4, 4), "encoder_attention_mask": (4, 6)}
     masks = {}
     for name, (queries, keys) in shapes.items():
         shown = torch.rand(batch, heads, queries, keys, generator=generator) > 0.4
@@ -294,13 +294,13 @@ def test_four_dimensional_masks_can_say_what_lengths_say(build, eager_flex, impl
     causal = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
     logits = model(
         input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, decoder_attention_mask=causal,
-        cross_attn_mask=mask[:, None, None].expand(-1, -1, 4, -1),
+        encoder_attention_mask=mask[:, None, None].expand(-1, -1, 4, -1),
     ).logits  # fmt: skip
     torch.testing.assert_close(logits, plain, atol=1e-10, rtol=1e-10)
     # without a cross mask, the target sees what any source position sees
     derived = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET).logits
     torch.testing.assert_close(derived, plain, atol=1e-10, rtol=1e-10)
-    by_length = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, cross_attn_mask=mask).logits
+    by_length = model(input_ids=IDS, attention_mask=wide, decoder_input_ids=TARGET, encoder_attention_mask=mask).logits
     torch.testing.assert_close(by_length, plain, atol=1e-10, rtol=1e-10)
 
 
