@@ -13,7 +13,7 @@ from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.plans import Plan
 from weftformer.routes.stock import Stock
-from weftformer.scripts.arguments import check_folders, move_to
+from weftformer.scripts.arguments import add_constraints, check_folders, constraints_of, move_to
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,8 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--no-grammar", action="store_true",
-                        help="let the model write what it likes, not only well-formed routes")  # fmt: skip
+    add_constraints(parser)
     parser.add_argument("--show", type=int, default=3, help="routes to print for each target (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all candidates, failed ones included")
     parser.add_argument(
@@ -90,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
     check_folders(arguments, "json", "html", "picture")
+    constraints = constraints_of(arguments)
     if arguments.picture is not None:
         check_picture(arguments.picture)
     stock = (
@@ -105,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ranking=arguments.ranking,
         stock=stock,
         grammar=not arguments.no_grammar,
+        constraints=constraints,
         on_error="skip",  # the others are still worth planning; the exit code tells
     )
     for plan in plans:
