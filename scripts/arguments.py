@@ -3,8 +3,6 @@
 import argparse
 from typing import Any
 
-import torch
-
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     """Refuse a file to write in a folder that is not there: else the mistake shows when the work is done.
@@ -27,6 +25,8 @@ def move_to(planner: Any, device: str | None) -> None:
     Raises:
         ValueError: there is no such device.
     """
+    import torch  # here: help waits for nothing
+
     try:
         planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
