@@ -211,11 +211,11 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
         chosen = experts_class.forward
 
         @wraps(chosen)
-        def forward(self, tokens_ND: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+        def forward(self, *args, **kwargs) -> torch.Tensor:
             is_grouped = getattr(self.config, "_experts_implementation", None) == "grouped_mm"
             if is_grouped and self.down_proj.dtype == torch.float64:
-                return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
-            return chosen(self, tokens_ND, *args, **kwargs)
+                return ExpertsBase.forward(self, *args, **kwargs)
+            return chosen(self, *args, **kwargs)
 
         experts_class.forward = forward
         return experts_class

@@ -202,6 +202,8 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     data = {name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("test", test_pairs))}
     set_seed(training.seed)
     model = build_model(arguments, config)
+    # of settings that follow from a model's configuration transformers reads only those that it knows
+    model.generation_config._from_model_config = False
     model.generation_config.routes = about
     print(f"{preset}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
     trainer = WeftTrainer(

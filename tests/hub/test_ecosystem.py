@@ -18,20 +18,11 @@ from transformers import (
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
+from ..conftest import TINY_CONFIG
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "dropout": 0.0,
-    "init_std": 0.3,
-}
+TINY = TINY_CONFIG | {"dropout": 0.0, "init_std": 0.3}
 KINDS = {
     "dense": {},
     "sparse": {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4},

@@ -15,17 +15,9 @@ from transformers.generation import GenerationMixin
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.generation import RefuseNonFiniteScores
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "tie_word_embeddings": False,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1, "tie_word_embeddings": False}
 TABLES = {
     "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
     "additive": {"self_attention_position_type": "additive"},

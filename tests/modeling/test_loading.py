@@ -21,17 +21,9 @@ from weftformer import (
     WeftPreTrainedModel,
 )
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "dropout": 0.0,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"dropout": 0.0}
 SPARSE = {"encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4}
 SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}
 KINDS = {
