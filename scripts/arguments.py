@@ -1,7 +1,45 @@
 """What several commands ask of their arguments."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from typing import Any
+
+# As in `routes/planning/search.py`, which needs torch.
+RANKINGS = ("log_probability", "sqrt_length")
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
+
+    def __init__(self, *args: Any, formatter_class: type = argparse.RawDescriptionHelpFormatter, **kwargs: Any):
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return formatter_class(prog, max_help_position=32)
+
+        super().__init__(*args, formatter_class=formatter, **kwargs)  # type: ignore[arg-type]
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
+
+
+class CommonHelp(Parser):
+    """The options of a command that are used most. It answers `--help`, and leaves all else to the command's own parser."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words: Sequence[str] = sys.argv[1:] if args is None else args
+        if {"-h", "--help"} & set(words):
+            self.print_help()
+            self.exit()
+        return argparse.Namespace(), []
+
+
+def _hyphens(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:

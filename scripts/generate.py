@@ -97,12 +97,15 @@ def check(arguments: Namespace) -> None:
             "many --beams, or --sample."
         )
     check_folders(arguments, "output_file")
-    file = arguments.output_file
-    if arguments.resume and file is None:
+    _check_output(arguments.output_file, arguments.resume, arguments.overwrite)
+
+
+def _check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
+    if resume and file is None:
         raise ValueError("--resume goes on with a file: give --output-file.")
-    if arguments.resume and arguments.overwrite:
+    if resume and overwrite:
         raise ValueError("--resume and --overwrite exclude each other: give one.")
-    if file is not None and file.exists() and not (arguments.resume or arguments.overwrite):
+    if file is not None and file.exists() and not (resume or overwrite):
         raise ValueError(f"{file} exists: --resume goes on behind its last whole line, --overwrite begins it again.")
 
 

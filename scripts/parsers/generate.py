@@ -3,19 +3,19 @@
 import argparse
 from pathlib import Path
 
+from ..arguments import Parser
+
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="weftformer generate",
         usage="weftformer generate [TEXT ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]",
-        description="A text for each line: of the command line, of a file, or of standard input. Line n of the output "
-        "belongs to line n of the input.",
+        description="Write a text for each line: of the command line, of a file, or of standard input. Line n of the output belongs\n"
+        "to line n of the input.",
         epilog="examples:\n"
         "  weftformer generate 'three one four' --model runs/mine\n"
         "  weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt\n"
         "  zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="a text to answer (default: lines of --input-file or standard input)")
