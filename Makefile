@@ -16,7 +16,7 @@ help:  ## show this list
 demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (under 10 minutes on 2 cores)
 	$(BIN)/weftformer train-routes --output_dir runs/demo
 
-test: lint  ## lint, type-check and run the fast tests
+test: lint  ## lint, check the order of the rooms and the types, run the fast tests
 	$(PYTEST) -m "not slow"
 
 test-all: lint  ## the same with the slow tests
@@ -25,6 +25,7 @@ test-all: lint  ## the same with the slow tests
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 
 format: $(VENV)/.installed  ## let ruff rewrite the layout and the import order

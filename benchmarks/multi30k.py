@@ -20,8 +20,7 @@ from tqdm.auto import tqdm
 
 from weftformer.common.whole_files import whole_file, write_json
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.train import train
-from weftformer.training import WeftTrainingArguments, average_checkpoints, parse_arguments
+from weftformer.training import WeftTrainingArguments, average_checkpoints, fit_pairs, parse_arguments
 
 RECIPE = Path(__file__).with_name("multi30k.yaml")
 TRAIN, VALIDATION, TEST = "train", "val", "test_2016_flickr"
@@ -140,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     files = prepare(own.data, own.language, folder / "data")
     words = ["--train_file", files[TRAIN], "--validation_file", files[VALIDATION], "--output_dir", folder]
     model_args, data_args, training_args = parse_arguments([str(RECIPE), *map(str, words), *rest])
-    trainer = train(model_args, data_args, training_args)
+    trainer, _ = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
         results = evaluate(trainer, files[TEST], own.average)
         print(json.dumps(results, indent=1))

@@ -22,75 +22,174 @@ _GENERATION_SETTINGS = frozenset(GenerationConfig().to_dict())
 
 class WeftConfig(PreTrainedConfig):
     r"""
-    Configuration of the Weft encoder-decoder family. The defaults give a modern dense model (pre-norm, RMSNorm,
-    rotary positions, gated feed-forward); [`WeftConfig.from_preset`] gives the published sizes.
+    The configuration of a Weft encoder-decoder. The defaults describe a modern dense model: pre-norm, RMSNorm, rotary
+    positions and a gated feed-forward. [`WeftConfig.from_preset`] gives the published sizes.
 
-    Vocabulary and embeddings
-
-    - `vocab_size`: tokens of the source, and of the target when they share one vocabulary.
-    - `decoder_vocab_size`: tokens of the target when it has a vocabulary of its own (default: `vocab_size`, also when that
-      changes).
-    - `share_encoder_decoder_embeddings`: one table for both stacks. `tie_word_embeddings`: the output head uses the
-      decoder's table. `lm_head_bias`: the head adds a bias.
-    - `scale_embedding`: token embeddings times sqrt(d_model). `normalize_embedding`: a norm right after the sum of
-      token and position embeddings.
-
-    Stacks
-
-    - `d_model`, `encoder_layers`, `decoder_layers`, `encoder_attention_heads`, `decoder_attention_heads`,
-      `encoder_ffn_dim`, `decoder_ffn_dim`: as in BART. `head_dim` (default: d_model / heads of each stack).
-      `num_key_value_heads`: grouped-query attention (default: as many as the heads of each stack). Both defaults are read
-      as the encoder's numbers, like `num_attention_heads`, and from `get_text_config(decoder=True)` as the decoder's.
-    - `cross_attention_hidden_size`: width of the states the decoder attends to when they come from another encoder.
-    - `attention_bias`, `attention_out_bias`, `mlp_bias`, `norm_bias`: biases of q/k/v, of the attention output, of the
-      feed-forward, of LayerNorm. `use_qk_norm`: RMSNorm over each head of q and k.
-    - `activation_function`: a name in `transformers.activations.ACT2FN`. `is_gated_act`: gated feed-forward.
-    - `norm_type`: "layernorm", "rmsnorm", or "stdnorm" ((x - mean) / (std + eps)). `norm_first`: normalise before each
-      sub-layer, else after the residual. `final_norm`: a norm after the last layer (default: as `norm_first`).
-
-    Positions
-
-    - `position_embedding_type`: added to the embeddings: "learned" (tables of `max_source_positions` and
-      `max_target_positions` rows, which are then limits), "sinusoidal" (`sinusoidal_layout`: sine and cosine
-      "interleaved" as in Vaswani et al. 2017, "concatenated" as in Marian, or as in "fairseq", whose frequencies and first
-      position differ a little) or "none".
-    - `self_attention_position_type`, `cross_attention_position_type`: positions that enter the attention only: "rotary",
-      "additive" (a learned table added to the inputs of q and k), "relative" (a learned scalar for
-      each offset clipped to `relative_attention_max_distance`, subtracted from the logits), "bucketed" (as in T5: a learned
-      scalar for each head and each of `relative_attention_num_buckets` ranges of offsets, the last one open from
-      `relative_attention_max_distance`, added to the logits) or "none".
-    - `rope_parameters`: the rotary frequencies, in transformers' words: `rope_theta`; `rope_type` "default", "linear",
-      "dynamic", "yarn", "longrope", "llama3" or "proportional", and what that takes; `partial_rotary_factor`, the part of
-      each head that is turned, its first. The lengths that need no scaling (also the default of
-      `original_max_position_embeddings`) are the encoder's `max_source_positions` and the decoder's `max_target_positions`.
-      Cross-attention turns source and target by the decoder's frequencies, of "dynamic" and "longrope" by those of short
-      sequences: source and target differ in length, and must not differ in frequency.
-
-    Sparse layers
-
-    - `encoder_mlp_layer_types`, `decoder_mlp_layer_types`: "dense" or "sparse" for each layer; one word for all layers.
-    - `num_experts`, `num_experts_per_tok`, `moe_intermediate_size` (default: the stack's ffn dim), `norm_topk_prob`.
-    - `router_type`: "linear" or "noisy_top_k" (Shazeer et al. 2017); `router_noise`: "training", or "always" for the
-      published behaviour of DirectMultiStep; `router_bias`; `expert_capacity_factor` (default: no limit, no token is
-      dropped): an expert takes at most factor * tokens * experts per token / experts of a batch; `expert_capacity_mode`:
-      "training" (pads take no place), or "always" for the published behaviour of DirectMultiStep (pads do).
-    - `router_aux_loss_coef`, `router_z_loss_coef`: weights of the balance loss and the z-loss.
-      `router_bias_update_rate`: step of the bias-balanced routing (Wang et al. 2024; 0 switches it off), taken with each
-      step of the optimizer.
-
-    The rest
-
-    - `num_condition_features`: learned vectors scaled by `condition_values` and added at every source position.
-    - `infer_attention_mask`: where no `attention_mask` is given, `forward` takes the pads among `input_ids` for it,
-      wherever they stand (default: as in BART every token is then real; `generate` always looks for pads).
-    - `dropout`, `attention_dropout`, `activation_dropout`, `label_smoothing`.
-    - `init_std`: standard deviation of every initial weight (default: scaled by the width, Glorot and Bengio 2010).
+    Args:
+        vocab_size (`int`, *optional*, defaults to 32000):
+            Number of tokens in the source vocabulary. It is also the target's where both share one vocabulary.
+        decoder_vocab_size (`int`, *optional*):
+            Number of tokens in the target vocabulary. Defaults to `vocab_size`, and follows it.
+        share_encoder_decoder_embeddings (`bool`, *optional*, defaults to `True`):
+            Whether encoder and decoder share one embedding table, and so one vocabulary.
+        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
+            Whether the output head uses the weights of the decoder's embedding table.
+        scale_embedding (`bool`, *optional*, defaults to `False`):
+            Whether token embeddings are multiplied by `sqrt(d_model)`.
+        normalize_embedding (`bool`, *optional*, defaults to `False`):
+            Whether a norm follows the sum of token and position embeddings, as in BART.
+        lm_head_bias (`bool`, *optional*, defaults to `False`):
+            Whether the output head has a bias.
+        d_model (`int`, *optional*, defaults to 512):
+            Width of the hidden states.
+        encoder_layers (`int`, *optional*, defaults to 6):
+            Number of encoder layers.
+        decoder_layers (`int`, *optional*, defaults to 6):
+            Number of decoder layers.
+        encoder_attention_heads (`int`, *optional*, defaults to 8):
+            Number of attention heads in each encoder layer.
+        decoder_attention_heads (`int`, *optional*, defaults to 8):
+            Number of attention heads in each decoder layer, in self-attention and in cross-attention.
+        num_key_value_heads (`int`, *optional*):
+            Number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It divides the heads of both
+            stacks. Defaults to the number of attention heads of each stack. Where the two differ, the number that is read
+            is the encoder's, and `get_text_config(decoder=True)` has the decoder's.
+        head_dim (`int`, *optional*):
+            Width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
+            `num_key_value_heads`.
+        cross_attention_hidden_size (`int`, *optional*):
+            Width of the states that the decoder attends to, where another encoder makes them. Defaults to `d_model`.
+        encoder_ffn_dim (`int`, *optional*, defaults to 1536):
+            Inner width of the feed-forward in each encoder layer.
+        decoder_ffn_dim (`int`, *optional*, defaults to 1536):
+            Inner width of the feed-forward in each decoder layer.
+        activation_function (`str`, *optional*, defaults to `"silu"`):
+            Activation of the feed-forward: a name in `transformers.activations.ACT2FN`.
+        is_gated_act (`bool`, *optional*, defaults to `True`):
+            Whether the feed-forward is gated: `down(act(gate(x)) * up(x))` (Shazeer 2020).
+        mlp_bias (`bool`, *optional*, defaults to `False`):
+            Whether the feed-forward has biases. Experts have them too.
+        attention_bias (`bool`, *optional*, defaults to `False`):
+            Whether the projections to queries, keys and values have biases.
+        attention_out_bias (`bool`, *optional*, defaults to `False`):
+            Whether the output projection of the attention has a bias.
+        use_qk_norm (`bool`, *optional*, defaults to `False`):
+            Whether an RMSNorm over each head follows the projections to queries and keys.
+        norm_type (`str`, *optional*, defaults to `"rmsnorm"`):
+            `"layernorm"`, `"rmsnorm"`, or `"stdnorm"`, which is `(x - mean) / (std + norm_eps)`.
+        norm_eps (`float`, *optional*, defaults to 1e-06):
+            The small number that keeps a norm from dividing by zero.
+        norm_bias (`bool`, *optional*, defaults to `True`):
+            Whether `"layernorm"` and `"stdnorm"` have a bias. `"rmsnorm"` has none.
+        norm_first (`bool`, *optional*, defaults to `True`):
+            Whether the norm stands before each sub-layer (pre-norm). If not, it follows the residual sum (post-norm).
+        final_norm (`bool`, *optional*):
+            Whether a norm follows the last layer of each stack. Defaults to `norm_first`.
+        position_embedding_type (`str`, *optional*, defaults to `"none"`):
+            Positions that are added to the token embeddings: `"learned"`, `"sinusoidal"` or `"none"`.
+        sinusoidal_layout (`str`, *optional*, defaults to `"interleaved"`):
+            Order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in Marian, or
+            `"fairseq"`, whose frequencies and first position differ a little.
+        max_source_positions (`int`, *optional*, defaults to 1024):
+            Longest source. A hard limit where positions are learned; elsewhere the length from which rotary frequencies
+            are scaled, if `rope_parameters` ask for scaling.
+        max_target_positions (`int`, *optional*, defaults to 1024):
+            Longest target, read as `max_source_positions` is.
+        self_attention_position_type (`str`, *optional*, defaults to `"rotary"`):
+            Positions that enter the self-attention of both stacks. `"rotary"`: queries and keys are turned.
+            `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a learned number for
+            each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of offsets is
+            added to the logits, as in T5. `"none"`: no positions.
+        cross_attention_position_type (`str`, *optional*, defaults to `"none"`):
+            Positions that enter the cross-attention, in the same words. Cross-attention turns source and target by the
+            decoder's rotary frequencies, because offsets are only defined at one frequency. With `"dynamic"` and
+            `"longrope"` it takes those of short sequences.
+        rope_parameters (`dict`, *optional*):
+            The rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type` (`"default"`,
+            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with what that type takes, and
+            `partial_rotary_factor`, the share of each head that is turned. `original_max_position_embeddings` defaults to
+            the encoder's `max_source_positions` and the decoder's `max_target_positions`.
+        relative_attention_max_distance (`int`, *optional*, defaults to 32):
+            Offsets beyond this one count as this one, for `"relative"` and `"bucketed"` positions.
+        relative_attention_num_buckets (`int`, *optional*, defaults to 32):
+            Number of ranges of offsets for `"bucketed"` positions.
+        dropout (`float`, *optional*, defaults to 0.1):
+            Dropout after the embeddings and after each sub-layer.
+        attention_dropout (`float`, *optional*, defaults to 0.0):
+            Dropout of the attention weights.
+        activation_dropout (`float`, *optional*, defaults to 0.0):
+            Dropout between the activation and the second projection of the feed-forward.
+        encoder_mlp_layer_types (`list[str]` or `str`, *optional*):
+            `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers. Defaults to `"dense"`.
+        decoder_mlp_layer_types (`list[str]` or `str`, *optional*):
+            The same for the decoder layers.
+        num_experts (`int`, *optional*, defaults to 8):
+            Number of experts in each sparse layer.
+        num_experts_per_tok (`int`, *optional*, defaults to 2):
+            Number of experts that each token is sent to.
+        moe_intermediate_size (`int`, *optional*):
+            Inner width of each expert. Defaults to the feed-forward width of the stack.
+        norm_topk_prob (`bool`, *optional*, defaults to `True`):
+            Whether the weights of a token's experts are scaled to a sum of one.
+        router_type (`str`, *optional*, defaults to `"linear"`):
+            `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
+        router_bias (`bool`, *optional*, defaults to `False`):
+            Whether the router's projections have biases.
+        router_noise (`str`, *optional*, defaults to `"training"`):
+            When `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
+        expert_capacity_factor (`float`, *optional*):
+            Limit of the tokens that an expert takes: at most factor * tokens * experts per token / experts of a batch.
+            What goes beyond it is dropped. Defaults to no limit.
+        expert_capacity_mode (`str`, *optional*, defaults to `"training"`):
+            When the limit holds: `"training"`, where pads do not count, or `"always"` as in DirectMultiStep, where they do.
+        router_bias_update_rate (`float`, *optional*, defaults to 0.0):
+            Step of the balancing by a bias for each expert (Wang et al. 2024), taken after each step of the optimizer. 0
+            switches it off.
+        router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
+            Weight of the balance loss (Fedus et al. 2022) in the training loss.
+        router_z_loss_coef (`float`, *optional*, defaults to 0.001):
+            Weight of the router z-loss (Zoph et al. 2022) in the training loss.
+        output_router_logits (`bool`, *optional*, defaults to `False`):
+            Whether outputs contain the logits of the routers.
+        num_condition_features (`int`, *optional*, defaults to 0):
+            Number of `condition_values` that `forward` takes for each source. Each one scales a learned vector that is
+            added at every source position.
+        infer_attention_mask (`bool`, *optional*, defaults to `False`):
+            Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every token
+            counts, as in BART. `generate` always looks for pads, as in transformers.
+        label_smoothing (`float`, *optional*, defaults to 0.0):
+            Label smoothing of the training loss.
+        init_std (`float`, *optional*):
+            Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections and to
+            `d_model ** -0.5` for embeddings.
+        is_encoder_decoder (`bool`, *optional*, defaults to `True`):
+            Always `True`.
+        use_cache (`bool`, *optional*, defaults to `True`):
+            Whether the decoder returns its keys and values for the next step.
+        pad_token_id (`int`, *optional*, defaults to 0):
+            Id of the padding token.
+        bos_token_id (`int`, *optional*, defaults to 1):
+            Id of the token that begins a text.
+        eos_token_id (`int` or `list[int]`, *optional*, defaults to 2):
+            Id or ids of the token that ends a text.
+        decoder_start_token_id (`int`, *optional*, defaults to 1):
+            Id of the token that the decoder begins with.
 
     Raises:
-        ValueError: a field is unknown, out of range or at odds with another; the message names field, value, what is
-            allowed and what to do. Unknown fields in a *file* are dropped with a warning instead, so that a folder
-            written by a later version still loads, unless its format is another: that is an error. Code that travels with
-            weights warns of any unknown field.
+        ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its value,
+            what is allowed and what to do. An unknown field in a *file* is dropped with a warning, so that folders of later
+            versions load. A file of a later format is an error. Code that travels with weights warns of any unknown field.
+
+    Example:
+
+    ```python
+    >>> from weftformer import WeftConfig, WeftForConditionalGeneration
+
+    >>> config = WeftConfig(d_model=64, encoder_layers=2, decoder_layers=2, decoder_mlp_layer_types="sparse")
+    >>> model = WeftForConditionalGeneration(config)
+    >>> model.config.decoder_mlp_layer_types
+    ['sparse', 'sparse']
+    ```
     """
 
     model_type = "weft"

@@ -1,12 +1,10 @@
-"""Weights and configurations from files that others wrote, read as data only; and folders written whole or not at all."""
+"""Weights and configurations from files that others wrote, read as data only."""
 
 import json
 import os
 import pickle
 import re
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,22 +117,3 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     if content.get("model_type") in CONFIG_MAPPING_NAMES:
         return AutoConfig.from_pretrained(str(file)).to_dict()
     return content
-
-
-@contextmanager
-def whole_folder(folder: str | os.PathLike) -> Iterator[Path]:
-    """A folder to write into, which gets its name when everything is written; an error leaves nothing behind.
-
-    Raises:
-        ValueError: the folder exists and is not empty, or is a file.
-    """
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not empty: choose another output folder.")
-    staging = folder.with_name(f".{folder.name}.part-{os.getpid()}")
-    staging.mkdir(parents=True)
-    try:
-        yield staging
-        os.replace(staging, folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

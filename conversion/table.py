@@ -244,7 +244,8 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
     """
     result: Weights = {}
     open_keys = dict.fromkeys(weights)
-    for rule in (entry for entry in table if isinstance(entry, Rule)):
+    rules = [entry for entry in table if isinstance(entry, Rule)]
+    for rule in rules:
         anchors = [(key, places) for key in open_keys if (places := match(rule.targets[0], key)) is not None]
         for key, places in anchors:
             names = [fill(target, places) for target in rule.targets]
@@ -252,23 +253,31 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
                 continue
             tensors = rule.operation.backward([weights[name] for name in names], heads_of(config, key))
             source = fill(rule.source, places)
-            if rule.gathered:
-                (place,) = rule.gathered
-                result |= {fill(source, {place: str(number)}): tensor for number, tensor in enumerate(tensors)}
-            elif not tensors:
+            if not rule.gathered and not tensors:
                 continue  # not tensors this rule could have made
-            elif source in result and not torch.equal(result[source], tensors[0]):
+            if source in result and not torch.equal(result[source], tensors[0]):
                 raise ValueError(f"{source} stands for all of {rule.targets[0]}, and {key} differs from the others.")
-            else:
-                result[source] = tensors[0]
+            result |= _named(source, rule, tensors)
             for name in names:
                 open_keys.pop(name)
     if open_keys:
         raise ValueError(f"The source has no place for {', '.join(sorted(open_keys)[:5])}.")
     for entry in table:
         if isinstance(entry, Leave) and entry.source not in result:
-            if entry.same_as in result:
-                result[entry.source] = result[entry.same_as]
-            elif entry.back is not None:
-                result[entry.source] = entry.back(result)
+            result |= _left(entry, result)
     return result
+
+
+def _left(entry: Leave, result: Weights) -> Weights:
+    """What Weft has no tensor for, from what the others have become."""
+    if entry.same_as in result:
+        return {entry.source: result[entry.same_as]}
+    return {} if entry.back is None else {entry.source: entry.back(result)}
+
+
+def _named(source: str, rule: Rule, tensors: Sequence[torch.Tensor]) -> Weights:
+    """One tensor under the source's name, or several that it numbers."""
+    if not rule.gathered:
+        return {source: tensors[0]}
+    (place,) = rule.gathered
+    return {fill(source, {place: str(number)}): tensor for number, tensor in enumerate(tensors)}

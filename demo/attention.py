@@ -74,7 +74,7 @@ def look(
     with _eager(model):
         outputs = model.model(
             input_ids=source, attention_mask=mask, decoder_input_ids=target[:, :-1], use_cache=False, output_attentions=True,
-            output_router_logits=config.has_sparse_layers, output_router_ids=config.has_sparse_layers, **inputs,
+            output_router_logits=config.has_sparse_layers, output_selected_experts=config.has_sparse_layers, **inputs,
         )  # fmt: skip
     everything_T = torch.ones_like(target[0, :-1], dtype=torch.bool)
     tokens = token_labels(tokenizer, target[0].tolist())
@@ -98,12 +98,12 @@ def _eager(model: Any) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def _experts(kinds: Sequence[str] | None, outputs: Any, stack: str, real_N: torch.Tensor) -> Iterator[LayerExperts]:
+def _experts(kinds: Sequence[str] | None, outputs: Any, stack: str, non_pad_N: torch.Tensor) -> Iterator[LayerExperts]:
     sparse = [layer for layer, kind in enumerate(kinds or []) if kind == "sparse"]
-    logits, ids = (getattr(outputs, f"{stack}_router_{what}") or () for what in ("logits", "ids"))
+    logits, ids = (getattr(outputs, f"{stack}_{what}") or () for what in ("router_logits", "selected_experts"))
     for layer, logits_NE, ids_NK in zip(sparse, logits, ids, strict=True):
         probs_NK = logits_NE.float().softmax(dim=-1).gather(-1, ids_NK)
-        yield LayerExperts(layer, ids_NK[real_N].cpu(), probs_NK[real_N].cpu())
+        yield LayerExperts(layer, ids_NK[non_pad_N].cpu(), probs_NK[non_pad_N].cpu())
 
 
 def token_labels(tokenizer: Any, ids: list[int]) -> list[str]:

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..common.whole_files import whole_file
+
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
@@ -51,6 +53,6 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
         staging = Path(temporary, NOT_UPLOADED)
         staging.mkdir(parents=True)
         for name, text in flat_files().items():
-            (staging / name).write_text(text, encoding="utf-8")
-            os.replace(staging / name, folder / name)
+            with whole_file(folder / name, staging) as file:
+                file.write_text(text, encoding="utf-8")
     return dict(AUTO_MAP)

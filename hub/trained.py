@@ -62,7 +62,7 @@ def measured(
     return found
 
 
-def trained_card(
+def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_model_card`
     trainer: "Trainer",
     model: WeftPreTrainedModel,
     *,

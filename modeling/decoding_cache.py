@@ -1,4 +1,4 @@
-"""What the fast path of decoding keeps from token to token (see `decoding_step.py`).
+"""The cache of the fast path of decoding (see `decoding_step.py`).
 
 Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M source
 positions, K width of a head.
@@ -12,17 +12,18 @@ from ..configuration.configuration_weft import WeftConfig
 
 
 class FastPathRequest(EncoderDecoderCache):
-    """An ordinary cache, with what the fast path has to know of a request that it may decode.
+    """An ordinary cache, plus what the fast path has to know of a request.
 
-    The prefix is read into it as into any other. The fast path takes its keys and values over from there; a search that
-    needs the whole forward pass goes on with it as it is.
+    The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A search
+    that needs whole forward passes uses it as it is.
 
     Args:
-        config: of the model.
-        sources: sources in the batch. beams: rows of one source.
-        prefix_mask: (B, prefix), 0 where a prefix is padded on the left; None where none is.
-        source_mask: (B, M), 1 where a source position may be seen; None where all may.
-        length: tokens of a row at most, where that is known.
+        config: the model's configuration.
+        sources: number of sources in the batch.
+        beams: number of beams of each source.
+        prefix_mask: mask of shape (B, prefix), 0 for pads on the left of a prefix. None if there are none.
+        source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
+        length: the largest number of tokens in a row, if known.
     """
 
     def __init__(
@@ -40,31 +41,31 @@ class FastPathRequest(EncoderDecoderCache):
 
 
 class DecodingCache:
-    """Both halves of what the fast path keeps, made of a prefix that has been read.
+    """The keys and values of target and source on the fast path, taken from the cache that the prefill has filled.
 
     Args:
-        request: with the keys and values of the prefix, one row a source; it is empty afterwards.
-        is_returned: whether [`as_dynamic`] will be called, which needs what nobody may see of the source too.
+        request: the filled cache, one row for each source. It is empty afterwards.
+        is_returned: whether [`as_dynamic`] will be called, which also needs the masked positions of the source.
     """
 
     def __init__(self, request: FastPathRequest, is_returned: bool = False):
         self.config = request.config
-        own, source = request.self_attention_cache, request.cross_attention_cache
-        self.own = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
-        self.own.fill(_taken(own))
+        written, source = request.self_attention_cache, request.cross_attention_cache
+        self.target = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
+        self.target.fill(_taken(written))
         states = _taken(source)
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let the row of rank i go on from that of rank `beam_idx[i]`."""
-        self.own.reorder(beam_idx)
+        self.target.reorder(beam_idx)
 
     def as_dynamic(self) -> EncoderDecoderCache:
-        """The cache that transformers' own search would return: one row a beam, in the order of their ranks."""
+        """Return the cache that transformers' own search would return: one row for each beam, in the order of their ranks."""
         assert self._whole_source is not None
         halves = []
-        for states in (self.own.by_rank(), self._whole_source.repeat_interleave(self.own.beams, dim=2)):
+        for states in (self.target.by_rank(), self._whole_source.repeat_interleave(self.target.beams, dim=2)):
             half = DynamicCache(config=self.config)
             for layer_idx, (keys, values) in enumerate(by_layer(states)):
                 half.update(keys, values, layer_idx)
@@ -73,93 +74,96 @@ class DecodingCache:
 
 
 def _taken(cache: Cache) -> torch.Tensor:
-    """Keys and values of all layers (2, L, B, G, T, K), which the cache then holds no more."""
+    """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []
     return torch.stack([*keys, *values]).unflatten(0, (2, -1))
 
 
 def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(2, L, ...) as the keys and values of each layer."""
+    """Split states (2, L, ...) into the keys and values of each layer."""
     keys, values = states.unbind()
     return list(zip(keys.unbind(), values.unbind(), strict=True))
 
 
 class BeamCache:
-    """Keys and values of what was written: what all beams of a source share once (the trunk), the rest a beam (the tails).
+    """Keys and values of the target: a shared prefix, stored once for all beams of a source, and a suffix for each beam.
 
-    A beam keeps its row of the tails for as long as it lives, whatever its rank: reordering the beams renumbers the rows,
-    and copies one only where a beam goes on in two ways. Now and then what all beams of each source have in common by then
-    moves from the tails to the trunk. Without beams there is no trunk.
+    A beam stays in one slot of the suffixes, whatever its rank. Reordering the beams changes only which rank has which slot,
+    and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams of each
+    source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
 
     Args:
-        sources: sources in the batch.
-        beams: rows of one source.
-        prefix_mask: (B, prefix), 0 where a prefix is padded on the left.
-        length: tokens of a row at most, where that is known.
+        sources: number of sources in the batch.
+        beams: number of beams of each source.
+        prefix_mask: mask of shape (B, prefix), 0 for pads on the left of a prefix.
+        length: the largest number of tokens in a row, if known.
     """
 
-    # Tokens from one look at what the beams share to the next.
+    # Number of tokens between two comparisons of the beams.
     SHARE_EVERY = 16
-    # A shorter trunk is padded: graphs are compiled for lengths from two on.
+    # A shorter shared prefix is padded, because graphs are compiled for lengths from 2 on.
     _SHORTEST = 2
 
-    # Room that is made at once on a CPU, whose memory is taken only as it is written to.
-    _MOST_ROOM = 4096
+    # Columns that are allocated at first on a CPU, where unused memory costs nothing until it is written to.
+    _INITIAL_CAPACITY = 4096
 
     def __init__(self, sources: int, beams: int, prefix_mask: torch.Tensor | None = None, length: int = 0):
         self.sources, self.beams, self.prefix_mask = sources, beams, prefix_mask
         self.expected = length
-        # Columns in use, of the trunk and of the tails, and columns of the trunk that are padding.
-        self.shared = self.own = self.padding = 0
-        # Made with the prefix: (2, L, B, G, room, K) and (2, L, W, G, room, K), keys first.
-        self.trunk = self.tails = torch.empty(0)
-        # Numbers to add to scores, (B, room): -inf for what nobody sees. Of the trunk, or without beams of the tails.
+        # Columns in use in the shared prefix and in the suffixes, and columns of padding in the shared prefix.
+        self.prefix_length = self.suffix_length = self.padding = 0
+        # Allocated by `fill`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first.
+        self.prefix = self.suffixes = torch.empty(0)
+        # Additive mask (B, capacity) of the shared prefix, or of the suffixes if there are no beams.
         self.mask = torch.empty(0)
         self.is_masked = False
-        # Which row (of its source's) wrote each column of a row (W, room): the same row, the same past.
+        # The slot, numbered within its source, that wrote each column of a slot (W, capacity). Two slots with the same
+        # writers have the same tokens.
         self.writers = torch.empty(0)
-        self.rows: torch.Tensor | None = None  # the row of each rank (W,), None while they agree
+        self.slots: torch.Tensor | None = (
+            None  # the slot of each rank (W,), None if each rank has the slot of its number
+        )
 
     @property
     def length(self) -> int:
-        """Tokens of each sequence."""
-        return self.shared - self.padding + self.own
+        """The number of tokens in each sequence."""
+        return self.prefix_length - self.padding + self.suffix_length
 
     def fill(self, prefix: torch.Tensor) -> None:
-        """Keys and values of the prefix (2, L, B, G, T, K), of which all beams of a source have the same."""
+        """Store the keys and values of the prefix (2, L, B, G, T, K), which all beams of a source have in common."""
         length = prefix.shape[4]
         self.padding = 0 if self.beams == 1 else max(0, self._SHORTEST - length)
         self._allocate(length, prefix)
         end = self.padding + length
         if self.beams == 1:
-            self.tails[:, :, :, :, :length] = prefix
-            self.own = length
+            self.suffixes[:, :, :, :, :length] = prefix
+            self.suffix_length = length
         else:
-            self.trunk[:, :, :, :, self.padding : end] = prefix
-            self.shared = end
+            self.prefix[:, :, :, :, self.padding : end] = prefix
+            self.prefix_length = end
 
     def by_rank(self) -> torch.Tensor:
-        """Keys and values of each row (2, L, W, G, length, K), rows in the order of their ranks."""
-        tails = self.tails[:, :, :, :, : self.own]
-        tails = tails if self.rows is None else tails.index_select(2, self.rows)
+        """Return the keys and values of each row (2, L, W, G, length, K), in the order of the ranks."""
+        suffixes = self.suffixes[:, :, :, :, : self.suffix_length]
+        suffixes = suffixes if self.slots is None else suffixes.index_select(2, self.slots)
         if self.beams == 1:
-            return tails.clone()
-        trunk = self.trunk[:, :, :, :, self.padding : self.shared].repeat_interleave(self.beams, dim=2)
-        return torch.cat([trunk, tails], dim=4)
+            return suffixes.clone()
+        prefix = self.prefix[:, :, :, :, self.padding : self.prefix_length].repeat_interleave(self.beams, dim=2)
+        return torch.cat([prefix, suffixes], dim=4)
 
     def _allocate(self, length: int, like: torch.Tensor) -> None:
         layers, heads, width = like.shape[1], like.shape[3], like.shape[5]
-        room = max(64, length + self.padding)
+        capacity = max(64, length + self.padding)
         if like.device.type == "cpu":
-            room = max(room, min(self.expected + self.padding, self._MOST_ROOM))
-        self.tails = like.new_empty(2, layers, self.sources * self.beams, heads, room, width)
+            capacity = max(capacity, min(self.expected + self.padding, self._INITIAL_CAPACITY))
+        self.suffixes = like.new_empty(2, layers, self.sources * self.beams, heads, capacity, width)
         if self.beams > 1:
-            self.trunk = like.new_empty(2, layers, self.sources, heads, room, width)
-            self.trunk[:, :, :, :, : self.padding] = 0  # masked, and still multiplied
-            self.writers = torch.zeros(self.tails.shape[2], room, dtype=torch.int32, device=like.device)
+            self.prefix = like.new_empty(2, layers, self.sources, heads, capacity, width)
+            self.prefix[:, :, :, :, : self.padding] = 0  # masked, but NaN times 0 is NaN
+            self.writers = torch.zeros(self.suffixes.shape[2], capacity, dtype=torch.int32, device=like.device)
             self._own_numbers = torch.arange(self.beams, dtype=torch.int32, device=like.device)
-        self.mask = like.new_zeros(self.sources, room)
+        self.mask = like.new_zeros(self.sources, capacity)
         self.mask[:, : self.padding] = float("-inf")
         self.is_masked = self.padding > 0
         if self.prefix_mask is not None and not self.prefix_mask.all():
@@ -167,102 +171,105 @@ class BeamCache:
             self.mask[:, self.padding : self.padding + length].masked_fill_(hidden_BT, float("-inf"))
             self.is_masked = True
 
-    def places(self) -> tuple[torch.Tensor, ...]:
-        """Where the columns in use stand: of the trunk, if there is one, and of the tails."""
-        device, parted = self.tails.device, self.shared - self.padding
-        own = torch.arange(parted, self.length, device=device)
-        return (own,) if self.beams == 1 else (torch.arange(-self.padding, parted, device=device), own)
+    def key_positions(self) -> tuple[torch.Tensor, ...]:
+        """Return the key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes."""
+        device, shared = self.suffixes.device, self.prefix_length - self.padding
+        own = torch.arange(shared, self.length, device=device)
+        return (own,) if self.beams == 1 else (torch.arange(-self.padding, shared, device=device), own)
 
-    def make_room(self, new: int = 1) -> None:
-        """See to it that the tails can take `new` more tokens."""
-        if self.own + new > self.tails.shape[4]:
-            more = max(self.tails.shape[4], new)
-            self.tails = pad(self.tails, (0, 0, 0, more))
+    def grow(self, new: int = 1) -> None:
+        """Enlarge the suffixes if they have no capacity for `new` more tokens."""
+        if self.suffix_length + new > self.suffixes.shape[4]:
+            more = max(self.suffixes.shape[4], new)
+            self.suffixes = pad(self.suffixes, (0, 0, 0, more))
             if self.beams == 1:
                 self.mask = pad(self.mask, (0, more))
             else:
                 self.writers = pad(self.writers, (0, more))
 
     def next_column(self) -> torch.Tensor:
-        """Where keys and values of the next token go (2, L, W, G, K), in the order of the rows."""
-        return self.tails[:, :, :, :, self.own]
+        """Return the view to write the keys and values of the next token to (2, L, W, G, K), in the order of the slots."""
+        return self.suffixes[:, :, :, :, self.suffix_length]
 
     def end_step(self) -> None:
-        """One more token of each row has been written to the next column."""
+        """Count the token of each beam that was written to the next column."""
         if self.beams > 1:
-            self.writers.view(-1, self.beams, self.writers.shape[1])[:, :, self.own] = self._own_numbers
-        self.own += 1
-        if self.beams > 1 and self.own % self.SHARE_EVERY == 0:
+            self.writers.view(-1, self.beams, self.writers.shape[1])[:, :, self.suffix_length] = self._own_numbers
+        self.suffix_length += 1
+        if self.beams > 1 and self.suffix_length % self.SHARE_EVERY == 0:
             self._share()
 
     def reorder(self, beam_idx: torch.Tensor) -> None:
         """Let the row of rank i go on from that of rank `beam_idx[i]`."""
-        parents = beam_idx.long() if self.rows is None else self.rows[beam_idx]
+        parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
         wanted = parents.tolist()
-        if self.own == 0:  # nothing but what all share
+        if self.suffix_length == 0:  # all tokens are in the shared prefix
             return
         if len(set(wanted)) < len(wanted):
             wanted = self._branch(wanted)
             parents = torch.tensor(wanted, device=beam_idx.device)
-        self.rows = None if wanted == list(range(len(wanted))) else parents
+        self.slots = None if wanted == list(range(len(wanted))) else parents
 
     def _branch(self, wanted: list[int]) -> list[int]:
-        """Give each rank a row of its own: the one it wants, if it is the first to want it, or a free one with a copy."""
-        rows, taken, copies = wanted[:], set[int](), []
+        """Return one slot for each rank: the slot it wants, if no rank before wants it too, or else a free one with a copy."""
+        slots, taken, copies = wanted[:], set[int](), []
         for first in range(0, len(wanted), self.beams):
             source = range(first, first + self.beams)
             free = iter(set(source).difference(wanted[first : first + self.beams]))
             for rank in source:
                 if wanted[rank] in taken:
-                    rows[rank] = next(free)
-                    copies.append((wanted[rank], rows[rank]))
+                    slots[rank] = next(free)
+                    copies.append((wanted[rank], slots[rank]))
                 taken.add(wanted[rank])
         origins, targets = zip(*copies, strict=True)
-        past = self.writers[:, : self.own]
+        past = self.writers[:, : self.suffix_length]
         alike = (past[list(origins)] == past[list(targets)]).sum(dim=-1).tolist()
-        by_row = self.tails[:, :, :, :, : self.own].unbind(2)
+        by_slot = self.suffixes[:, :, :, :, : self.suffix_length].unbind(2)
         for origin, target, start in zip(origins, targets, alike, strict=True):
-            by_row[target][:, :, :, start:].copy_(by_row[origin][:, :, :, start:])
+            by_slot[target][:, :, :, start:].copy_(by_slot[origin][:, :, :, start:])
             past[target, start:] = past[origin, start:]
-        return rows
+        return slots
 
     def _share(self) -> None:
-        """Move to the trunk what the beams of every source have in common, when it is worth moving the rest."""
-        writers_BST = self.writers[:, : self.own].unflatten(0, (-1, self.beams))
+        """Move the tokens that all beams of every source share to the shared prefix, if there are enough of them.
+
+        Moving them also costs a copy of the remaining suffixes.
+        """
+        writers_BST = self.writers[:, : self.suffix_length].unflatten(0, (-1, self.beams))
         same_BT = (writers_BST == writers_BST[:, :1]).all(dim=1)
         common = int(same_BT.sum(dim=-1).min())
-        rest = self.own - common
+        rest = self.suffix_length - common
         if common < max(self.SHARE_EVERY // 2, rest // 2):
             return
-        end = self.shared + common
-        if end > self.trunk.shape[4]:
-            more = max(self.trunk.shape[4], common)
-            self.trunk, self.mask = pad(self.trunk, (0, 0, 0, more)), pad(self.mask, (0, more))
-        self.trunk[:, :, :, :, self.shared : end] = self.tails[:, :, :: self.beams, :, :common]
-        for states in (self.tails.movedim(4, 0), self.writers.movedim(1, 0)):
-            states[:rest] = states[common : self.own].clone()
-        self.shared, self.own = end, rest
+        end = self.prefix_length + common
+        if end > self.prefix.shape[4]:
+            more = max(self.prefix.shape[4], common)
+            self.prefix, self.mask = pad(self.prefix, (0, 0, 0, more)), pad(self.mask, (0, more))
+        self.prefix[:, :, :, :, self.prefix_length : end] = self.suffixes[:, :, :: self.beams, :, :common]
+        for states in (self.suffixes.movedim(4, 0), self.writers.movedim(1, 0)):
+            states[:rest] = states[common : self.suffix_length].clone()
+        self.prefix_length, self.suffix_length = end, rest
 
 
 class SourceCache:
-    """Keys and values of the source, once a source and without the positions that nobody may see.
+    """Keys and values of the source, stored once for all beams and without masked positions.
 
     Args:
-        states: of all layers (2, L, B, G, M, K), keys first.
-        mask: (B, M), 1 where a source position may be seen; None where all may.
+        states: keys and values of all layers (2, L, B, G, M, K), keys first.
+        mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
     """
 
     def __init__(self, states: torch.Tensor, mask: torch.Tensor | None):
         self.states = states  # (2, L, B, G, kept, K)
-        self.positions = torch.arange(states.shape[4], device=states.device)[None]  # where they stood, (B or 1, kept)
-        self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), where sources differ in length
-        real = None if mask is None else mask.bool()
-        if real is None or real.all():
+        self.positions = torch.arange(states.shape[4], device=states.device)[None]  # their positions, (B or 1, kept)
+        self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), if the sources differ in length
+        seen = None if mask is None else mask.bool()
+        if seen is None or seen.all():
             return
-        lengths = real.sum(dim=-1)
+        lengths = seen.sum(dim=-1)
         longest = int(lengths.max())
-        self.positions = (~real).long().argsort(dim=-1, stable=True)[:, :longest]
+        self.positions = (~seen).long().argsort(dim=-1, stable=True)[:, :longest]
         index = self.positions[None, None, :, None, :, None]
         self.states = states.gather(4, index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5]))
         if int(lengths.min()) < longest:
-            self.mask = (torch.arange(longest, device=real.device) < lengths[:, None])[:, None, None]
+            self.mask = (torch.arange(longest, device=seen.device) < lengths[:, None])[:, None, None]

@@ -34,6 +34,19 @@ def canonical_smiles(smiles: str) -> str:
     return Chem.MolToSmiles(molecule)
 
 
+@lru_cache(_KNOWN // 16)  # many SMILES each
+def rooted_smiles(smiles: str) -> tuple[str, ...]:
+    """The SMILES of a molecule that begin at each of its atoms, each once; RDKit's canonical SMILES is the first.
+
+    Raises:
+        ValueError: as [`canonical_smiles`].
+    """
+    canonical = canonical_smiles(smiles)
+    molecule = Chem.MolFromSmiles(canonical)
+    rooted = [Chem.MolToSmiles(molecule, rootedAtAtom=index) for index in range(molecule.GetNumAtoms())]
+    return tuple(dict.fromkeys([canonical, *rooted]))
+
+
 def one_molecule(smiles: str) -> str:
     """Canonical SMILES of what is to be made, or to begin from.
 

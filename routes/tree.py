@@ -63,6 +63,12 @@ class Route:
         """SMILES of the starting materials from left to right; repeated where one is used twice."""
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
+    def sub_routes(self) -> list[Route]:
+        """The route to each molecule that is made, the whole route first, depth first; each once."""
+        if not self.children:
+            return []
+        return list(dict.fromkeys([self, *(part for child in self.children for part in child.sub_routes())]))
+
     def canonical(self) -> Route:
         """The same route with children sorted by their text at every level: equal for equal routes, whatever the order."""
         return Route(self.smiles, tuple(sorted((child.canonical() for child in self.children), key=Route.to_string)))

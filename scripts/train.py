@@ -4,45 +4,14 @@ Runs as `weftformer train`, `python -m weftformer.scripts.train`, and under `tor
 `accelerate launch -m weftformer.scripts.train`.
 """
 
-import copy
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import datasets
-from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
-from weftformer.common.statistics import wilson_interval
-from weftformer.hub import Measured, measured
 from weftformer.scripts.cli import run_script
-from weftformer.training import (
-    METRICS,
-    DataArguments,
-    ModelArguments,
-    TextMetrics,
-    WeftTrainer,
-    WeftTrainingArguments,
-    build_config,
-    build_distributed_config,
-    build_model,
-    build_tokenizer,
-    check_output_dir,
-    check_same_model,
-    encode_pairs,
-    find_checkpoint,
-    load_pairs,
-    longest,
-    parse_arguments,
-    remove_checkpoints,
-    save_model_folder,
-    set_generation_defaults,
-    source_and_target_limits,
-    split_validation,
-)
-
-logger = logging.getLogger("weftformer.scripts.train")
+from weftformer.training import fit_pairs, parse_arguments
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -53,137 +22,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     model_args, data_args, training_args = parse_arguments(argv)
     _set_up_logging(training_args.is_main_process)
-    train(model_args, data_args, training_args)
-
-
-def train(model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments) -> WeftTrainer:
-    """Everything `weftformer train` does, after its arguments are read; returns the trainer with the trained model."""
-    distributed_config = build_distributed_config(model_args, training_args)
-    if training_args.is_main_process:  # the others would meet what this one has already written
-        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
-    if training_args.n_gpu > 1:
-        logger.warning(
-            f"One process for {training_args.n_gpu} GPUs is slow and does not balance experts: start it with "
-            f"torchrun --nproc_per_node {training_args.n_gpu} -m weftformer.scripts.train"
-        )
-    checkpoint = find_checkpoint(training_args)
-
-    with training_args.main_process_first(desc="reading the data"):
-        splits, columns = load_pairs(data_args)
-    tokenizer = build_tokenizer(
-        model_args, splits["train"], columns, training_args.is_main_process, checkpoint=checkpoint
-    )
-    config = build_config(model_args, tokenizer, len(columns.conditions), training_args.label_smoothing_factor)
-    # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
-    training_args.label_smoothing_factor = 0.0
-    if checkpoint:
-        check_same_model(config, checkpoint)
-    example = str(splits["train"][0][columns.source])[:200]
-    limits = source_and_target_limits(config, data_args)
-    with training_args.main_process_first(desc="tokenizing"):
-        splits = encode_pairs(
-            splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
-        )
-        split_validation(splits, data_args, training_args.seed)
-
-    set_seed(training_args.seed)  # here: whatever drew random numbers above, the first weights are the same
-    model = build_model(model_args, config, distributed_config)
-    longest_target = limits[1] if data_args.max_target_length else max(map(longest, splits.values()))
-    set_generation_defaults(model, longest_target, training_args)
-    trainer = _build_trainer(model, tokenizer, splits, model_args, data_args, training_args)
-    generation_config = copy.deepcopy(model.generation_config)
-    if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
-        remove_checkpoints(training_args.output_dir)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    _report(trainer, "train", result.metrics | {"train_samples": len(splits["train"])})
-    trainer.save_state()
-    model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
-    save_model_folder(trainer, training_args.output_dir)
-    results: list[Measured] = []
-    if training_args.do_eval:
-        scores = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
-        _report(trainer, "eval", scores)
-        results += _measured(trainer, "eval", scores)
-    if "test" in splits:
-        results += _measured(trainer, "test", _predict(trainer, splits["test"]))
-    model.generation_config = generation_config
-    details = _card_details(data_args, results)
-    if training_args.push_to_hub:
-        trainer.push_to_hub(**details)
-    else:
-        trainer.create_model_card(**details)
+    _, example = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
-        print(_how_to_use(training_args.output_dir, example, len(columns.conditions)))
-    return trainer
-
-
-def _build_trainer(
-    model, tokenizer, splits: datasets.DatasetDict, model_args: ModelArguments, data_args: DataArguments,
-    training_args: WeftTrainingArguments,
-) -> WeftTrainer:  # fmt: skip
-    if "validation" not in splits:
-        if training_args.load_best_model_at_end:
-            raise ValueError("--load_best_model_at_end needs validation pairs: give --validation_file.")
-        training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
-    compute_metrics = None
-    if training_args.predict_with_generate:
-        is_routes = model_args.tokenizer == "routes"
-        names = training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
-        compute_metrics = TextMetrics(tokenizer, names)
-    else:
-        training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
-    return WeftTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=splits["train"],
-        eval_dataset=splits.get("validation"),
-        processing_class=tokenizer,
-        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
-        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
-        compute_metrics=compute_metrics,
-    )
-
-
-def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
-    """Translate the test pairs, score them, and write what was generated, one text a line; returns the scores."""
-    output = trainer.predict(dataset, metric_key_prefix="test")
-    scores = output.metrics | {"test_samples": len(dataset)}
-    _report(trainer, "test", scores)
-    if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
-        return scores
-    tokenizer: Any = trainer.processing_class
-    ids = output.predictions
-    ids[ids < 0] = tokenizer.pad_token_id
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    file = Path(trainer.args.output_dir) / "generated_predictions.txt"
-    file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
-    return scores
-
-
-def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[Measured]:
-    """What was just evaluated, for the model card: the scores of generated texts with their intervals."""
-    n = int(scores[f"{split}_samples"])
-    intervals: dict[str, tuple[float, float, str]] = {}
-    if isinstance(trainer.compute_metrics, TextMetrics):
-        intervals |= {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
-    if (share := scores.get(f"{split}_exact_match")) is not None:
-        intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
-    pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
-    return measured(scores, split, pairs, n=n, intervals=intervals)
-
-
-def _card_details(data_args: DataArguments, results: list[Measured]) -> dict[str, Any]:
-    """What the model card says beyond what the trainer knows: the data by name, and what was measured."""
-    name = data_args.dataset_name
-    if name and not Path(name).is_dir():
-        return {"dataset_tags": name, "results": results}
-    # without the folders they lie in, which are nobody else's concern
-    return {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file], "results": results}
-
-
-def _report(trainer: WeftTrainer, split: str, metrics: dict[str, float]) -> None:
-    trainer.log_metrics(split, metrics)
-    trainer.save_metrics(split, metrics)
+        print(_how_to_use(training_args.output_dir, example, len(data_args.condition_names)))
 
 
 def _how_to_use(folder: str, source: str, num_conditions: int) -> str:

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.common.whole_files import write_json
 from weftformer.hub import Measured
 from weftformer.routes import Route, top_k_exact
-from weftformer.routes.data.training_data import RouteArguments, encode, load_pairs, pairs_of
+from weftformer.routes.data.rows import check_choices
+from weftformer.routes.data.training_data import RouteArguments, about_routes, encode, load_pairs, pairs_of
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
 from weftformer.scripts.cli import run_script
@@ -113,7 +114,9 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     print(f"\nThe model is in {folder}. To plan with it:\n  weftformer plan '{plan.target}' --model {folder}")
 
 
-def card_details(arguments: RouteArguments, seed: int, results: dict[str, Any], told_steps: bool) -> dict[str, Any]:
+def card_details(
+    arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
+) -> dict[str, Any]:
     """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
     if arguments.train_file is None:
         data = (
@@ -121,11 +124,17 @@ def card_details(arguments: RouteArguments, seed: int, results: dict[str, Any], 
             f"of at most {arguments.max_smiles_length} characters, at most {arguments.max_depth} reactions in a row, seed {seed}."
         )
     else:
-        data = f"Routes of `{Path(arguments.train_file).name}`"
-        prepared = Path(
-            arguments.train_file
-        ).is_dir()  # by `weftformer prepare-routes`, which had its own number of orders
-        data += "." if prepared else f", at most {arguments.permutations} orders of the reactants each."
+        data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"
+        # `weftformer prepare-routes` had its own number of orders
+        plain = about["aligned"] or Path(arguments.train_file).is_dir()
+        data += "." if plain else f", at most {arguments.permutations} orders of the reactants each."
+    if about["sub_routes"]:
+        data += " Each molecule that a route makes is a target of its own too."
+    if about["aligned"]:
+        data += (
+            f" {about['aligned']} texts of each route, from as many atoms of the target; a reactant is written from the atom "
+            "that makes its SMILES most like its product's."
+        )
     told = ["the target", *["the number of steps"] * told_steps]
     told += ["a starting material"] * arguments.with_starting_material
     tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
@@ -158,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(
         [RouteArguments, RouteTrainingArguments],
         prog="weftformer train-routes",
-        usage="weftformer train-routes [FILE.yaml] [--output_dir FOLDER] [--argument value ...]",
+        usage="weftformer train-routes [FILE.yaml] [--output-dir FOLDER] [--option value ...]",
         description=__doc__,
     )
     arguments, training = parser.parse(sys.argv[1:] if argv is None else argv)
@@ -170,6 +179,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+    check_choices(arguments.permutations, "none", arguments.aligned)
     check_output_dir(training)
     checkpoint = find_checkpoint(training)
     tokenizer = build_route_tokenizer()
@@ -186,10 +196,15 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
         check_same_model(config, checkpoint)
     train_pairs, test_routes = load_pairs(arguments, training.seed)
     tested = test_routes[: arguments.num_test_routes]
-    test_pairs = pairs_of(tested, arguments, training.seed, permutations=1)  # a row for each
+    about = about_routes(arguments, train_pairs)
+    a_row_for_each = replace(arguments, permutations=1, aligned=int(about["aligned"] > 0))
+    test_pairs = pairs_of(tested, a_row_for_each, training.seed)
     data = {name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("test", test_pairs))}
     set_seed(training.seed)
     model = build_model(arguments, config)
+    # of settings that follow from a model's configuration transformers reads only those that it knows
+    model.generation_config._from_model_config = False
+    model.generation_config.routes = about
     print(f"{preset}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
     trainer = WeftTrainer(
         model=model,
@@ -218,7 +233,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     )
     results |= accuracy
     write_json(folder / "results.json", results)
-    details = card_details(arguments, training.seed, results, told_steps=config.num_condition_features > 0)
+    details = card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
     if training.push_to_hub:
         trainer.push_to_hub(**details)
     else:

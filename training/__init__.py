@@ -11,7 +11,14 @@ from .building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from .callbacks import PushCodeCallback, RouterBiasCallback
+from .callbacks import (
+    EXPERT_LOAD,
+    ExpertStatisticsCallback,
+    PushCodeCallback,
+    RouterBiasCallback,
+    draw_expert_load,
+    read_expert_load,
+)
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -21,9 +28,8 @@ from .checkpoints import (
 )
 from .data import Columns, load_file, load_pairs, split_validation
 from .encoding import encode_pairs, longest
-from .expert_load import EXPERT_LOAD, draw_expert_load, read_expert_load
-from .expert_statistics import ExpertStatisticsCallback
 from .metrics import METRICS, TextMetrics
+from .pairs import FittedPairs, fit_pairs
 from .parsing import ArgumentParser, parse_arguments, parse_overrides
 from .trainer import WeftTrainer
 
@@ -34,6 +40,7 @@ __all__ = [
     "Columns",
     "DataArguments",
     "ExpertStatisticsCallback",
+    "FittedPairs",
     "ModelArguments",
     "PushCodeCallback",
     "RouterBiasCallback",
@@ -51,6 +58,7 @@ __all__ = [
     "draw_expert_load",
     "encode_pairs",
     "find_checkpoint",
+    "fit_pairs",
     "load_file",
     "load_pairs",
     "longest",

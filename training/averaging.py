@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from ..modeling import WeftForConditionalGeneration
-from .checkpoints import checkpoints
-from .manifest import damage
+from .checkpoints import checkpoints, damage
 
 
 def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:

@@ -149,7 +149,9 @@ def build_model(
     return model
 
 
-def build_distributed_config(args: ModelArguments, training_args: WeftTrainingArguments) -> DistributedConfig | None:
+def build_distributed_config(  # noqa: C901, one refusal after another
+    args: ModelArguments, training_args: WeftTrainingArguments
+) -> DistributedConfig | None:
     """`--distributed_config` as transformers' own, or None where nothing is to be split.
 
     Raises:

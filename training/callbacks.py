@@ -1,12 +1,29 @@
-"""What training a Weft model adds to the Trainer's loop."""
+"""What training a Weft model adds to the Trainer's loop; what its routers do, as numbers, as a file and as a picture.
 
+Shape suffixes: N tokens, E experts, K experts of a token; a layer's sums are (2 E + 5): load, probability, and `_SUMS`.
+"""
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import extract_model_from_parallel
-from transformers import TrainerCallback
+from torch.utils.hooks import RemovableHandle
+from transformers import TrainerCallback, TrainerState
 
+from ..common.whole_files import whole_file
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
+from ..modeling.moe import Router, expert_load
+
+EXPERT_LOAD = "expert_load.jsonl"
+# name of a sparse layer, such as decoder_1: its numbers, and `load`, the share of each expert
+Layers = dict[str, dict[str, Any]]
+_SUMS = ("entropy", "log_z", "log_z_squared", "dropped", "tokens")
 
 
 def weft_model(model) -> Any:
@@ -39,3 +56,278 @@ class PushCodeCallback(TrainerCallback):
         # of an adapter (PEFT) no configuration of Weft is pushed
         if state.is_world_process_zero and isinstance(model, WeftPreTrainedModel):
             export_code(args.output_dir)
+
+
+class ExpertStatisticsCallback(TrainerCallback):
+    """Logs, at each logging step, what every router has done since the one before, pads left out, over all processes.
+
+    For each sparse layer (`encoder_0`, `decoder_1`, ...):
+
+    - `load`: share of the assignments that each expert got; only in the file, a line of JSON for each logging step;
+    - `max_load`, `min_load`: that of the busiest and of the idlest expert, 1 being the mean;
+    - `dead_experts`: experts that got none;
+    - `entropy`: mean entropy of a token's probabilities, in nats; `log_z`: mean logsumexp of its logits;
+    - `drop_rate`: share of the assignments that an expert had no room for (0 without `expert_capacity_factor`);
+    - `balance_loss`, `z_loss`: unweighted, of all these tokens as one batch; `tokens`: how many they are.
+
+    [`WeftTrainer`] hands the numbers to whatever `report_to` names, and a [`expert_summary`] to the screen. Under another Trainer
+    they are in the state's `log_history` and in the file. Every process must have the callback. Modules that run inside
+    `torch.compile` are not seen reliably.
+    """
+
+    def __init__(self):
+        self._hooks: list[RemovableHandle] = []
+        self._routers: dict[str, Router] = {}
+        self._seen: dict[Router, tuple[torch.Tensor, ...]] = {}
+        self._is_forward = False
+        self._sums: dict[str, torch.Tensor] = {}
+        self._taken: tuple[int, Layers] | None = None
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        self.watch(weft_model(model))
+        if state.is_world_process_zero:
+            _forget_after(Path(args.output_dir, EXPERT_LOAD), state.global_step)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" not in (logs or {}):
+            return
+        layers = self.take(state)
+        if state.log_history:
+            state.log_history[-1] |= flat_statistics(layers)
+        if state.is_world_process_zero:
+            with Path(args.output_dir, EXPERT_LOAD).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": state.global_step, "layers": layers}) + "\n")
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.stop()
+
+    def watch(self, model) -> None:
+        """Look at the training passes of a Weft model from now on; the count starts anew."""
+        self.stop()
+        self._routers, self._sums, self._taken = _named_routers(model), {}, None
+        for router in self._routers.values():
+            self._hooks.append(router.register_forward_hook(self._keep))
+        self._hooks.append(model.register_forward_pre_hook(self._begin))
+        self._hooks.append(model.register_forward_hook(self._count, with_kwargs=True))
+
+    def stop(self) -> None:
+        """Leave the model as it was."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _begin(self, model, args) -> None:
+        # a pass without gradients trains nothing: it is an evaluation, or one that only counts
+        self._is_forward = model.training and torch.is_grad_enabled()
+        self._seen.clear()
+
+    def _keep(self, router: Router, args, output) -> None:
+        if self._is_forward:  # and not a second pass in `backward`, of gradient checkpointing
+            self._seen[router] = tuple(part.detach() for part in output)
+
+    @torch.no_grad()
+    def _count(self, model, args, kwargs, output) -> None:
+        if not self._is_forward:
+            return
+        self._is_forward = False
+        if kwargs.get("labels") is None:
+            return
+        names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
+        source, target = model.non_pad_tokens(**{name: kwargs.get(name) for name in names})
+        for name, router in self._routers.items():
+            if router in self._seen:
+                non_pad_N = source if name.startswith("encoder") else target
+                sums = _sums_of(router, self._seen.pop(router), non_pad_N)
+                self._sums[name] = self._sums[name] + sums if name in self._sums else sums
+
+    def sums(self) -> dict[str, list[float]]:
+        """What was counted since the last log, on this process: for [`add`] of a run that goes on from here."""
+        return {name: values.tolist() for name, values in self._sums.items()}
+
+    def add(self, sums: dict[str, list[float]]) -> None:
+        """Count what [`sums`] gave as well."""
+        for name, values in sums.items():
+            known = self._sums.get(name)
+            dtype = torch.float64 if known is None else known.dtype
+            new = torch.tensor(values, dtype=dtype, device=self._routers[name].classifier.weight.device)
+            self._sums[name] = new if known is None else known + new
+
+    def take(self, state: TrainerState) -> Layers:
+        """The numbers of each layer since the last log, over all processes; the count starts again.
+
+        Call it on every process, at the same step. A second call at a step gives the same.
+        """
+        if self._taken is None or self._taken[0] != state.global_step:
+            self._taken = state.global_step, self._summed_up()
+        return self._taken[1]
+
+    def _summed_up(self) -> Layers:
+        if not self._routers:
+            return {}
+        # every layer, seen or not, that all processes add up the same
+        width = {name: 2 * router.num_experts + len(_SUMS) for name, router in self._routers.items()}
+        device = next(iter(self._routers.values())).classifier.weight.device
+        empty = {name: torch.zeros(size, dtype=_dtype(device), device=device) for name, size in width.items()}
+        sums = torch.cat([self._sums.get(name, empty[name]).to(device) for name in width])
+        self._sums = {}
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(sums)
+        parts = sums.cpu().double().split(list(width.values()))
+        return {
+            name: _numbers(values, self._routers[name].num_experts)
+            for name, values in zip(width, parts, strict=True)
+            if values[-1] > 0  # a layer that saw no token has nothing to say
+        }
+
+
+def flat_statistics(layers: Layers) -> dict[str, float]:
+    """All numbers but the loads, under `experts/<layer>/<name>`."""
+    return {
+        f"experts/{layer}/{name}": value
+        for layer, numbers in layers.items()
+        for name, value in numbers.items()
+        if name != "load"
+    }
+
+
+def expert_summary(layers: Layers) -> dict[str, float]:
+    """Of all layers: the busiest expert's load, how many experts are dead, mean drop rate, and the two router losses."""
+    if not layers:
+        return {}
+
+    def mean(name: str) -> float:
+        return sum(numbers[name] for numbers in layers.values()) / len(layers)
+
+    return {
+        "experts_max_load": max(numbers["max_load"] for numbers in layers.values()),
+        "experts_dead": sum(numbers["dead_experts"] for numbers in layers.values()),
+        "experts_drop_rate": mean("drop_rate"),
+        "balance_loss": mean("balance_loss"),
+        "z_loss": mean("z_loss"),
+    }
+
+
+def _named_routers(model) -> dict[str, Router]:
+    stacks: Iterable[tuple[str, Any]] = (("encoder", model.get_encoder()), ("decoder", model.get_decoder()))
+    return {
+        f"{name}_{index}": module
+        for name, stack in stacks
+        for index, layer in enumerate(stack.layers)
+        for module in layer.modules()
+        if isinstance(module, Router)
+    }
+
+
+def _dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # which knows no doubles
+
+
+def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.Tensor | None) -> torch.Tensor:
+    logits_NE, weights_NK, ids_NK = output
+    log_z_N = logits_NE.logsumexp(dim=-1)
+    log_probs_NE = logits_NE - log_z_N[:, None]
+    probs_NE = log_probs_NE.exp()
+    entropy_N = -(probs_NE * log_probs_NE).sum(dim=-1)
+    # without a limit a weight of 0 is one too small to tell from 0
+    dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
+    columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
+    values = torch.cat([probs_NE, columns], dim=-1)
+    if non_pad_N is not None:
+        values = values * non_pad_N[:, None]
+    sums = torch.cat([expert_load(ids_NK, router.num_experts, non_pad_N), values.sum(dim=0)])
+    return sums.to(_dtype(sums.device))
+
+
+def _numbers(sums: torch.Tensor, num_experts: int) -> dict[str, Any]:
+    load_E, probs_E, rest = sums.split([num_experts, num_experts, len(_SUMS)])
+    total = dict(zip(_SUMS, rest.tolist(), strict=True))
+    tokens, assigned = total["tokens"], load_E.sum().item()
+    return {
+        "load": (load_E / assigned).tolist(),
+        "max_load": (load_E.max() / load_E.mean()).item(),
+        "min_load": (load_E.min() / load_E.mean()).item(),
+        "dead_experts": int((load_E == 0).sum()),
+        "entropy": total["entropy"] / tokens,
+        "log_z": total["log_z"] / tokens,
+        "drop_rate": total["dropped"] / assigned,
+        "balance_loss": num_experts * (load_E / assigned * probs_E / tokens).sum().item(),
+        "z_loss": total["log_z_squared"] / tokens,
+        "tokens": int(tokens),
+    }
+
+
+def read_expert_load(file: str | os.PathLike) -> list[dict[str, Any]]:
+    """The whole lines of an `expert_load.jsonl`: {"step": ..., "layers": {name: numbers}}.
+
+    Raises:
+        ValueError: a line in the middle is no JSON.
+        OSError: there is no such file.
+    """
+    lines = Path(file).read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):  # the process was killed while it wrote
+        lines.pop()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{file} is no file of expert loads: {error}.") from error
+
+
+def _forget_after(file: Path, step: int) -> None:
+    """Drop the lines of later steps: of a run that was interrupted after the checkpoint this one goes on from."""
+    if not file.is_file():
+        return
+    kept = [record for record in read_expert_load(file) if record["step"] <= step]
+    with whole_file(file) as temporary:
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+
+def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], picture: str | os.PathLike) -> None:
+    """Draw every expert's load over the steps of a training: a panel for each layer, a row in it for each expert.
+
+    Args:
+        file: the `expert_load.jsonl` of a training; or several, by the titles of their columns.
+        picture: where to, .svg, .png or .pdf.
+
+    Raises:
+        ValueError: matplotlib is missing, or a file holds no loads.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("Drawing the load of experts needs matplotlib: pip install weftformer[benchmark].")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # no pyplot: no window, whatever backend is set
+
+    runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
+    names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
+    if not names or not all(runs.values()):
+        raise ValueError(f"{file} holds no loads of experts.")
+    width = 7 if len(runs) == 1 else 1 + 2.4 * len(runs)
+    figure = Figure(figsize=(width, 0.9 + 1.2 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), len(runs), squeeze=False, sharex="col", sharey="row")
+    for (title, run), column in zip(runs.items(), panels.T, strict=True):
+        for panel, name in zip(column, names, strict=True):
+            shown = [record for record in run if name in record["layers"]]
+            relative = [
+                [share * len(load) for share in load] for load in (one["layers"][name]["load"] for one in shown)
+            ]
+            steps, experts = [record["step"] for record in shown], range(len(relative[0]))
+            # as an image: thousands of small shapes make a picture of many megabytes
+            image = panel.pcolormesh(
+                steps, experts, list(zip(*relative, strict=True)), shading="nearest", vmin=0, vmax=2, cmap="RdBu_r",
+                rasterized=True,
+            )  # fmt: skip
+            panel.tick_params(labelsize=7)
+        column[0].set_title(title, fontsize=9)
+        column[-1].set_xlabel("step", fontsize=8)
+    for panel, name in zip(panels[:, 0], names, strict=True):
+        panel.set_ylabel(f"{name.replace('_', ' ')}\nexpert", fontsize=8)
+    bar = figure.colorbar(image, ax=panels, extend="max", pad=0.01)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("load; 1 is an even share, 0 is dead", fontsize=8)
+    # the same picture every time it is drawn
+    with rc_context({"svg.hashsalt": "weft"}):
+        figure.savefig(picture, dpi=150, metadata={"Date": None} if Path(picture).suffix == ".svg" else None)
+
+
+def _in_order(name: str) -> tuple[bool, int]:
+    stack, number = name.rsplit("_", 1)
+    return stack == "decoder", int(number)

@@ -1,23 +1,31 @@
-"""The output folder: refusing to overwrite, finding a checkpoint that can be resumed, saving whole files."""
+"""Checkpoints: writing them whole, finding one that can be resumed, and saving the model of a finished run."""
 
+import hashlib
+import json
 import logging
 import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import torch
 from accelerate.utils import parse_flag_from_env
-from transformers import Trainer
+from safetensors.torch import load_file
+from torch.utils._pytree import tree_map
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..configuration import WeftConfig
 from ..hub.export import NOT_UPLOADED
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
-from .manifest import damage
 
 logger = logging.getLogger(__name__)
 
+# What a whole checkpoint holds: a list of its files with their sizes and sums, written last.
+MANIFEST = "weft_manifest.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # May be changed in the middle of a training; everything else makes it another model.
 _FREE_FIELDS = frozenset(
@@ -31,6 +39,46 @@ def checkpoints(folder: str | os.PathLike) -> list[Path]:
     found = Path(folder).iterdir() if Path(folder).is_dir() else []
     steps = {path: match for path in found if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
+
+
+def write_manifest(folder: str | os.PathLike) -> None:
+    """List every file of a folder, and of those in it, in `MANIFEST`.
+
+    Raises:
+        OSError: a file cannot be read, or the list not be written.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): [path.stat().st_size, _sum(path)]
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
+    (Path(folder) / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
+
+
+def damage(folder: str | os.PathLike) -> list[str]:
+    """What is not as the list says, each with the file's name; nothing where there is no list."""
+    folder, problems = Path(folder), []
+    if not (folder / MANIFEST).is_file():
+        return []
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        listed = {str(name): (int(size), str(total)) for name, (size, total) in files.items()}
+    except (ValueError, TypeError, AttributeError):
+        return [f"{MANIFEST} is damaged"]
+    for name, (size, total) in listed.items():
+        path = folder / name
+        if not path.is_file():
+            problems.append(f"{name} is missing")
+        elif path.stat().st_size != size:
+            problems.append(f"{name} has {path.stat().st_size} bytes where {size} were written")
+        elif _sum(path) != total:
+            problems.append(f"{name} is damaged: other bytes than were written")
+    return problems
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[str]:
@@ -167,3 +215,83 @@ def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
 
 def _is_weights(path: Path) -> bool:
     return re.fullmatch(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", path.name) is not None
+
+
+class WholeCheckpointsTrainer(Seq2SeqTrainer):
+    """`Seq2SeqTrainer` that saves and resumes a model which `DistributedConfig` keeps in parts, as one process does.
+
+    The Trainer writes whole weights too, but of the optimizer what the first process holds, and it loads neither. Any number of processes may read the weights and the state of the optimizer; resuming takes the same number, as each has
+    random numbers of its own.
+    """
+
+    def __init__(self, model=None, args=None, *rest, **kwargs):
+        keeps_all = _is_in_parts(model) and args is not None and not args.save_only_model
+        if keeps_all:  # transformers refuses checkpoints that it could not resume, and this class can
+            args.save_only_model = True
+        try:
+            super().__init__(model, args, *rest, **kwargs)
+        finally:
+            if keeps_all:
+                args.save_only_model = False
+
+    @property
+    def _is_in_parts(self) -> bool:
+        return _is_in_parts(self.model)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self._is_in_parts:
+            return super()._save_optimizer_and_scheduler(output_dir)
+
+        from torch.distributed.tensor import DTensor  # not in every build of torch
+
+        def whole(value: Any) -> Any:
+            if not isinstance(value, DTensor):
+                return value
+            full = value.full_tensor()  # by all processes together
+            return full.cpu() if self.args.should_save else None
+
+        state = tree_map(whole, self.optimizer.state_dict())
+        if self.args.should_save:
+            torch.save(state, Path(output_dir, OPTIMIZER_NAME))
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not self._is_in_parts:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        # on the CPU: no GPU has room for the whole
+        state = torch.load(Path(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True, mmap=True)
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for index, values in state["state"].items():
+            state["state"][index] = {name: _part(value, parameters[index]) for name, value in values.items()}
+        self.optimizer.load_state_dict(state)
+        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER_NAME), weights_only=True))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        if not self._is_in_parts:
+            return super()._load_from_checkpoint(resume_from_checkpoint, model)
+        files, own = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
+        if not files:
+            raise ValueError(f"{resume_from_checkpoint} holds no weights to go on with: name another checkpoint.")
+        for file in files:
+            weights = {name: _part(value, own[name]) for name, value in load_file(file).items()}
+            self.model.load_state_dict(weights, strict=False)  # one name of a tied weight, and one file of several
+
+    def _load_best_model(self) -> None:
+        if not self._is_in_parts:
+            return super()._load_best_model()
+        self._load_from_checkpoint(str(self.state.best_model_checkpoint))
+
+
+def _is_in_parts(model: Any) -> bool:
+    # not one in an adapter: its trained weights are whole on every process
+    return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
+
+
+def _part(value: Any, like: torch.Tensor) -> Any:
+    """What this process holds of a whole tensor that is shared out as `like` is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(like, DTensor) or not isinstance(value, torch.Tensor) or value.shape != like.shape:
+        return value
+    # every process has the whole: none needs to send
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)

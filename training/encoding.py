@@ -75,12 +75,10 @@ def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int
 def _encode_batch(
     batch: dict[str, list], rows: list[int], *, split: str, columns: Columns, tokenizer, limits, start, truncate
 ) -> dict[str, list]:
-    places = [(columns.source, False), (columns.target, True)]
-    for column, _ in places:
-        for row, text in zip(rows, batch[column], strict=True):
-            if not isinstance(text, str):
-                raise ValueError(f"Row {row} of {split} has no text in column {column!r}, but {text!r}.")
-    sources, targets = (_ids(tokenizer, batch[column], target, split, column, rows) for column, target in places)
+    for column in (columns.source, columns.target):
+        _check_texts(batch[column], split, column, rows)
+    sources = _ids(tokenizer, batch[columns.source], False, split, columns.source, rows)
+    targets = _ids(tokenizer, batch[columns.target], True, split, columns.target, rows)
     forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
     encoded: dict[str, list] = {"input_ids": [], "labels": []}
     if columns.conditions:
@@ -106,6 +104,12 @@ def _encode_batch(
                 [_number(batch[name][index], split, row, name) for name in columns.conditions]
             )
     return encoded
+
+
+def _check_texts(texts: list, split: str, column: str, rows: list[int]) -> None:
+    for row, text in zip(rows, texts, strict=True):
+        if not isinstance(text, str):
+            raise ValueError(f"Row {row} of {split} has no text in column {column!r}, but {text!r}.")
 
 
 def _ids(tokenizer, texts: list[str], is_target: bool, split: str, column: str, rows: list[int]) -> list[list[int]]:

@@ -70,7 +70,7 @@ def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.
         given = batch.get("input_ids", batch.get("inputs_embeds"))
         if "labels" not in batch or given is None:
             return None
-        source, target = model.real_tokens(**{name: batch.get(name) for name in names})
+        source, target = model.non_pad_tokens(**{name: batch.get(name) for name in names})
         every = target.new_tensor(given.shape[0] * given.shape[1], dtype=torch.long)
         tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
     config = model.config

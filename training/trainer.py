@@ -24,12 +24,16 @@ from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from .batching import TokenBudgetSampler, row_lengths
-from .callbacks import PushCodeCallback, RouterBiasCallback, weft_model
-from .checkpoints import checkpoints
-from .expert_statistics import ExpertStatisticsCallback, flat, summary
-from .manifest import write_manifest
+from .callbacks import (
+    ExpertStatisticsCallback,
+    PushCodeCallback,
+    RouterBiasCallback,
+    expert_summary,
+    flat_statistics,
+    weft_model,
+)
+from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
 from .router_counts import SumCounts, build_sum_counts
-from .whole_checkpoints import WholeCheckpointsTrainer
 
 _SAVING = ".saving-checkpoint"
 _PUSHING = ".pushing-checkpoint"
@@ -190,11 +194,11 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if self.expert_statistics is None or "loss" not in logs:
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)
-        super().log({**logs, **summary(layers)}, start_time)
+        super().log({**logs, **expert_summary(layers)}, start_time)
         reporters = tuple(get_reporting_integration_callbacks(self.args.report_to))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, reporters):
-                callback.on_log(self.args, self.state, self.control, logs=flat(layers), model=self.model)
+                callback.on_log(self.args, self.state, self.control, logs=flat_statistics(layers), model=self.model)
 
     def create_model_card(self, **details: Any) -> None:
         """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) has that of transformers."""

@@ -33,15 +33,17 @@ class Report:
     """What became of the routes: each that was read was kept, or dropped for one reason.
 
     Args:
-        read: routes that were found, and entries that hold none.
+        read: routes that were found, their sub-routes among them where these are asked for, and entries that hold none.
         kept: routes in the data set.
         rows: rows of each split.
+        sources: rows of each file.
         dropped: for each reason how many, and the first few with file, index and why.
     """
 
     read: int = 0
     kept: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def drop(self, reason: str, file: Path, index: str, why: str) -> None:
@@ -54,6 +56,8 @@ class Report:
         """Counts, a line each, reasons with their first example below."""
         counts = [("read", self.read), ("kept", self.kept)]
         lines = [f"{count:>10,}  {name}" for name, count in counts]
+        if len(self.sources) > 1:
+            lines += [f"{count:>10,}  rows of {file}" for file, count in self.sources.items()]
         for reason, title in REASONS.items():
             if reason in self.dropped:
                 found = self.dropped[reason]
@@ -95,7 +99,7 @@ def prepare(
 
     Raises:
         ValueError: a file cannot be read to its end or holds no route, a route to exclude cannot be read, nothing is
-            left, or the folder exists.
+            left, the folder exists, or there are weights, but not one for each file.
         OSError: a file cannot be opened or written, or a process died.
     """
     settings = settings or Preparation()
@@ -105,7 +109,12 @@ def prepare(
             raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: give files of routes.")
     if not paths:
         raise ValueError("there is no file to prepare")
-    report, workers = Report(), multiprocessing.cpu_count() if workers is None else workers
+    if settings.weights and len(settings.weights) != len(paths):
+        raise ValueError(f"{len(settings.weights)} weights for {len(paths)} files: give one for each, or none.")
+    report, workers = (
+        Report(sources=dict.fromkeys(map(str, paths), 0)),
+        multiprocessing.cpu_count() if workers is None else workers,
+    )
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     sized = sum(path.stat().st_size for path in (*paths, *held_out))
@@ -116,8 +125,9 @@ def prepare(
     ):
         excluded = _excluded(held_out, settings, pool, bar)
         with Tables(folder, settings.starting_material != "none", ("train", "validation")) as tables:
-            for outcome in _sifted(_outcomes(paths, pool, bar), settings, excluded, report):
+            for path, outcome in _sifted(_outcomes(paths, settings, pool, bar), settings, excluded, report):
                 tables.write(_split(outcome.target, settings), outcome.rows)
+                report.sources[str(path)] += len(outcome.rows)
                 if report.kept % 100 == 0:
                     bar.set_postfix(kept=report.kept, refresh=False)
         bar.close()
@@ -141,32 +151,36 @@ def _split(target: int, settings: Preparation) -> str:
 
 def _sifted(
     outcomes: Iterator[tuple[Path, Outcome]], settings: Preparation, excluded: set[int], report: Report
-) -> Iterator[Outcome]:
-    """What is kept; the rest goes into the report."""
+) -> Iterator[tuple[Path, Outcome]]:
+    """What is kept, and of which file; the rest goes into the report."""
     seen = _Hashes()
     for path, outcome in outcomes:
         report.read += 1
         reason, why = outcome.reason, outcome.why
-        if reason is None and getattr(outcome, settings.exclude_by) in excluded:
+        if reason is None and not excluded.isdisjoint(outcome.keys):
             reason, why = "excluded", outcome.rows[0]["source"]
+        elif reason is None and _split(outcome.target, settings) != _split(outcome.whole, settings):
+            # each split would hold routes that are parts of the other's
+            reason, why = "split", outcome.rows[0]["source"]
         elif reason is None and settings.deduplicate and not seen.add(outcome.route):
             reason, why = "duplicate", outcome.rows[0]["source"]
         if reason is None:
             report.kept += 1
-            yield outcome
+            yield path, outcome
         else:
             report.drop(reason, path, outcome.place, why)
 
 
-def _outcomes(paths: Sequence[Path], pool: Workers, bar: Any) -> Iterator[tuple[Path, Outcome]]:
+def _outcomes(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Any) -> Iterator[tuple[Path, Outcome]]:
     """What the processes say of the files' routes, in order.
 
     Raises:
         ValueError: nothing in a file is a route.
     """
-    for path in paths:
+    for path, weight in zip(paths, settings.weights or [1.0] * len(paths), strict=True):
         has_route, first = False, ""
-        for count, outcome in enumerate(pool.map(Selection.rows, read_entries(path, bar.update)), 1):
+        weighed = ((entry, weight) for entry in read_entries(path, bar.update))
+        for count, outcome in enumerate(pool.map(Selection.rows, weighed), 1):
             has_route, first = has_route or outcome.reason != "not_parsable", first or outcome.why
             if count >= _LOOK_AT and not has_route:
                 break
@@ -184,7 +198,7 @@ def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: 
             if outcome.reason is not None:
                 # to go on would train on what must not be trained on
                 raise ValueError(f"{path}, which is to be excluded, cannot be read: {outcome.why}")
-            found.add(getattr(outcome, settings.exclude_by))
+            found.update(outcome.keys)
         if is_empty:
             raise ValueError(f"{path}, which is to be excluded, holds no route")
     return found

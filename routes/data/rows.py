@@ -17,6 +17,7 @@ def training_pairs(
     *,
     starting_material: str = "none",
     permutations: int = 1,
+    aligned: int = 0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Rows for `datasets.Dataset.from_list`; for files of routes see `routes.preparation`.
@@ -27,6 +28,9 @@ def training_pairs(
             `"all"` for a row with each of its leaves.
         permutations: most orders a route: the route as given and distinct random orders of its children. A route with
             fewer distinct orders gives fewer rows.
+        aligned: most texts a route in which what does not react is written alike in product and reactant, each from
+            another atom of the target (see `routes.data.alignment`; needs RDKit); 0 for molecules as they are given.
+            Their reactants have one order: `permutations` must be 1.
         seed: seed of the draws.
 
     Returns:
@@ -34,15 +38,15 @@ def training_pairs(
         when asked for, `starting_material`.
 
     Raises:
-        ValueError: `permutations` is not positive, `starting_material` is unknown, or a route has no reaction.
+        ValueError: a number is not allowed, `starting_material` is unknown, or a route has no reaction.
     """
-    check_choices(permutations, starting_material)
+    check_choices(permutations, starting_material, aligned)
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for index, route in enumerate(routes):
         if not route.children:
             raise ValueError(f"route {index} is the single molecule {route.smiles}: nothing to learn from")
-        rows += route_rows(route, rng, permutations=permutations, starting_material=starting_material)
+        rows += route_rows(route, rng, permutations=permutations, starting_material=starting_material, aligned=aligned)
     return rows
 
 
@@ -52,6 +56,7 @@ def route_rows(
     *,
     permutations: int = 1,
     starting_material: str = "none",
+    aligned: int = 0,
     leaves: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of one route, as [`training_pairs`] gives them.
@@ -59,13 +64,13 @@ def route_rows(
     Args:
         route: a route of at least one reaction.
         rng: source of the orders and of the leaves.
-        permutations, starting_material: as in [`training_pairs`].
+        permutations, starting_material, aligned: as in [`training_pairs`].
         leaves: the starting materials to tell of (default: all of the route's).
     """
     leaves = route.leaves() if leaves is None else leaves
     rows: list[dict[str, Any]] = []
-    for order in _orders(route, permutations, rng):
-        row: dict[str, Any] = {"source": route.smiles, "target": order.to_string(), "n_steps": route.depth}
+    for order in _aligned(route, aligned, rng) if aligned else _orders(route, permutations, rng):
+        row: dict[str, Any] = {"source": order.smiles, "target": order.to_string(), "n_steps": route.depth}
         if starting_material == "none":
             rows.append(row)
         else:
@@ -74,8 +79,15 @@ def route_rows(
     return rows
 
 
-def check_choices(permutations: int, starting_material: str) -> None:
+def check_choices(permutations: int, starting_material: str, aligned: int = 0) -> None:
     """Raises ValueError for values that [`training_pairs`] does not take."""
+    if aligned < 0:
+        raise ValueError(f"aligned must be at least 1, or 0 for molecules as they are given, got {aligned}")
+    if aligned and permutations > 1:
+        raise ValueError(
+            f"aligned={aligned} and permutations={permutations} exclude each other: the reactants of aligned texts have "
+            "one order"
+        )
     if permutations < 1:
         raise ValueError(f"permutations must be at least 1, got {permutations}")
     if starting_material not in STARTING_MATERIALS:
@@ -95,6 +107,12 @@ def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[R
     """
     held_out = {route.smiles for route in test}
     return [route for route in train if route.smiles not in held_out]
+
+
+def _aligned(route: Route, count: int, rng: random.Random) -> Sequence[Route]:
+    from .alignment import aligned_routes  # needs RDKit, which rows of routes as they are given do not
+
+    return aligned_routes(route, count, rng)
 
 
 def _orders(route: Route, count: int, rng: random.Random) -> Sequence[Route]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,16 +23,21 @@ REASONS = {
     "not_parsable": "not parsable",
     "no_route": "an entry without a route",
     "no_reaction": "no reaction",
+    "unreadable_molecule": "a molecule that RDKit cannot read",
+    "not_drawn": "not drawn, by the weight of its file",
     "too_shallow": "fewer reactions in a row than asked for",
     "too_deep": "more reactions in a row than asked for",
-    "unreadable_molecule": "a molecule that RDKit cannot read",
     "mixture": "target is a salt or a mixture",
     "unknown_character": "a character that the vocabulary lacks",
     "long_target": "route too long",
     "long_source": "source too long",
     "excluded": "excluded",
+    "split": "part of a route of the other split",
     "duplicate": "duplicate",
 }
+
+
+EXCLUDE_BY = ("target", "made", "route")
 
 
 @dataclass(frozen=True)
@@ -40,20 +46,29 @@ class Preparation:
 
     Args:
         permutations: most orders of the children for each route: as given, then distinct random ones.
+        aligned: most texts of each route in which what does not react is written alike in product and reactant, the first
+            from the target's canonical SMILES (see `alignment`); 0 for canonical SMILES everywhere.
+        sub_routes: whether each molecule that a route makes is a target of its own too.
+        weights: for each file, by how much its routes have more texts than `permutations` or `aligned` say, or fewer: with
+            less than one text a route, as many routes are drawn. Empty for 1 everywhere.
         starting_material: `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length: most tokens of a source; those of the target alone are at most `PRODUCT_LENGTH` too.
         max_target_length: most tokens of a route, its eos included.
         min_depth, max_depth: fewest and most reactions in a row; None for no limit.
         deduplicate: whether a route that differs from an earlier one in the order of the children at most is left out.
-        exclude_by: whether to exclude the `"target"`s of the excluded routes, or just each `"route"`.
+        exclude_by: whether to exclude all routes to the `"target"`s of the excluded routes, also all routes in which one of
+            these is `"made"` on the way, or just each `"route"`. Sub-routes of what is excluded are excluded.
         validation: share of the targets that go to a split of their own, with all their routes.
-        seed: of orders, starting materials and split.
+        seed: of orders, texts, draws, starting materials and split.
 
     Raises:
         ValueError: a value is not allowed.
     """
 
     permutations: int = 1
+    aligned: int = 0
+    sub_routes: bool = False
+    weights: tuple[float, ...] = ()
     starting_material: str = "none"
     max_source_length: int = SOURCE_LENGTH
     max_target_length: int = TARGET_LENGTH
@@ -65,9 +80,11 @@ class Preparation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choices(self.permutations, self.starting_material)
-        if self.exclude_by not in ("target", "route"):
-            raise ValueError(f"exclude_by must be 'target' or 'route', got {self.exclude_by!r}")
+        check_choices(self.permutations, self.starting_material, self.aligned)
+        if any(not 0 < weight < math.inf for weight in self.weights):
+            raise ValueError(f"weights must be positive numbers, got {', '.join(map(str, self.weights))}")
+        if self.exclude_by not in EXCLUDE_BY:
+            raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")
         if not 0 <= self.validation < 1:
             raise ValueError(
                 f"validation is a share of the targets, at least 0 and less than 1, got {self.validation}"
@@ -87,6 +104,8 @@ class Outcome(NamedTuple):
         reason: the key in `REASONS` to drop it for, or None.
         why: more of that.
         target, route: hashes of its canonical target, and of the whole canonical route in any order of the children.
+        whole: for a sub-route, the hash of the target of the route that it is part of; else `target`.
+        keys: hashes of what it is excluded by, or, of a file to exclude, of what it excludes.
         rows: its rows.
     """
 
@@ -95,6 +114,8 @@ class Outcome(NamedTuple):
     why: str = ""
     target: int = 0
     route: int = 0
+    whole: int = 0
+    keys: tuple[int, ...] = ()
     rows: Sequence[dict[str, Any]] = ()
 
 
@@ -116,8 +137,9 @@ class Selection:
     def _tokenizer(self) -> Any:
         return build_route_tokenizer()  # in each process its own
 
-    def rows(self, entry: Entry) -> list[Outcome]:
-        """An outcome for each route of an entry, one for an entry without any."""
+    def rows(self, weighed: tuple[Entry, float]) -> list[Outcome]:
+        """An outcome for each route of an entry of a file with this weight, one for an entry without any."""
+        entry, weight = weighed
         try:
             routes = entry.routes()
         except ValueError as error:
@@ -127,14 +149,11 @@ class Selection:
         outcomes = []
         for number, route in enumerate(routes, 1):
             place = entry.place if len(routes) == 1 else f"{entry.place}, route {number}"
-            try:
-                outcomes.append(self._outcome(place, route))
-            except _Dropped as dropped:
-                outcomes.append(Outcome(place, *dropped.args))
+            outcomes += self._outcomes(place, route, weight)
         return outcomes
 
     def keys(self, entry: Entry) -> list[Outcome]:
-        """For each route of an entry just its hashes; what RDKit cannot read excludes nothing."""
+        """For each route of an entry just what it excludes; what RDKit cannot read excludes nothing."""
         try:
             routes = entry.routes()
         except ValueError as error:
@@ -145,33 +164,81 @@ class Selection:
                 whole = _canonical(route) if self.settings.exclude_by == "route" else _canonical(Route(route.smiles))
             except _Dropped:
                 continue
-            outcomes.append(Outcome(entry.place, target=hash64(whole.smiles), route=_route_hash(whole)))
+            outcomes.append(Outcome(entry.place, keys=(self._key(whole),)))
         return outcomes
 
-    def _outcome(self, place: str, route: Route) -> Outcome:
+    def _key(self, route: Route) -> int:
+        return _route_hash(route) if self.settings.exclude_by == "route" else hash64(route.smiles)
+
+    def _outcomes(self, place: str, route: Route, weight: float) -> list[Outcome]:
+        """That of the route, and those of its sub-routes."""
+        try:
+            if not route.children:
+                raise _Dropped("no_reaction", route.smiles)
+            whole = _canonical(route)
+        except _Dropped as dropped:
+            return [Outcome(place, *dropped.args)]
+        parts = whole.sub_routes()
+        above = parts if self.settings.exclude_by == "made" else parts[:1]
+        outcomes = []
+        for number, part in enumerate(parts if self.settings.sub_routes else parts[:1]):
+            part_place = f"{place}, sub-route {number}" if number else place
+            keys = tuple({self._key(part): None, **{self._key(other): None for other in above}})
+            try:
+                outcome = self._outcome(part_place, part, weight)
+            except _Dropped as dropped:
+                outcome = Outcome(part_place, *dropped.args)
+            outcomes.append(outcome._replace(whole=hash64(whole.smiles), keys=keys))
+        return outcomes
+
+    def _outcome(self, place: str, route: Route, weight: float) -> Outcome:
         settings = self.settings
+        key = _route_hash(route)
+        # drawn from the route itself: the same whatever stands before it and whoever does the work
+        rng = random.Random(f"{settings.seed} {key}")
+        texts = (settings.aligned or settings.permutations) * weight
+        count = int(texts) + (rng.random() < texts % 1 if texts % 1 else 0)
+        if not count:
+            raise _Dropped("not_drawn", route.smiles)
         depth = route.depth
-        if not depth:
-            raise _Dropped("no_reaction", route.smiles)
         if depth < settings.min_depth:
             raise _Dropped("too_shallow", f"{depth}, at least {settings.min_depth} are asked for")
         if settings.max_depth is not None and depth > settings.max_depth:
             raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are asked for")
-        route = _canonical(route)
         if "." in route.smiles:
             raise _Dropped("mixture", route.smiles)
         leaves = self._leaves_that_fit(route)
-        key = _route_hash(route)
-        # drawn from the route itself: the same whatever stands before it and whoever does the work
-        rng = random.Random(f"{settings.seed} {key}")
         rows = route_rows(
             route,
             rng,
-            permutations=settings.permutations,
+            permutations=1 if settings.aligned else count,
+            aligned=count if settings.aligned else 0,
             starting_material=settings.starting_material,
             leaves=leaves,
         )
+        if settings.aligned:
+            # a text from another atom may have a few characters more
+            rows = [row for row in rows if self._fits(row)]
+            if not rows:
+                raise _Dropped("long_target", f"no aligned text has at most {settings.max_target_length} tokens")
         return Outcome(place, target=hash64(route.smiles), route=key, rows=rows)
+
+    def _fits(self, row: dict[str, Any]) -> bool:
+        if len(encode_route(self._tokenizer, row["target"])) > self.settings.max_target_length:
+            return False
+        try:
+            self._source(row["source"], row.get("starting_material"))
+        except ValueError:
+            return False
+        return True
+
+    def _source(self, smiles: str, starting_material: str | None) -> str:
+        return source_text(
+            smiles,
+            starting_material,
+            product_length=min(PRODUCT_LENGTH, self.settings.max_source_length),
+            source_length=self.settings.max_source_length,
+        )
 
     def _leaves_that_fit(self, route: Route) -> list[str]:
         """The starting materials that can stand in the source, after everything else was found to fit."""
@@ -187,12 +254,7 @@ class Selection:
         found, why = [], ""
         for leaf in route.leaves():
             try:
-                source_text(
-                    route.smiles,
-                    leaf if told else None,
-                    product_length=min(PRODUCT_LENGTH, settings.max_source_length),
-                    source_length=settings.max_source_length,
-                )
+                self._source(route.smiles, leaf if told else None)
                 found.append(leaf)
             except ValueError as error:
                 why = why or str(error)

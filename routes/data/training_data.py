@@ -1,5 +1,6 @@
 """What `weftformer train-routes` learns from and is tested on."""
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,11 +9,14 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, load_from_disk
 
-from weftformer import WeftConfig
-from weftformer.routes import Route, drop_shared_targets, read_routes, training_pairs
-from weftformer.routes.data.synthetic import generate_routes, train_test_split
-from weftformer.routes.molecules import canonical_route
-from weftformer.tokenization import encode_route, encode_source
+from ...configuration import WeftConfig
+from ...tokenization import encode_route, encode_source
+from ..files import read_routes
+from ..molecules import canonical_route, canonical_smiles
+from ..tree import Route
+from .rows import drop_shared_targets, training_pairs
+from .synthetic import generate_routes, train_test_split
+from .tables import REPORT
 
 
 @dataclass
@@ -48,6 +52,16 @@ class RouteArguments:
     )
     permutations: int = field(
         default=1, metadata={"help": "Most orders of the reactants to train on, for each route."}
+    )
+    aligned: int = field(
+        default=0,
+        metadata={
+            "help": "Write each reactant from the atom that makes its SMILES most like its product's: so many texts of each route, "
+            "from as many atoms of the target, its canonical SMILES first. Default: canonical SMILES everywhere."
+        },
+    )
+    sub_routes: bool = field(
+        default=False, metadata={"help": "Take each molecule that a training route makes for a target of its own too."}
     )
     beams: int = field(default=5, metadata={"help": "Width of the beam search in the test."})
     test_batch_size: int = field(default=50, metadata={"help": "Targets searched at once in the test."})
@@ -87,7 +101,8 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
             max_depth=arguments.max_depth,
             max_smiles_length=arguments.max_smiles_length,
         )
-        return train_test_split(routes, arguments.num_test_routes, seed=seed)
+        train, test = train_test_split(routes, arguments.num_test_routes, seed=seed)
+        return (drop_shared_targets(_with_parts(train), test) if arguments.sub_routes else train), test
     if arguments.train_file is None or arguments.test_file is None:
         raise ValueError("--train_file and --test_file go together: accuracy on the training routes says nothing.")
     train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
@@ -96,7 +111,12 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
             raise ValueError(f"{name} holds no route.")
     kept = drop_shared_targets(train, test)
     print(f"{len(train)} training routes, {len(train) - len(kept)} of them left out because their target is tested")
-    return kept, test
+    return (drop_shared_targets(_with_parts(kept), test) if arguments.sub_routes else kept), test
+
+
+def _with_parts(routes: Sequence[Route]) -> list[Route]:
+    """The routes and their sub-routes, each once whatever the order of its reactants."""
+    return list({part.canonical(): part for route in routes for part in route.sub_routes()}.values())
 
 
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
@@ -115,8 +135,15 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
         raise ValueError(
             f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer prepare-routes`."
         )
-    if arguments.permutations > 1:
-        raise ValueError(f"{folder} is prepared: give --permutations to `weftformer prepare-routes` instead.")
+    asked = {
+        "--permutations": arguments.permutations > 1,
+        "--aligned": arguments.aligned,
+        "--sub_routes": arguments.sub_routes,
+    }
+    if given := [name for name, is_given in asked.items() if is_given]:
+        raise ValueError(
+            f"{folder} is prepared: give {given[0].replace('_', '-')} to `weftformer prepare-routes` instead."
+        )
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])
     elif "starting_material" not in rows.column_names:
@@ -127,7 +154,10 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     if not test:
         raise ValueError("Give --test_file with held-out routes: accuracy on the training routes says nothing.")
     tested = {route.smiles for route in test}
-    kept = rows.filter(lambda source: source not in tested, input_columns="source", keep_in_memory=True)
+    # an aligned row has its target from any atom
+    kept = rows.filter(
+        lambda source: canonical_smiles(source) not in tested, input_columns="source", keep_in_memory=True
+    )
     print(f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is tested")
     return kept, test
 
@@ -144,15 +174,47 @@ def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Rout
     return pairs_of(train, arguments, seed), test
 
 
-def pairs_of(
-    routes: Sequence[Route], arguments: RouteArguments, seed: int, permutations: int | None = None
-) -> Dataset:
-    """The rows of routes, of as many orders as the arguments say or `permutations`."""
+def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int) -> Dataset:
+    """The rows of routes, of as many orders or aligned texts as the arguments say."""
     material = "random" if arguments.with_starting_material else "none"
     rows = training_pairs(
-        routes, starting_material=material, permutations=permutations or arguments.permutations, seed=seed
+        routes,
+        starting_material=material,
+        permutations=arguments.permutations,
+        aligned=arguments.aligned,
+        seed=seed,
     )
     return Dataset.from_list(rows)
+
+
+def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
+    """What a planner may ask about the routes that a model has learned: it goes into the generation settings as `routes`.
+
+    Args:
+        arguments: where the rows come from.
+        rows: the rows to train on, with the column `n_steps`.
+
+    Returns:
+        `steps`: fewest and most reactions in a row; `aligned`: aligned texts of each route, 0 where molecules are canonical;
+        `sub_routes`: whether each molecule that is made is a target; `sources`: the files' names with their rows.
+    """
+    steps = rows["n_steps"]
+    about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
+    report = Path(arguments.train_file or "", REPORT)
+    if arguments.train_file is not None and report.is_file():
+        prepared = json.loads(report.read_text(encoding="utf-8"))
+        settings = prepared.get("settings", {})
+        sources = prepared.get("sources") or dict.fromkeys(prepared.get("files", []))
+        names = {Path(file).name: count for file, count in sources.items()}
+    else:
+        settings = vars(arguments)
+        names = {Path(arguments.train_file).name if arguments.train_file else "grown": len(rows)}
+    return {
+        **about,
+        "aligned": settings.get("aligned", 0),
+        "sub_routes": settings.get("sub_routes", False),
+        "sources": names,
+    }
 
 
 def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import itertools
 import math
 import re
@@ -15,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from PIL import Image
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor, rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
@@ -75,19 +73,6 @@ class Depiction:
         if self.molecule is None:
             return ""
         return _compact(self.raw)
-
-    def image(self, scale: float) -> Image.Image:
-        """The same as pixels, transparent where nothing is drawn.
-
-        Args:
-            scale: pixels per pixel of `width` and `height`.
-        """
-        if self.molecule is None:
-            return Image.new("RGBA", (1, 1))
-        canvas = rdMolDraw2D.MolDraw2DCairo(-1, -1)
-        canvas.drawOptions().setBackgroundColour((1.0, 1.0, 1.0, 0.0))
-        _draw(canvas, self.molecule, 2 * scale)
-        return Image.open(io.BytesIO(canvas.GetDrawingText())).convert("RGBA").reduce(2)
 
 
 def depict(smiles: str) -> Depiction:
@@ -208,7 +193,7 @@ def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:
 
 def _draw(canvas: Any, molecule: Chem.Mol, scale: float) -> None:
     options = canvas.drawOptions()
-    options.clearBackground = not isinstance(canvas, rdMolDraw2D.MolDraw2DSVG)
+    options.clearBackground = False
     options.scalingFactor = scale * BOND_LENGTH / 1.5
     options.fixedFontSize = round(scale * FONT_SIZE)
     options.bondLineWidth, options.scaleBondWidth = LINE_WIDTH * scale, False

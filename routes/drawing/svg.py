@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tempfile
 from collections.abc import Container, Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
+
+import resvg_py
+from PIL import Image, ImageFont
 
 from ...common.whole_files import whole_file
 from ..tree import Route
@@ -25,10 +30,11 @@ from .picture import (
     Reaction,
     picture,
 )
-from .png import MAX_SIDE, paint
 
 # Every system has some font of these names; a file with a font inside would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
+# Many a viewer opens no longer image.
+MAX_SIDE = 32_000
 
 
 def route_svg(
@@ -58,21 +64,7 @@ def route_svg(
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
-    drawn = picture(route, missing, stock)
-    width, height = _number(drawn.width), _number(drawn.height)
-    # without scripts one image with a title; with them a group, since what is in an image cannot be reached
-    frame = 'role="group"' if interactive else 'role="img" style="max-width:100%;height:auto"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="weft-route" {frame} width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">',
-        f"<title>{escape(drawn.title)}</title><desc>{escape(drawn.description)}</desc>",
-        f'<rect x="0.5" y="0.5" width="{_number(drawn.width - 1)}" height="{_number(drawn.height - 1)}" rx="14" '
-        f'fill="{PANEL}" stroke="{PANEL_EDGE}"/>',
-        *(_reaction(reaction) for reaction in drawn.reactions),
-        *(_card(card, interactive, shared) for card in drawn.cards),
-        "</svg>",
-    ]
-    return "\n".join(parts)
+    return _svg(picture(route, missing, stock), interactive, shared)
 
 
 def route_png(
@@ -89,9 +81,28 @@ def route_png(
         scale: pixels per pixel of the SVG; the file says so too, so that it is as large in a document whatever it is.
 
     Raises:
-        ValueError: as `route_svg`, or `scale` is not positive or makes too large an image.
+        ValueError: as `route_svg`, or `scale` makes an image of no pixel, or too large a one.
     """
-    return paint(_fitting(picture(route, missing, stock), scale), scale)
+    drawn = picture(route, missing, stock)
+    least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
+    if not least <= scale <= most:
+        raise ValueError(
+            f"scale must be above 0, for a picture of this size at least {least:.2g} and at most {most:.2f}: got {scale}"
+        )
+    # Pillow's own font, so that a picture is the same on every machine, and has its letters on one without fonts
+    font = ImageFont.load_default(LABEL_SIZE)
+    assert isinstance(font, ImageFont.FreeTypeFont)
+    family, _ = font.getname()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "font.ttf"
+        file.write_bytes(font.font_bytes)
+        pixels = resvg_py.svg_to_bytes(
+            _svg(drawn), zoom=scale, skip_system_fonts=True, font_files=[str(file)],
+            sans_serif_family=family, monospace_family=family,
+        )  # fmt: skip
+    written = io.BytesIO()
+    Image.open(io.BytesIO(pixels)).save(written, "PNG", dpi=(96 * scale, 96 * scale))
+    return written.getvalue()
 
 
 def save_picture(
@@ -133,11 +144,21 @@ def check_picture(path: Path) -> None:
         raise ValueError(f"{path} ends in {path.suffix!r}: a picture is written as .svg or .png")
 
 
-def _fitting(drawn: Picture, scale: float) -> Picture:
-    most = MAX_SIDE / max(drawn.width, drawn.height)
-    if not 0 < scale <= most:
-        raise ValueError(f"scale must be above 0 and, for a picture of this size, at most {most:.2f}: got {scale}")
-    return drawn
+def _svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
+    width, height = _number(drawn.width), _number(drawn.height)
+    # without scripts one image with a title; with them a group, since what is in an image cannot be reached
+    frame = 'role="group"' if interactive else 'role="img" style="max-width:100%;height:auto"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="weft-route" {frame} width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">',
+        f"<title>{escape(drawn.title)}</title><desc>{escape(drawn.description)}</desc>",
+        f'<rect x="0.5" y="0.5" width="{_number(drawn.width - 1)}" height="{_number(drawn.height - 1)}" rx="14" '
+        f'fill="{PANEL}" stroke="{PANEL_EDGE}"/>',
+        *(_reaction(reaction) for reaction in drawn.reactions),
+        *(_card(card, interactive, shared) for card in drawn.cards),
+        "</svg>",
+    ]
+    return "\n".join(parts)
 
 
 def _number(value: float) -> str:

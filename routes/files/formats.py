@@ -1,8 +1,8 @@
 """Routes as other projects write them: what is read becomes a `Route`, and a `Route` is written in their forms.
 
-Known are the plain tree (`{"smiles", "children"}`), DirectMultiStep's text (also as `{"path": text}`), trees of alternating
-molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables), RetroCast's routes, candidates, predictions, tasks and
-benchmarks, and lists of all of these. Fields that Weft does not know are ignored.
+Known are the plain tree (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`), DirectMultiStep's text (also
+as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables), RetroCast's
+routes, candidates, predictions, tasks and benchmarks, and lists of all of these. Fields that Weft does not know are ignored.
 """
 
 from __future__ import annotations
@@ -49,10 +49,17 @@ def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
     elif isinstance(data, list):
         for index, item in enumerate(data):
             yield from _routes(item, f"{place}[{index}]", depth_left - 1)
-    elif not isinstance(data, dict):
+    elif isinstance(data, dict):
+        yield from _of_object(data, place, depth_left)
+    else:
         raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
-    elif isinstance(data.get("path"), str):
+
+
+def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
+    if isinstance(data.get("path"), str):
         yield from _routes(data["path"], _join(place, "path"), depth_left - 1)
+    elif "product" in data and "reactants" in data:
+        yield _reaction(data, place)
     elif any(name in data for name in _OF_A_TREE):
         yield _molecule(data, place, MAX_DEPTH)
     else:
@@ -90,7 +97,8 @@ def holds_routes(value: Any) -> bool:
 
 def is_plain(data: Any) -> bool:
     """Whether an object is a tree of `smiles` and `children`, or meant to be one: nothing of another form is in it."""
-    return isinstance(data, dict) and not any(name in data for name in ("path", "type", *_STEPS, *WRAPPERS))
+    others = ("path", "type", "product", *_STEPS, *WRAPPERS)
+    return isinstance(data, dict) and not any(name in data for name in others)
 
 
 def _join(place: str, name: str) -> str:
@@ -113,6 +121,18 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
         return Route(data["smiles"], tuple(children))
     except ValueError as error:
         raise ValueError(f"{_join(place, 'smiles')}: {error}") from None
+
+
+def _reaction(data: dict[str, Any], place: str) -> Route:
+    """A row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`."""
+    where = _join(place, "reactants")
+    reactants = _list(data["reactants"], where)
+    if not reactants:
+        raise ValueError(f"{where}: a reaction without reactants")
+    try:
+        return Route(data["product"], tuple(Route(smiles) for smiles in reactants))
+    except ValueError as error:
+        raise ValueError(f"{place or 'reaction'}: {error}") from None
 
 
 def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:

@@ -2,6 +2,7 @@
 
 The reactions are separated by a space, each after those that make its reactants; the last makes the target. What is read
 may be more: reactions in any order, agents between the two `>` (ignored), and after a tab whatever stands there (ignored).
+Atom maps are taken off; in a reaction with maps, reactants of which no atom is in the product are agents, and ignored.
 
 Reactions alone say which molecules are made, not where each goes, so they are read like this: a molecule that some
 reaction makes is made wherever it is used, and written twice, its reaction may stand there twice. A molecule that several
@@ -19,6 +20,7 @@ from ..tree import MAX_DEPTH, Route
 
 # Not the arrow of a dative bond, `->`.
 _ARROW = re.compile(r"(?<!-)>")
+_ATOM_MAP = re.compile(r":(\d+)(?=\])")
 # A molecule that is used again and again makes a tree of any size out of a few reactions.
 _MOST_MOLECULES = 10_000
 
@@ -78,7 +80,14 @@ def _read(word: str, number: int) -> _Reaction:
     parts = _ARROW.split(word)
     if len(parts) != 3 or not parts[0] or not parts[2]:
         raise ValueError(f"reaction {number}: expected reactants>>product, found {word[:80]!r}")
-    return _Reaction(parts[2], tuple(_molecules(parts[0])))
+    reactants, mapped = _molecules(parts[0]), set(_ATOM_MAP.findall(parts[2]))
+    if mapped:
+        reactants = [smiles for smiles in reactants if not mapped.isdisjoint(_ATOM_MAP.findall(smiles))]
+        if not reactants:
+            raise ValueError(
+                f"reaction {number}: by its atom maps nothing of the product is in a reactant: {word[:80]!r}"
+            )
+    return _Reaction(_ATOM_MAP.sub("", parts[2]), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 
 def _molecules(text: str) -> list[str]:

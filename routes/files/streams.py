@@ -27,8 +27,8 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
 
     Args:
         path: either lines, blank ones skipped: `{"route": {"smiles": ...}}`, where further fields are ignored, the bare
-            `{"smiles": ...}` or any form below as JSON; DirectMultiStep's text; or the reactions of a route as
-            `routes.reaction_lines` has them. Or one JSON document: a route, a list or a list of lists of routes, an object
+            `{"smiles": ...}`, a single reaction `{"product": ..., "reactants": [...]}` or any form below as JSON;
+            DirectMultiStep's text; or the reactions of a route as `routes.reaction_lines` has them. Or one JSON document: a route, a list or a list of lists of routes, an object
             with the routes by their targets' names; of PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep or Weft.
 
     Yields:

@@ -1,7 +1,9 @@
 """Every field of the configuration against values it must refuse, each with a message to act on."""
 
 import dataclasses
+import doctest
 import math
+import re
 
 import pytest
 from transformers import PreTrainedConfig
@@ -165,3 +167,29 @@ def test_limits_are_where_the_messages_say():
 )
 def test_the_closest_name_is_offered_only_when_it_is_close(name, hint):
     assert closest(name, WeftConfig.field_names()) == hint
+
+
+def documented() -> dict[str, str | None]:
+    """The fields that the docstring of the configuration lists, with the default that it names."""
+    entries = re.findall(r"^        (\w+) \(([^)]*)\):$", WeftConfig.__doc__, re.MULTILINE)
+    assert len(entries) == len(dict(entries))
+    found = {}
+    for name, kind in entries:
+        default = re.search(r"defaults to `?(.*?)`?$", kind)
+        found[name] = default and default.group(1)
+    return found
+
+
+def test_every_field_is_documented_with_its_default():
+    own = set(WeftConfig.__annotations__) - {"config_class"}
+    fields = {field.name: field.default for field in dataclasses.fields(WeftConfig) if field.name in own}
+    assert set(documented()) == set(fields)
+    for name, default in documented().items():
+        value = fields[name]
+        assert default == (None if value is None else f'"{value}"' if isinstance(value, str) else str(value)), name
+
+
+def test_the_example_of_the_configuration_prints_what_it_says():
+    example = doctest.DocTestParser().get_doctest(WeftConfig.__doc__.replace("```", ""), {}, "WeftConfig", None, 0)
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0

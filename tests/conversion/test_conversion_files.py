@@ -1,4 +1,4 @@
-"""What is read from files, what is refused and in which words; folders that are whole or not there."""
+"""What is read from files, what is refused and in which words."""
 
 import json
 
@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from transformers import BartConfig, MarianConfig
 
 from weftformer.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
-from weftformer.conversion.files import whole_folder
 
 WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
 
@@ -129,20 +128,3 @@ def test_sources_are_told_by_their_keys_or_their_configuration():
     assert detect({}, MarianConfig().to_dict()) is SOURCES["bart"]
     with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are dms"):
         detect(WEIGHTS)
-
-
-def test_a_folder_is_whole_or_not_there(tmp_path):
-    with whole_folder(tmp_path / "new" / "out") as folder:
-        (folder / "file").write_text("x")
-        assert not (tmp_path / "new" / "out").exists()
-    assert (tmp_path / "new" / "out" / "file").read_text() == "x"
-    with pytest.raises(RuntimeError), whole_folder(tmp_path / "broken") as folder:
-        (folder / "file").write_text("x")
-        raise RuntimeError
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    with pytest.raises(ValueError, match="is not empty"), whole_folder(tmp_path / "new"):
-        pass
-    (tmp_path / "empty").mkdir()
-    with whole_folder(tmp_path / "empty") as folder:
-        (folder / "file").touch()
-    assert (tmp_path / "empty" / "file").exists()

@@ -203,7 +203,7 @@ def test_outputs_equal_those_of_the_formulas(reference, attention):
         # a length a query, in one attention after the other, at last in all three
         there = {"source_lengths": lengths}
         for name, here, argument, keys in (
-            ("cross", "cross_attn_mask", "cross_lengths", SOURCE_LENGTH),
+            ("cross", "encoder_attention_mask", "cross_lengths", SOURCE_LENGTH),
             ("decoder", "decoder_attention_mask", "target_lengths", TARGET_LENGTH),
             ("encoder", "attention_mask", "source_lengths", SOURCE_LENGTH),
         ):
@@ -234,7 +234,7 @@ def test_the_cache_is_the_state(reference, per_query, attention):
             seen = by_query["cross"][:, index : index + 1] if per_query else lengths
             expected = reference.step(token, state, states, seen)
             out = model(
-                encoder_outputs=encoded, cross_attn_mask=valid_length_mask(seen, SOURCE_LENGTH),
+                encoder_outputs=encoded, encoder_attention_mask=valid_length_mask(seen, SOURCE_LENGTH),
                 decoder_input_ids=token, past_key_values=cache, use_cache=True,
             )  # fmt: skip
             cache = out.past_key_values

@@ -81,7 +81,7 @@ def draw(part, is_causal=True, width=WIDTH, heads=HEADS):
         inputs = {"inputs_embeds": target, "encoder_hidden_states": source}
         return inputs, there, {"attention_mask": ~target_pads, "encoder_attention_mask": cross} | causal
     inputs = {"inputs_embeds": source, "decoder_inputs_embeds": target}
-    here = {"attention_mask": ~source_pads, "decoder_attention_mask": ~target_pads, "cross_attn_mask": cross}
+    here = {"attention_mask": ~source_pads, "decoder_attention_mask": ~target_pads, "encoder_attention_mask": cross}
     return inputs, there | {"src_key_padding_mask": source_pads}, here | causal
 
 
@@ -150,7 +150,7 @@ def test_the_fast_path_of_inference():
     inputs, there, here = draw("transformer")
     pads = there["src_key_padding_mask"]
     there |= {"memory_key_padding_mask": pads, "memory_mask": None}
-    del here["cross_attn_mask"]  # then it is the source's
+    del here["encoder_attention_mask"]  # then it is the source's
     with torch.no_grad():
         states = module.encoder(inputs["inputs_embeds"], src_key_padding_mask=pads)
         assert torch.equal(

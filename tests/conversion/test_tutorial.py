@@ -166,7 +166,7 @@ def weft_model(reference, source=SOURCE, source_config=VOCABULARIES, **overrides
 
 
 def weft_logits(model, source, target, masks):
-    names = ("attention_mask", "decoder_attention_mask", "cross_attn_mask")
+    names = ("attention_mask", "decoder_attention_mask", "encoder_attention_mask")
     return model(input_ids=source, decoder_input_ids=target, **dict(zip(names, masks, strict=True))).logits
 
 

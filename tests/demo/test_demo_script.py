@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from weftformer.demo import LAUNCH
+from weftformer.demo.loading import load_models
 from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.scripts import demo as script
 from weftformer.scripts.cli import run_script
@@ -18,17 +19,17 @@ def folders(text_task, untrained_folder, tmp_path):
 
 
 def test_both_kinds(folders):
-    tasks = script.load_models(*folders)
+    tasks = load_models(*folders)
     assert [type(task) for task in tasks] == [RouteTask, TextTask]
-    assert script.load_models(None, folders[1])[0] is None
+    assert load_models(None, folders[1])[0] is None
 
 
 def test_the_wrong_kind(folders):
     routes, text = folders
     with pytest.raises(ValueError, match="writes texts: give it as --text-model"):
-        script.load_models(text, None)
+        load_models(text, None)
     with pytest.raises(ValueError, match="writes routes: give it as --model"):
-        script.load_models(None, routes)
+        load_models(None, routes)
 
 
 def test_no_model(capsys):

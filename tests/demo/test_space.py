@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import SpaceCard
 
+from weftformer.demo import space as module
+from weftformer.demo.space import write_space
 from weftformer.scripts import space as script
-from weftformer.scripts.space import write_space
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_all_or_nothing(untrained_folder, tmp_path, monkeypatch):
     def fail(target):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(script, "_copy_sources", fail)
+    monkeypatch.setattr(module, "_copy_sources", fail)
     with pytest.raises(OSError, match="full"):
         write_space(tmp_path / "out", untrained_folder)
     assert list(tmp_path.iterdir()) == []

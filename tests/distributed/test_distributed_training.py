@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM
 
 from weftformer.training import EXPERT_LOAD, read_expert_load
-from weftformer.training.manifest import damage
+from weftformer.training.checkpoints import damage
 
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,

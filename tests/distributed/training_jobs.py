@@ -13,9 +13,8 @@ from torch.distributed.tensor import DTensor
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments, building, parse_arguments
+from weftformer.training import WeftTrainer, WeftTrainingArguments, building, fit_pairs, pairs, parse_arguments
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -70,7 +69,7 @@ def train(
     The command trains in 32 bits; a `dtype` of 64 is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    build, has_logits = script._build_trainer, []
+    build, has_logits = pairs._build_trainer, []
 
     def look(model, args, output):
         if model.training:
@@ -83,13 +82,13 @@ def train(
             trainer.add_callback(Tell(tell))
         return trainer
 
-    script._build_trainer = built
+    pairs._build_trainer = built
     try:
         model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
         with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
-            trainer = script.train(*parse_arguments(arguments(data, folder, **settings)))
+            trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     finally:
-        script._build_trainer = build
+        pairs._build_trainer = build
     history = trainer.state.log_history
     model = trainer.model
     return {
@@ -136,7 +135,7 @@ def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
 def refused(data: Path, folder: Path, **settings) -> str | None:
     """The message with which `weftformer train` refuses these arguments."""
     try:
-        script.train(*parse_arguments(arguments(data, folder, **settings)))
+        fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     except ValueError as error:
         return str(error)
     return None

@@ -6,16 +6,10 @@ import torch
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.decoding_step import DecodeStep
 
+from ..conftest import TINY_CONFIG
+
 PAD, START, END = 0, 1, 2
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
+TINY = TINY_CONFIG | {
     "tie_word_embeddings": False,
     "dropout": 0.0,
     # a forward pass without a mask is then what `generate` without one is held against

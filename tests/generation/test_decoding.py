@@ -8,7 +8,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
-from weftformer.modeling import decoding_step
+from weftformer.modeling import decoding_step, decoding_weights
 from weftformer.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
 
 PAD, START = 0, 1
@@ -101,7 +101,7 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     assert_same(short, plain)
     (cache,) = caches
     # what all six beams descend from is kept once
-    assert cache.own.length == 90 and cache.own.shared > 60
+    assert cache.target.length == 90 and cache.target.prefix_length > 60
 
 
 def test_stopping_criteria_and_streamers_are_served(build, source, steps):
@@ -150,7 +150,7 @@ def test_criteria_of_the_users_own_stop_a_search_with_beams(build, source, steps
         {"use_cache": False}, {"cache_implementation": "dynamic"}, {"cache_implementation": "static"},
         {"output_attentions": True, "return_dict_in_generate": True}, {"prompt_lookup_num_tokens": 2},
         {"output_hidden_states": True, "return_dict_in_generate": True},
-        {"cross_attn_mask": torch.ones(4, 1, 1, 9)},
+        {"encoder_attention_mask": torch.ones(4, 1, 1, 9)},
     ],
     ids=lambda request: next(iter(request)),
 )  # fmt: skip
@@ -226,6 +226,34 @@ def test_a_copied_model_decodes(build, source):
 def test_what_cannot_be_compiled_is_refused(build):
     with pytest.raises(ValueError, match=r"training mode \(`model.eval\(\)`"):
         weftformer.fast_decoding(build("rotary").train())
+    growing = build("rotary", rope_parameters=ROTARY["dynamic"])
+    with pytest.raises(ValueError, match='rotary positions of the type "dynamic" change with the length of the text'):
+        weftformer.fast_decoding(growing)
+
+
+ROTARY = {
+    "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 8},
+    "longrope": {
+        "rope_type": "longrope",
+        "factor": 4.0,
+        "rope_theta": 100.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+        "original_max_position_embeddings": 8,
+    },
+}
+
+
+@pytest.mark.parametrize("scaling", ROTARY)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling, beams):
+    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)  # small weights are laid out anew too
+    limits = {"max_target_positions": 8, "max_source_positions": 12}
+    model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
+    for _ in range(2):  # frequencies of some kinds are those of the longest text so far
+        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 20, "num_beams": beams}, steps))
 
 
 def test_source_positions_that_nobody_sees_are_left_out():

@@ -18,20 +18,11 @@ from transformers import (
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
+from ..conftest import TINY_CONFIG
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "dropout": 0.0,
-    "init_std": 0.3,
-}
+TINY = TINY_CONFIG | {"dropout": 0.0, "init_std": 0.3}
 KINDS = {
     "dense": {},
     "sparse": {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4},
@@ -194,6 +185,36 @@ def test_a_model_trains_compiled(kind):
             assert one.grad is None, name
         else:
             torch.testing.assert_close(one.grad, two.grad, **EXACT, msg=name)
+
+
+def test_a_router_that_is_trained_beside_an_adapter_is_the_one_that_counts():
+    """PEFT keeps the router as it was, and trains and calls a copy."""
+    settings = LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], modules_to_save=["router"])
+    model = get_peft_model(build(**KINDS["balanced"]), settings).train()
+    inner = model.get_base_model()
+    layers = [*inner.model.encoder.layers, inner.model.decoder.layers[1]]
+    kept = [layer.mlp.router.original_module for layer in layers]
+    trained = [layer.mlp.router.modules_to_save["default"] for layer in layers]
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(2):
+        model(input_ids=IDS, labels=TARGET).loss.backward()
+        assert len(inner.routers()) == 3
+        for router, used, copied in zip(inner.routers(), trained, kept, strict=True):
+            assert router.expert_load is used.expert_load and used.expert_load.sum() == 2 * (
+                10 if used is not trained[2] else 8
+            )
+            assert not copied.expert_load.any()
+        optimizer.step()
+        assert all(router.selection_bias.any() and not router.expert_load.any() for router in trained)
+    trained[0].expert_load[0] = 5.0
+    before = trained[0].selection_bias.clone()
+    inner.update_router_biases()
+    assert not torch.equal(trained[0].selection_bias, before)
+    assert not any(router.selection_bias.any() for router in kept)
+    with model.disable_adapter():
+        assert all(
+            one.selection_bias is other.selection_bias for one, other in zip(inner.routers(), kept, strict=True)
+        )
 
 
 @pytest.mark.slow

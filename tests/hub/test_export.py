@@ -15,16 +15,9 @@ from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub import export, export_code
 from weftformer.hub.export import AUTO_MAP, ROOT, flat_files
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
 
 
 def sources() -> set[str]:

@@ -13,16 +13,9 @@ from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
 from weftformer.training import WeftTrainer
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
 IDS = torch.tensor([[5, 6, 7, 8]])
 REPOSITORY = "someone/model"
 

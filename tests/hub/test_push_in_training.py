@@ -25,15 +25,11 @@ from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArgum
 from weftformer.training import trainer as trainer_module
 from weftformer.training.checkpoints import checkpoints, save_model_folder
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {
     "encoder_layers": 1,
     "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
     "decoder_mlp_layer_types": "sparse",
     "num_experts": 4,
     "dropout": 0.1,

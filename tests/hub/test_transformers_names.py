@@ -20,15 +20,10 @@ from weftformer.hub.export import flat_files
 from weftformer.modeling import modeling_weft, transformers_names
 from weftformer.modeling.generation import WeftGenerationMixin
 
-SIZE = {
-    "vocab_size": 31,
-    "d_model": 16,
+from ..conftest import TINY_CONFIG
+
+SIZE = TINY_CONFIG | {
     "encoder_layers": 1,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
     "init_std": 0.3,
     "decoder_mlp_layer_types": ["sparse", "dense"],
     "num_experts": 4,
@@ -332,7 +327,7 @@ def test_a_replaced_method_that_is_gone_is_left_to_transformers(name, outcomes):
     found = outcomes[("renamed", name)]
     assert "error" not in found and found["resized"] == 40, found
     (warning,) = found["warnings"]
-    assert f"has no `{name}`" in warning and "left out" in warning and REMEDY in warning
+    assert f"has no `{name}`" in warning and "is not used" in warning and REMEDY in warning
 
 
 @pytest.mark.parametrize("name", transformers_names.RESIZING)

@@ -14,17 +14,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "init_std": 0.3,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"init_std": 0.3}
 KINDS = {
     "dense": {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
     "sparse": {

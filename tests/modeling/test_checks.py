@@ -2,20 +2,13 @@
 
 import pytest
 import torch
+from transformers import BartConfig, BartModel
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "dropout": 0.0,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"dropout": 0.0}
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4}
 SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}
 IDS = torch.tensor([[5, 6, 7, 8], [9, 4, 3, 0]])
@@ -68,7 +61,7 @@ BAD_IDS = {
     "one too high": (torch.tensor([[5, 31]]), ["the id 31", "31 tokens (0 to 30)", "tokenizer", "-100"]),
     "far too high": (torch.tensor([[10**9, 5]]), ["the id 1000000000"]),
     "negative": (torch.tensor([[5, -1]]), ["the id -1", "31 tokens"]),
-    "marks of labels": (torch.tensor([[5, -100]]), ["the id -100", "Labels use -100"]),
+    "marks of labels": (torch.tensor([[5, -100]]), ["the id -100", "Only labels may contain -100"]),
     "floats": (torch.tensor([[5.0, 6.0]]), ["must be integers of shape (batch, length)", "(1, 2)", "torch.float32"]),
     "booleans": (torch.tensor([[True, False]]), ["must be integers", "torch.bool"]),
     "one dimension": (torch.tensor([5, 6]), ["must be integers of shape (batch, length)", "(2,)"]),
@@ -97,7 +90,7 @@ def test_each_side_has_its_own_vocabulary():
     model(input_ids=torch.tensor([[30]]), decoder_input_ids=torch.tensor([[22]]))
     refused_by_decoder(
         model,
-        "`decoder_input_ids` holds the id 23",
+        "`decoder_input_ids` contains the id 23",
         "23 tokens (0 to 22)",
         input_ids=torch.tensor([[30]]),
         decoder_input_ids=torch.tensor([[23]]),
@@ -106,9 +99,9 @@ def test_each_side_has_its_own_vocabulary():
 
 
 BAD_LABELS = {
-    "one too high": (torch.tensor([[5, 31], [1, 1]]), ["hold the id 31", "31 tokens (0 to 30)", "-100 marks"]),
-    "negative": (torch.tensor([[5, -1], [1, 1]]), ["hold the id -1"]),
-    "almost the mark": (torch.tensor([[5, -101], [1, -100]]), ["hold the id -101"]),
+    "one too high": (torch.tensor([[5, 31], [1, 1]]), ["contains the id 31", "31 tokens (0 to 30)", "Use -100"]),
+    "negative": (torch.tensor([[5, -1], [1, 1]]), ["contains the id -1"]),
+    "almost the mark": (torch.tensor([[5, -101], [1, -100]]), ["contains the id -101"]),
     "floats": (torch.tensor([[5.0], [6.0]]), ["must be integers of shape (batch, length)", "torch.float32"]),
     "one dimension": (torch.tensor([5, 6]), ["must be integers of shape (batch, length)", "(2,)"]),
 }
@@ -135,7 +128,7 @@ def test_labels_that_do_not_fit_the_decoder_input(labels):
 @pytest.mark.parametrize("field", ["decoder_start_token_id", "pad_token_id"])
 def test_labels_cannot_be_shifted_without_special_tokens(field):
     model = build(**{field: None})
-    refused(model, f"`{field}` is None", "Labels cannot be shifted", input_ids=IDS, labels=IDS)
+    refused(model, f"`{field}` is None", "cannot be shifted", input_ids=IDS, labels=IDS)
 
 
 def test_neither_or_both_of_ids_and_embeddings():
@@ -143,13 +136,32 @@ def test_neither_or_both_of_ids_and_embeddings():
     refused(build(WeftEncoder), "either `input_ids` or `inputs_embeds`", "got neither")
     refused(build(WeftEncoder), "either `input_ids` or `inputs_embeds`", "both", input_ids=IDS, inputs_embeds=embeds)
     words = ["either `decoder_input_ids` or `decoder_inputs_embeds`"]
-    refused_by_decoder(build(), *words, "got neither", input_ids=IDS)
+    refused(build(WeftDecoder), *words, "got neither", encoder_hidden_states=STATES)
     refused_by_decoder(build(), *words, "got both", input_ids=IDS, decoder_input_ids=IDS, decoder_inputs_embeds=embeds)
+
+
+@pytest.mark.parametrize("kind", [WeftModel, WeftForConditionalGeneration])
+def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
+    """As BART, which reads the source shifted right; it must be of the target's vocabulary."""
+    embeds = torch.zeros(2, 4, 16)
+    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "a vocabulary of its own", input_ids=IDS)
+    refused(build(kind), "Give `decoder_input_ids`", "there are none", inputs_embeds=embeds)
+    refused(build(kind, pad_token_id=None), "`pad_token_id` is None", "cannot be shifted", input_ids=IDS)
+    for fields in ({}, {"share_encoder_decoder_embeddings": False}):
+        model = build(kind, **fields).eval()
+        shifted = torch.tensor([[model.config.decoder_start_token_id, 5, 6, 7], [1, 9, 4, 3]])
+        assert torch.equal(model(input_ids=IDS)[0], model(input_ids=IDS, decoder_input_ids=shifted)[0])
+    bart = {"d_model": 16, "vocab_size": 31, "pad_token_id": 0, "decoder_start_token_id": 1} | {
+        f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (
+            ("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))
+    }  # fmt: skip
+    theirs = BartModel(BartConfig(**bart)).eval()
+    assert torch.equal(theirs(input_ids=IDS)[0], theirs(input_ids=IDS, decoder_input_ids=shifted)[0])
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 16), (2, 0, 16), (4, 16), (2, 4, 12)], ids=str)
 def test_embeddings_of_a_wrong_shape(shape):
-    words = ["must be of shape (batch, length, 16), batch and length not 0", str(shape)]
+    words = ["must have shape (batch, length, 16), with batch and length at least 1", str(shape)]
     refused(build(WeftEncoder), "`inputs_embeds`", *words, inputs_embeds=torch.zeros(shape))
     given = {"inputs_embeds": torch.zeros(shape), "encoder_hidden_states": STATES}
     refused(build(WeftDecoder), "`decoder_inputs_embeds`", *words, **given)
@@ -160,7 +172,7 @@ def test_states_of_the_encoder_of_a_wrong_shape(shape):
     """Two dimensions, another width, another batch, none at all."""
     refused_by_decoder(
         build(),
-        "`encoder_hidden_states` must be of shape (2, length, 16)",
+        "`encoder_hidden_states` must have shape (2, length, 16)",
         str(shape),
         input_ids=IDS,
         encoder_outputs=(torch.zeros(shape),),
@@ -187,22 +199,21 @@ def computed_before(model, mask_name):
 
 
 @pytest.mark.parametrize("case", BAD_MASKS)
-@pytest.mark.parametrize("name", ["attention_mask", "decoder_attention_mask", "cross_attn_mask"])
+@pytest.mark.parametrize("name", ["attention_mask", "decoder_attention_mask", "encoder_attention_mask"])
 def test_masks_of_a_wrong_shape(case, name):
     model, calls = build(), []
     for layer in computed_before(model, name):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(**arguments(type(model)), **{name: BAD_MASKS[case]})
-    shown = "encoder_attention_mask" if name == "cross_attn_mask" else name
-    assert f"`{shown}` has shape {tuple(BAD_MASKS[case].shape)}, and must be (2, 4), or 4-D" in str(error.value)
+    assert f"`{name}` has shape {tuple(BAD_MASKS[case].shape)}, but must be (2, 4), or 4-D" in str(error.value)
     assert not calls
 
 
 def test_a_mask_of_new_tokens_alone_is_refused_over_a_filled_cache():
     model = build()
     cache = model(input_ids=IDS, decoder_input_ids=IDS, use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=r"`decoder_attention_mask` has shape \(2, 1\), and must be \(2, 5\)"):
+    with pytest.raises(ValueError, match=r"`decoder_attention_mask` has shape \(2, 1\), but must be \(2, 5\)"):
         model(
             input_ids=IDS,
             decoder_input_ids=IDS[:, :1],
@@ -218,7 +229,7 @@ def test_condition_values_of_a_wrong_shape(shape):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(input_ids=IDS, decoder_input_ids=IDS, condition_values=torch.ones(shape))
-    assert f"`condition_values` has shape {shape}, and must be (2, 3)" in str(error.value)
+    assert f"`condition_values` has shape {shape}, but must be (2, 3)" in str(error.value)
     assert not calls
 
 
@@ -268,7 +279,7 @@ def test_positions_of_a_wrong_shape(case, name):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(**arguments(type(model)), **{name: values.bool() if name.endswith("mask") else values})
-    assert f"`{name}` has shape {tuple(values.shape)}, and must be (4,) or (2, 4)" in str(error.value)
+    assert f"`{name}` has shape {tuple(values.shape)}, but must be (4,) or (2, 4)" in str(error.value)
     assert not calls
 
 
@@ -411,7 +422,9 @@ def test_bad_ids_of_a_later_batch(name, case):
 
 
 @pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
-@pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, {"skip_logits": True}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str
+)
 @pytest.mark.parametrize("fields", [{}, {"label_smoothing": 0.1}, {"lm_head_bias": True}], ids=str)
 def test_bad_labels_of_a_later_batch(fields, given, case):
     labels, words = BAD_LABELS[case]
@@ -421,7 +434,7 @@ def test_bad_labels_of_a_later_batch(fields, given, case):
 
 def test_bad_labels_of_a_later_batch_that_become_the_decoders_input():
     later(
-        ["`decoder_input_ids` holds the id 31", "`labels` moved right"],
+        ["`decoder_input_ids` contains the id 31", "`labels` shifted right"],
         {"input_ids": IDS, "labels": torch.tensor([[31, 5], [1, 1]])},
     )
 

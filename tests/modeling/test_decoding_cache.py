@@ -20,24 +20,24 @@ def filled(sources, beams, prefix, mask=None):
 
 def write(cache, numbers):
     """One more token of each rank."""
-    cache.make_room()
-    by_row = torch.empty_like(numbers)
-    by_row[slice(None) if cache.rows is None else cache.rows] = numbers
+    cache.grow()
+    by_slot = torch.empty_like(numbers)
+    by_slot[slice(None) if cache.slots is None else cache.slots] = numbers
     column = cache.next_column()
     for layer in range(LAYERS):
-        states = (by_row + 1000 * layer)[:, None, None].expand(-1, HEADS, WIDTH)
+        states = (by_slot + 1000 * layer)[:, None, None].expand(-1, HEADS, WIDTH)
         column[0, layer], column[1, layer] = states, -states
     cache.end_step()
 
 
 def seen(cache):
     """What each rank would attend to, from the last layer's keys."""
-    rows = range(cache.sources * cache.beams) if cache.rows is None else cache.rows.tolist()
+    rows = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
     found = []
     for row in rows:
-        own = cache.tails[:, -1, row, 0, : cache.own, 0]
+        own = cache.suffixes[:, -1, row, 0, : cache.suffix_length, 0]
         if cache.beams > 1:
-            shared = cache.trunk[:, -1, row // cache.beams, 0, cache.padding : cache.shared, 0]
+            shared = cache.prefix[:, -1, row // cache.beams, 0, cache.padding : cache.prefix_length, 0]
             own = torch.cat([shared, own], dim=1)
         assert torch.equal(own[0], -own[1])
         found.append((own[0] - 1000 * (LAYERS - 1)).tolist())
@@ -72,7 +72,7 @@ def test_each_rank_sees_its_own_past(sources, beams, prefix, habit):
     assert torch.equal(whole[1], -whole[0])
     assert (whole[0, -1, :, 0, :, 0] - 1000 * (LAYERS - 1)).tolist() == histories
     if habit == "any":  # what all beams of a source descend from is long, and kept once
-        assert cache.shared > prefix + 80
+        assert cache.prefix_length > prefix + 80
 
 
 def test_only_what_differs_is_copied(monkeypatch):
@@ -99,7 +99,7 @@ def test_a_renumbering_copies_nothing(monkeypatch):
     monkeypatch.undo()
     assert seen(cache) == [[*histories[0], 2.0], [*histories[0], 0.0], [*histories[0], 1.0]]
     cache.reorder(torch.tensor([1, 2, 0]))
-    assert cache.rows is None  # every beam is back in its place
+    assert cache.slots is None  # every beam is back in its place
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -110,6 +110,6 @@ def test_what_nobody_sees_is_masked(beams):
     whole, _ = filled(2, beams, 3, torch.ones_like(mask))
     assert not whole.is_masked
     short, _ = filled(2, beams, 1)
-    # a trunk of one token is padded, because graphs are compiled for lengths from two on
+    # a shared prefix of one token is padded, because graphs are compiled for lengths from two on
     assert short.is_masked == (beams > 1) and short.length == 1
-    assert [places.tolist() for places in short.places()] == ([[0]] if beams == 1 else [[-1, 0], []])
+    assert [positions.tolist() for positions in short.key_positions()] == ([[0]] if beams == 1 else [[-1, 0], []])

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling import losses
-from weftformer.modeling.losses import cross_entropy, fused_cross_entropy, skips_logits
+from weftformer.modeling.losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -79,23 +80,49 @@ def build(vocab_size=4_096, **overrides):
     return WeftForConditionalGeneration(config)
 
 
+BATCH = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
+
+
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_large_vocabulary_trains_without_logits(tied):
-    model = build(tie_word_embeddings=tied)
-    batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
-    output = model.train()(**batch, skip_logits=None)
-    plain = model(**batch)
+@pytest.mark.parametrize("asked", [True, None])
+def test_a_large_vocabulary_trains_without_logits(tied, asked):
+    model = build(tie_word_embeddings=tied).train()
+    output, plain = model(**BATCH, skip_logits=asked), model(**BATCH)
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
     torch.testing.assert_close(output.loss, plain.loss, atol=1e-10, rtol=1e-10)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     grads = [torch.autograd.grad(loss, parameters) for loss in (output.loss, plain.loss)]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
-    assert model.eval()(**batch).logits is not None
-    assert (
-        model.train()(**{"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}).logits is not None
-    )
-    assert build(64).train()(**batch).logits is not None
+
+
+def test_logits_are_left_out_where_that_is_asked_for_alone():
+    """None: in training with a large vocabulary; elsewhere there is little to be saved."""
+    model, small = build(), build(64)
+    for training in (True, False):
+        assert model.train(training)(**BATCH).logits.shape == (1, 3, 4_096)
+        assert model(**BATCH, skip_logits=False).logits is not None
+        assert model(**BATCH, skip_logits=True).logits is None
+        assert (model(**BATCH, skip_logits=None).logits is None) is training
+        assert small.train(training)(**BATCH, skip_logits=None).logits is not None
+        assert small(**BATCH, skip_logits=True).logits is None
+    without_labels = {"input_ids": BATCH["input_ids"], "decoder_input_ids": BATCH["input_ids"]}
+    assert model.train()(**without_labels, skip_logits=True).logits is not None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_tuples_are_those_of_transformers(training):
+    """What is None is left out: after a loss without logits stands the encoder's last state."""
+    model = build().train(training)
+    named, plain = model(**BATCH), model(**BATCH, return_dict=False)
+    wanted = Seq2SeqLMOutput(
+        loss=named.loss, logits=named.logits, encoder_last_hidden_state=named.encoder_last_hidden_state
+    ).to_tuple()
+    assert len(plain) == len(wanted) == 3
+    assert all(torch.equal(one, other) for one, other in zip(plain, wanted, strict=True))
+    loss, state = model(**BATCH, skip_logits=True, return_dict=False)
+    torch.testing.assert_close(loss, named.loss, atol=1e-10, rtol=1e-10)
+    assert torch.equal(state, named.encoder_last_hidden_state)
 
 
 def test_heads_that_must_be_called_are_called():
@@ -104,13 +131,34 @@ def test_heads_that_must_be_called_are_called():
 
     head = Adapter(8, 20_000)
     assert not skips_logits(head, None, training=True)
+    assert not skips_logits(head, False, training=True)
     with pytest.raises(ValueError, match="Adapter"):
         skips_logits(head, True, training=True)
 
 
-@pytest.mark.slow
-def test_a_compiled_model_trains_without_logits():
-    model = build().train()
-    batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
-    compiled = torch.compile(model, backend="aot_eager")
-    torch.testing.assert_close(compiled(**batch).loss, model(**batch).loss)
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("where", ["another device", "a graph"])
+def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, smoothing, bias, where):
+    """They do not pick the labels that count, for which one waits on a device; a graph has a fixed number of chunks."""
+    hidden, head, labels = problem(bias)
+    for row in (slice(0, 2), slice(0, 1), slice(0, 0)):  # seven tokens are fewer than the chunks of a graph
+        states = hidden[row].detach().requires_grad_()
+        expected = 3 * cross_entropy(head(states), labels[row], smoothing)
+        if where == "a graph":
+            monkeypatch.setattr(losses, "is_tracing", lambda: True)
+        total = losses._FusedCrossEntropy.apply(
+            states.flatten(0, -2), head.weight, head.bias, labels[row].flatten(), smoothing
+        )
+        actual = 3 * total / counted_items(labels[row])
+        torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+        for one, other in zip(gradients(actual, states, head), gradients(expected, states, head), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+
+
+def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():
+    """It is the shape of what a mask picks: meta tensors, which have no values, cannot say it, and others have to be waited for."""
+    hidden, head, labels = problem()
+    hidden, labels = hidden.detach().to("meta").requires_grad_(), labels.to("meta")
+    loss = fused_cross_entropy(hidden, head.to("meta"), labels, 0.1)
+    assert [grad.shape for grad in gradients(loss, hidden, head)] == [(2, 7, 8), (20, 8), (20,)]

@@ -21,17 +21,9 @@ from weftformer import (
     WeftPreTrainedModel,
 )
 
-TINY = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "dropout": 0.0,
-}
+from ..conftest import TINY_CONFIG
+
+TINY = TINY_CONFIG | {"dropout": 0.0}
 SPARSE = {"encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4}
 SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}
 KINDS = {
@@ -317,7 +309,7 @@ def test_a_missing_shard_is_named(loader, saved, tmp_path):
     folder = shutil.copytree(saved / "shards", tmp_path / "model")
     file = sorted(folder.glob("*.safetensors"))[1]
     file.unlink()
-    refused(loader, folder, f"names {file.name}, and {file} does not exist")
+    refused(loader, folder, f"names {file.name}, but {file} does not exist")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", "a/b.safetensors", "..\\x"])

@@ -535,23 +535,24 @@ def compiled_steps(model, **settings):
     return torch.cat(logits, dim=1)
 
 
-def check_compiled(build, kind, **settings):
+def check_compiled(build, kind, tolerance, **settings):
     model = build(attention="sdpa", **KINDS[kind])
     if kind.endswith("sparse"):
         model.set_experts_implementation("batched_mm")
     torch._dynamo.reset()
     with torch.no_grad():
         expected = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
-    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_decoding_step_is_one_graph(build, kind):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
-    check_compiled(build, kind, backend="eager")
+    check_compiled(build, kind, 1e-10, backend="eager")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["modern", "dms", "sparse"])
 def test_a_compiled_decoding_step_equals_eager(build, kind):
-    check_compiled(build, kind)
+    # rotary angles are float32 in any model, and the compiler has sines of its own
+    check_compiled(build, kind, 1e-5)

@@ -585,3 +585,26 @@ def test_a_model_of_doubles_does_not_take_grouped_mm(small, tmp_path):
     assert model(input_ids=ids, decoder_input_ids=ids).logits.dtype == torch.float64
     with pytest.raises(ValueError, match='no float64 in torch; use "eager" or "batched_mm"'):
         model.set_experts_implementation("grouped_mm")
+
+
+@pytest.mark.dtype(torch.float32)
+@pytest.mark.parametrize(
+    "fields", [{}, {"mlp_bias": True, "is_gated_act": False, "activation_function": "relu"}], ids=str
+)
+def test_a_model_of_grouped_mm_may_become_one_of_doubles_and_back(small, fields):
+    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
+    torch.manual_seed(0)
+    model = WeftForConditionalGeneration(small(**even, **fields)).train()
+    assert model.config._experts_implementation == "grouped_mm"
+    call = {"input_ids": torch.tensor([[3, 4, 5]]), "labels": torch.tensor([[6, 7]])}
+    expected = model(**call).logits
+    loop = copy.deepcopy(model).double()
+    loop.set_experts_implementation("eager")
+    doubles = model.double()(**call)
+    doubles.loss.backward()
+    assert doubles.logits.dtype == model.model.decoder.layers[0].mlp.experts.down_proj.grad.dtype == torch.float64
+    torch.testing.assert_close(doubles.logits, loop(**call).logits, atol=1e-10, rtol=1e-10)
+    for dtype in (torch.float16, torch.bfloat16):
+        assert model.to(dtype)(**call).logits.isfinite().all()
+    torch.testing.assert_close(model.to(torch.float32)(**call).logits, expected, atol=0.1, rtol=0.1)
+    assert model.config._experts_implementation == "grouped_mm"

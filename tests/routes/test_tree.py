@@ -32,6 +32,13 @@ def test_counts():
     assert (leaf.depth, leaf.num_reactions, leaf.leaves(), leaf.molecules()) == (0, 0, ["C"], ["C"])
 
 
+def test_sub_routes_are_those_to_every_molecule_that_is_made():
+    assert AMIDE.sub_routes() == [AMIDE, AMIDE.children[0]]
+    made = Route("CC", (Route("C"),))
+    assert Route("CCCC", (made, Route("O"), Route("CCC", (made,)))).sub_routes()[1:] == [made, Route("CCC", (made,))]
+    assert Route("C").sub_routes() == []
+
+
 def test_depth_is_the_longest_path_and_reactions_count_all_branches():
     branch = Route("CC", (Route("C"),))
     route = Route("CCCC", (Route("O"), Route("CCC", (branch, branch))))

@@ -54,10 +54,12 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     message = capsys.readouterr().err
     assert "no route is left of 4: 3 fewer reactions in a row than asked for, 1 excluded" in message
     assert not out.exists() and "%|" not in message
-    assert weft(files[0], "--out", out, *arguments, *flags) == 0
+    assert weft(files[0], "--out", out, *arguments, *flags, "--sub-routes", "--weights", 1.5) == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {
-        "permutations": 4, "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "min_depth": 2,
+        "permutations": 4, "aligned": 0, "sub_routes": True, "weights": [1.5], "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "min_depth": 2,
         "max_depth": 3, "deduplicate": False, "exclude_by": "route", "validation": 0.0, "seed": 7}  # fmt: skip
+    assert weft(files[0], "--out", out, "--aligned", 2, "--overwrite") == 0
+    assert json.loads((out / "report.json").read_text())["settings"]["aligned"] == 2
     assert weft(files[0], "--out", out) == 1 and "overwrite" in capsys.readouterr().err
     assert weft(files[0], "--out", out, "--overwrite") == 0
 
@@ -76,6 +78,13 @@ def test_a_share_for_validation(tmp_path):
         (["nothing.json"], "nothing.json is not there: give files of routes."),
         (["a.jsonl.gz", "--permutations", "0"], "permutations must be at least 1, got 0"),
         (["a.jsonl.gz", "--validation", "1.5"], "validation is a share of the targets"),
+        (
+            ["a.jsonl.gz", "--aligned", "-1"],
+            "aligned must be at least 1, or 0 for molecules as they are given, got -1",
+        ),
+        (["a.jsonl.gz", "--aligned", "2", "--permutations", "2"], "aligned=2 and permutations=2 exclude each other"),
+        (["a.jsonl.gz", "--weights", "1", "2"], "2 weights for 1 files: give one for each, or none."),
+        (["a.jsonl.gz", "--weights", "0"], "weights must be positive numbers, got 0.0"),
         (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
         (["a.jsonl.gz", "--max-depth", "0"], "max_depth is 0, less than min_depth, 1"),
         (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),

@@ -64,6 +64,55 @@ def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     assert "has no starting materials" in capsys.readouterr().err
 
 
+TWO_STEPS = Route("CCNC(=O)COC", (Route("COCC(=O)O", (Route("COCC(=O)OC"), Route("O"))), Route("CCN")))
+
+
+def test_aligned_texts_and_sub_routes(tmp_path, capsys):
+    """What a planner may ask about the routes stands in the generation settings, of the checkpoints too."""
+    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O", "CCC")])
+    write_routes(tmp_path / "test.jsonl", routes("CCC"))
+    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
+    saving = ["--save_strategy", "steps", "--save_steps", "1"]
+    assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub_routes"]) == 0
+    # three of each target: of the two routes, and of the acid that the first makes
+    assert "9 training routes" in capsys.readouterr().out
+    expected = {"steps": [1, 2], "aligned": 3, "sub_routes": True, "sources": {"train.jsonl": 9}}
+    for folder in (tmp_path / "model", tmp_path / "model" / "checkpoint-1"):
+        assert AutoModelForSeq2SeqLM.from_pretrained(folder).generation_config.routes == expected
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "Each molecule that a route makes is a target of its own too. 3 texts of each route" in card
+
+
+def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(tmp_path, capsys):
+    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O")])
+    write_routes(tmp_path / "test.jsonl", [Route("C(C)NC(C)=O", (Route("CCN"), Route("CC(=O)O")))])
+    settings = Preparation(aligned=4, sub_routes=True, weights=(0.5,))
+    prepare([tmp_path / "train.jsonl"], tmp_path / "data", settings)
+    files = ["--train_file", str(tmp_path / "data"), "--test_file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
+    assert cli.main(["train-routes", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "6 training rows, 2 of them left out because their target is tested" in shown
+    about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
+    assert about == {"steps": [1, 2], "aligned": 4, "sub_routes": True, "sources": {"train.jsonl": 6}}
+    assert cli.main(["train-routes", *words, "--overwrite_output_dir", "--sub_routes"]) == 1
+    assert "is prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
+
+
+def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
+    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O")])
+    write_routes(tmp_path / "test.jsonl", [Route("OC(=O)COC", (Route("C"),))])
+    files = {"train_file": str(tmp_path / "train.jsonl"), "test_file": str(tmp_path / "test.jsonl")}
+    train, _ = load_routes(RouteArguments(sub_routes=True, **files), seed=0)
+    assert [route.smiles for route in train] == [TWO_STEPS.smiles, "CCNC(C)=O"]
+    grown, held_out = load_routes(RouteArguments(sub_routes=True, num_routes=60, num_test_routes=20), seed=0)
+    plain, _ = load_routes(RouteArguments(num_routes=60, num_test_routes=20), seed=0)
+    tested = {route.smiles for route in held_out}
+    made = {part.smiles for route in plain for part in route.sub_routes()}
+    assert {route.smiles for route in grown} == made - tested
+
+
 def test_routes_of_other_forms_are_trained_on(files, tmp_path, capsys):
     write_routes(tmp_path / "train.json", routes("CCNC(C)=O", "CCN(C)C(C)=O"), "aizynthfinder")
     arguments = ["--train_file", str(tmp_path / "train.json"), *files[2:], "--preset", "dms-tiny", "--max_steps", "1"]
@@ -134,3 +183,5 @@ def test_mistakes_show_before_the_training(files, tmp_path, name, capsys):
     words = [*files, "--output_dir", str(tmp_path / "model"), *QUICK, f"--{name}", "0"]
     assert cli.main(["train-routes", *words]) == 1
     assert f"--{name} must be at least 1: got 0" in capsys.readouterr().err
+    assert cli.main(["train-routes", *words[:-2], "--aligned", "2", "--permutations", "2"]) == 1
+    assert "aligned=2 and permutations=2 exclude each other" in capsys.readouterr().err

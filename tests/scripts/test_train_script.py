@@ -19,7 +19,8 @@ from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import Router
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import parse_arguments
+from weftformer.training import fit_pairs, parse_arguments
+from weftformer.training import pairs as fitting
 
 SIZE = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -53,7 +54,7 @@ def _argv(pairs, output_dir, overrides=None, **arguments):
 
 
 def _train(*args, **kwargs):
-    return script.train(*parse_arguments(_argv(*args, **kwargs)))
+    return fit_pairs(*parse_arguments(_argv(*args, **kwargs))).trainer
 
 
 def _losses(trainer):
@@ -163,8 +164,8 @@ def test_resume_is_bit_identical(pairs, tmp_path):
 
 def test_accumulated_batches_equal_one_large_batch(pairs, tmp_path, monkeypatch):
     """In 64 bits, where batches differ by the order of their sums alone; the Trainer adds up losses in 32 all the same."""
-    build = script.build_model
-    monkeypatch.setattr(script, "build_model", lambda *args: build(*args).double())
+    build = fitting.build_model
+    monkeypatch.setattr(fitting, "build_model", lambda *args: build(*args).double())
     options = {"overrides": {"dropout": 0.0}, "max_steps": 4, "optim": "sgd", "max_train_samples": 128}
     one = _train(pairs, tmp_path / "one", per_device_train_batch_size=32, **options)
     four = _train(pairs, tmp_path / "four", per_device_train_batch_size=8, gradient_accumulation_steps=4, **options)
@@ -222,14 +223,14 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
                 lambda module, args, kwargs: seen.append(kwargs["condition_values"]), with_kwargs=True
             )
 
-    build = script._build_trainer
+    build = fitting._build_trainer
 
     def built(*args):
         trainer = build(*args)
         trainer.add_callback(Look())
         return trainer
 
-    monkeypatch.setattr(script, "_build_trainer", built)
+    monkeypatch.setattr(fitting, "_build_trainer", built)
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\nab,ab,3,0.5\nab,ab,3,0.5\n")
     trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, eval_strategy="no", test_file=file)

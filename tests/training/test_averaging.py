@@ -5,7 +5,7 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.training import average_checkpoints
-from weftformer.training.manifest import write_manifest
+from weftformer.training.checkpoints import write_manifest
 
 
 @pytest.fixture

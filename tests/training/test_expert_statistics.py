@@ -19,7 +19,7 @@ from weftformer.training import (
     draw_expert_load,
     read_expert_load,
 )
-from weftformer.training.expert_statistics import flat, summary
+from weftformer.training.callbacks import expert_summary, flat_statistics
 
 PAD = 52
 SIZES = {
@@ -43,7 +43,7 @@ def model():
     model = WeftForConditionalGeneration(WeftConfig(**SIZES, expert_capacity_factor=4.0)).train()
     encoder_router = model.routers()[0]
     encoder_router._forward = encoder_router.forward
-    encoder_router.forward = lambda tokens_ND, real_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
+    encoder_router.forward = lambda tokens_ND, non_pad_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
     return model
 
 
@@ -106,7 +106,7 @@ def test_a_pass_in_backward_is_not_counted_again(model, watched):
 
 def test_losses_are_the_models(watched, model):
     output = model(input_ids=SOURCE, labels=LABELS)
-    short = summary(numbers_of(watched))
+    short = expert_summary(numbers_of(watched))
     assert short["balance_loss"] == pytest.approx(output.aux_loss.item(), rel=1e-5)
     assert short["z_loss"] == pytest.approx(output.z_loss.item(), rel=1e-5)
     assert short["experts_dead"] >= 1 and short["experts_max_load"] >= 2
@@ -179,11 +179,11 @@ def test_the_numbers_reach_report_to_the_history_and_the_file(tmp_path, monkeypa
     assert len(lines[0]["layers"]["encoder_1"]["load"]) == 4
     history = [entry for entry in run.state.log_history if "loss" in entry]
     for line, entry in zip(lines, history, strict=True):
-        expected = flat(line["layers"])
+        expected = flat_statistics(line["layers"])
         assert entry["step"] == line["step"] and expected.items() <= entry.items()
         reported = {key: value for step, logs in Reporter.logs if step == line["step"] for key, value in logs.items()}
         assert expected.items() <= reported.items() and "loss" in reported
-        assert summary(line["layers"]).items() <= reported.items()
+        assert expert_summary(line["layers"]).items() <= reported.items()
     assert "experts/encoder_1/max_load" in history[0] and not any(key.endswith("/load") for key in history[0])
     # short enough to read: five numbers beside the loss, and none beside an evaluation's
     extra = [{key for key in logs if "expert" in key or "z_loss" in key} for logs in Screen.logs]

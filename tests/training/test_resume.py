@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from weftformer.training import EXPERT_LOAD, WeftTrainer, read_expert_load
-from weftformer.training.manifest import damage
+from weftformer.training.checkpoints import damage
 
 STEPS = 12
 
@@ -28,13 +28,14 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
     from transformers import TrainerCallback
 
     from weftformer.scripts import train as script
+    from weftformer.training import pairs
     from weftformer.training import trainer as trainer_module
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
             _tell(f"step {state.global_step}")
 
-    build, write = script._build_trainer, trainer_module.write_manifest
+    build, write = pairs._build_trainer, trainer_module.write_manifest
 
     def built(*args):
         trainer = build(*args)
@@ -60,7 +61,7 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(data).with_name("datasets-cache"))
-        patch.setattr(script, "_build_trainer", built)
+        patch.setattr(pairs, "_build_trainer", built)
         patch.setattr(trainer_module, "write_manifest", written)
         script.main([word for name, value in arguments.items() for word in (f"--{name}", str(value))])
 

@@ -15,8 +15,7 @@ from transformers import DataCollatorForSeq2Seq
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import WeftTrainer, WeftTrainingArguments, find_checkpoint
-from weftformer.training.checkpoints import checkpoints
-from weftformer.training.manifest import MANIFEST, damage, write_manifest
+from weftformer.training.checkpoints import MANIFEST, checkpoints, damage, write_manifest
 
 SIZES = {
     "vocab_size": 53, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16,

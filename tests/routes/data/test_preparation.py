@@ -12,6 +12,7 @@ import datasets
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, _Hashes, prepare
+from weftformer.routes.molecules import canonical_route, canonical_smiles
 from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
@@ -71,10 +72,11 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     path.write_text("\n".join(lines))
     settings = Preparation(max_depth=1, max_target_length=70, max_source_length=31)
     held_out = written(tmp_path, Route("FCC", (Route("F"),)), name="test.jsonl")
-    # `min_depth` and `max_depth` cannot both be met by one route
+    # `min_depth` and `max_depth` cannot both be met by one route; the other two have tests of their own
+    others = ("too_shallow", "not_drawn", "split")
     report = prepare([path], tmp_path / "out", settings, exclude=[held_out])
     assert {reason: found["count"] for reason, found in report.dropped.items()} == {
-        reason: 2 if reason == "too_deep" else 1 for reason in REASONS if reason != "too_shallow"
+        reason: 2 if reason == "too_deep" else 1 for reason in REASONS if reason not in others
     }
     assert report.read == len(lines) and report.kept == 1
     places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
@@ -149,6 +151,94 @@ def test_excluded_targets_are_compared_as_molecules(tmp_path):
     assert prepare([written(tmp_path, Route("CCOC", (ALCOHOL,)))], tmp_path / "c", exclude=[held_out]).kept == 1
 
 
+LONG = Route("CCNC(=O)COC(C)=O", (Route("COC(=O)COC(C)=O", (Route("COC(=O)CO", (Route("O=C(O)CO"), Route("CO"))),
+             Route("CC(=O)O", (Route("CC=O"), Route("O"))))), Route("CCN")))  # fmt: skip
+
+
+def test_each_molecule_that_is_made_is_a_target(tmp_path):
+    path = written(tmp_path, LONG, ESTER)
+    report = prepare([path], tmp_path / "out", Preparation(sub_routes=True))
+    data = rows(tmp_path / "out")
+    # acetic acid is made alike in both
+    made = ["CCNC(=O)COC(C)=O", "COC(=O)COC(C)=O", "COC(=O)CO", "CC(=O)O", "COC(C)=O"]
+    assert [(row["source"], row["n_steps"]) for row in data] == list(zip(made, [3, 2, 1, 1, 2], strict=True))
+    assert (report.read, report.kept, report.dropped["duplicate"]["count"]) == (6, 5, 1)
+    assert report.dropped["duplicate"]["examples"][0]["index"] == "line 2, sub-route 1"
+    assert Route.from_string(data[1]["target"]) == LONG.children[0]
+    # depth and length are asked of each
+    short = rows_of(prepare, path, tmp_path / "short", Preparation(sub_routes=True, max_depth=1))
+    assert [row["source"] for row in short] == ["COC(=O)CO", "CC(=O)O"]
+
+
+@pytest.mark.parametrize(
+    ("by", "held_out", "left"),
+    [
+        # as a target: the route to it, and all parts of that
+        ("target", LONG.smiles, []),
+        # as a sub-target: no target of its own any more
+        ("target", "COC(=O)CO", ["CCNC(=O)COC(C)=O", "COC(=O)COC(C)=O", "CC(=O)O"]),
+        # nor in the text of another
+        ("made", "OCC(OC)=O", []),
+        ("made", "CCN", ["CCNC(=O)COC(C)=O", "COC(=O)COC(C)=O", "COC(=O)CO", "CC(=O)O"]),
+    ],
+)
+@pytest.mark.parametrize("aligned", [0, 3])
+def test_what_is_held_out_is_no_target_of_a_sub_route(tmp_path, by, held_out, left, aligned):
+    test = written(tmp_path, Route(held_out, (Route("C"),)), name="test")
+    path = written(tmp_path, LONG, AMIDE)
+    settings = Preparation(sub_routes=True, exclude_by=by, aligned=aligned)
+    prepare([path], tmp_path / "out", settings, exclude=[test])
+    targets = [canonical_smiles(row["source"]) for row in rows(tmp_path / "out")]
+    assert list(dict.fromkeys(targets)) == [*left, AMIDE.smiles]
+
+
+def test_by_route_the_parts_of_an_excluded_route_are_excluded(tmp_path):
+    other = Route(LONG.smiles, (Route("CCN"), Route("COC(=O)COC(C)=O", (Route("CCC"),))))
+    path, test = written(tmp_path, LONG, other), written(tmp_path, LONG, name="test")
+    prepare([path], tmp_path / "out", Preparation(sub_routes=True, exclude_by="route"), exclude=[test])
+    assert [Route.from_string(row["target"]) for row in rows(tmp_path / "out")] == other.sub_routes()
+
+
+def test_aligned_texts(tmp_path):
+    path = written(tmp_path, LONG, Route("c1ccccc1OC", (Route("COS(=O)(=O)C"), Route("Oc1ccccc1"))))
+    report = prepare([path], tmp_path / "out", Preparation(aligned=4, starting_material="random"))
+    data = rows(tmp_path / "out")
+    assert report.kept == 2 and len(data) == 8 and len({row["target"] for row in data}) == 8
+    for row, smiles in zip(data, [LONG.smiles] * 4 + ["COc1ccccc1"] * 4, strict=True):
+        text = Route.from_string(row["target"])
+        assert row["source"] == text.smiles and canonical_smiles(text.smiles) == smiles
+        assert canonical_smiles(row["starting_material"]) == row["starting_material"]  # as a planner tells it
+        assert canonical_route(text).canonical() in (
+            LONG.canonical(),
+            canonical_route(list(read_routes(path))[1]).canonical(),
+        )
+    assert [data[0]["source"], data[4]["source"]] == [LONG.smiles, "COc1ccccc1"]
+    # texts that are too long are left out one by one
+    lengths = [len(encode_route(build_route_tokenizer(), row["target"])) for row in data[:4]]
+    assert len(set(lengths)) > 1
+    fitting = rows_of(prepare, path, tmp_path / "b", Preparation(aligned=4, max_target_length=sorted(lengths)[2]))
+    assert [row["target"] for row in fitting[:-4]] == [
+        row["target"] for row, length in zip(data, lengths, strict=False) if length <= sorted(lengths)[2]
+    ]
+
+
+def test_single_reactions_and_weights(tmp_path):
+    (tmp_path / "one-step.jsonl").write_text(
+        "\n".join(json.dumps({"product": f"{'C' * n}O", "reactants": ["C" * n, "O"]}) for n in range(1, 101))
+    )
+    files = [written(tmp_path, LONG), tmp_path / "one-step.jsonl"]
+    report = prepare(files, tmp_path / "out", Preparation(permutations=2, weights=(2, 0.25)))
+    data = rows(tmp_path / "out")
+    assert [row["n_steps"] for row in data[:4]] == [3] * 4  # all of its eight orders but four
+    # half a text for each reaction: half of them
+    assert 30 < len(data) - 4 < 70 and {row["n_steps"] for row in data[4:]} == {1}
+    assert report.dropped["not_drawn"]["count"] == 100 - (len(data) - 4)
+    assert report.sources == {str(files[0]): 4, str(files[1]): len(data) - 4}
+    assert f"{len(data) - 4}  rows of {files[1]}" in report.format_table()
+    aligned = prepare(files, tmp_path / "a", Preparation(aligned=4, weights=(1, 0.5)))
+    assert aligned.sources == {str(files[0]): 4, str(files[1]): 2 * 100}
+
+
 def test_a_split_shares_no_target(tmp_path):
     routes = many(60) + [Route(route.smiles, (Route("CCCCO"), *route.children)) for route in many(60)]
     report = prepare([written(tmp_path, *routes)], tmp_path / "out", Preparation(validation=0.25))
@@ -159,6 +249,19 @@ def test_a_split_shares_no_target(tmp_path):
     assert 10 <= report.rows["validation"] <= 50
     with pytest.raises(ValueError, match="1 routes are too few to split"):
         prepare([written(tmp_path, AMIDE)], tmp_path / "few", Preparation(validation=0.5))
+
+
+def test_a_split_shares_no_target_with_sub_routes_either(tmp_path):
+    ethers = [Route(f"{'C' * n}OC", (Route(f"{'C' * n}O", (Route("C" * n),)), Route("CCl"))) for n in range(2, 60)]
+    settings = Preparation(validation=0.3, sub_routes=True)
+    report = prepare([written(tmp_path, *ethers)], tmp_path / "out", settings)
+    data = datasets.load_from_disk(str(tmp_path / "out"))
+    assert not set(data["train"]["source"]) & set(data["validation"]["source"])
+    # an alcohol is in the split of its ether or in none: its route is a part of the ether's
+    for split in data.values():
+        ends = [row["source"].removesuffix("C") for row in split.to_list() if row["source"].endswith("OC")]
+        assert {row["source"] for row in split.to_list() if row["source"].endswith("O")} <= set(ends)
+    assert report.dropped["split"]["count"] == 2 * len(ethers) - report.kept > 0
 
 
 @pytest.mark.slow
@@ -245,7 +348,7 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     [
         ({"permutations": 0}, "permutations must be at least 1"),
         ({"starting_material": "some"}, "must be one of none, random, all"),
-        ({"exclude_by": "molecule"}, "exclude_by must be 'target' or 'route'"),
+        ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, route, got 'molecule'"),
         ({"validation": 1.0}, "at least 0 and less than 1, got 1.0"),
         ({"max_source_length": 0}, "max_source_length must be at least 1, got 0"),
         ({"min_depth": 3, "max_depth": 2}, "max_depth is 2, less than min_depth, 3"),

@@ -211,6 +211,19 @@ def test_pixels(scale):
     assert joint[0] > tip[0] + 15
 
 
+def test_labels_have_letters():
+    """Below a molecule, whatever fonts the machine has."""
+    (card,) = picture(Route("CCO")).cards
+    image = Image.open(io.BytesIO(route_png(Route("CCO"), scale=1)))
+    top = card.corner[1] + card.depiction.height
+    lower = [
+        image.getpixel((x, y))
+        for x in range(round(card.label_place[0]), round(card.box.right) - 3)
+        for y in range(round(top), round(card.box.bottom) - 3)
+    ]
+    assert sum(max(pixel[:3]) < 140 for pixel in lower) > 30
+
+
 def test_pixels_of_text():
     image = Image.open(io.BytesIO(route_png(Route("CCO", (Route("C1CC<>"),)), scale=1)))
     drawn = picture(Route("CCO", (Route("C1CC<>"),)))
@@ -222,7 +235,7 @@ def test_pixels_of_text():
     assert len(dark) > 30
 
 
-@pytest.mark.parametrize("scale", [0, -1, float("nan"), 1e6])
+@pytest.mark.parametrize("scale", [0, -1, 1e-3, float("nan"), 1e6])
 def test_impossible_scales(scale):
     with pytest.raises(ValueError, match="scale must be above 0"):
         route_png(ROUTE, scale=scale)

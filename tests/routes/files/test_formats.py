@@ -46,6 +46,22 @@ def test_every_form_of_a_route_is_read(data):
     assert list(routes_in(json.loads(json.dumps(data)))) == [ROUTE]
 
 
+def test_single_reactions_are_routes_of_one_step():
+    rows = [
+        {"id": 1, "source": "x", "product": "CO", "reactants": ["C", "O"], "reaction_class": None},
+        ROUTE.to_dict(),
+    ]
+    assert list(routes_in(rows)) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
+    for row, message in (
+        ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
+        ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
+        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is no SMILES"),
+        ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            list(routes_in([row]))
+
+
 def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
     other = Route("CCO")
     data = [

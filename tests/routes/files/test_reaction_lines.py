@@ -28,6 +28,15 @@ def test_lines_of_others(line):
     assert from_reaction_line(line) == ESTER
 
 
+def test_atom_maps_are_taken_off_and_tell_reactants_from_agents():
+    line = "[CH3:1][C:2](=[O:3])[OH:9].[CH3:4][OH:5].OS(=O)(=O)O.[Na+:8]>>[CH3:1][C:2](=[O:3])[O:5][CH3:4]"
+    assert from_reaction_line(line) == Route(
+        "[CH3][C](=[O])[O][CH3]", (Route("[CH3][C](=[O])[OH]"), Route("[CH3][OH]"))
+    )
+    # without maps in the product nobody can tell
+    assert from_reaction_line("C.[Na+:8]>>CO") == Route("CO", (Route("C"), Route("[Na+]")))
+
+
 @pytest.mark.parametrize(
     "route",
     [
@@ -69,6 +78,7 @@ def test_what_cannot_be_written_is_not(route, message):
         ("", "there is no reaction"),
         ("C.O>>CO |f:0.1|", r"reaction 2: expected reactants>>product, found '\|f:0.1\|'"),
         ("C.O>CO", "reaction 1: expected reactants>>product"),
+        ("[CH4:1].O>>[CH3:2]O", "reaction 1: by its atom maps nothing of the product is in a reactant"),
         (">>CO", "reaction 1: expected"),
         ("C.O>>CO C>>CC", "not those of one route: CO, CC are made and not used"),
         ("C>>CC CC>>C", "go round in a circle"),

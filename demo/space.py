@@ -1,0 +1,132 @@
+"""The folder of a Space on the Hub that shows models: the page, the package itself, and what it needs."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from huggingface_hub import SpaceCard, SpaceCardData
+
+from ..common.whole_files import whole_folder
+from ..hub.export import ROOT
+from .loading import check_named, load_models
+
+_APP = '''"""The page of this Space; Weft, which is not on PyPI, lies beside this file."""
+
+import os
+
+from weftformer.scripts.demo import main
+
+os.chdir(os.path.dirname(os.path.abspath(__file__)))  # where a model that was copied lies
+main({arguments})
+'''
+
+_TEXT = """# {title}
+
+A page to try models of Weft, an encoder-decoder family for Hugging Face transformers:
+{shows}
+
+`weftformer/` is the package itself, as it was when this Space was written, and `requirements.txt` what it needs; gradio is in the
+version that `sdk_version` above says. The build of torch is the one for CPUs: on a Space with a GPU, take the first line out of
+`requirements.txt`.
+"""
+
+_EXTRAS = ("", "chem")  # gradio, the extra `demo`, comes from `sdk_version`
+_IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+
+def write_space(
+    out: Path, route_model: str | None = None, text_model: str | None = None, *, title: str = "Weft"
+) -> None:
+    """Write a Space, whole or not at all.
+
+    Weft's sources go beside `app.py`, where Python looks first. A wheel named in `requirements.txt` would not do: the Hub
+    installs that file before the Space's other files are there.
+
+    Args:
+        out: the folder.
+        route_model, text_model: folders, whose model and tokenizer are loaded and saved into the Space; or ids on the
+            Hub, which the Space downloads when it starts.
+        title: its title.
+
+    Raises:
+        ValueError: `out` holds something already, no model is named, a folder's model is of the other kind, or gradio or
+            Weft is not installed.
+        OSError: a folder holds no model.
+    """
+    check_named(route_model, text_model)
+    named = {"--model": route_model, "--text-model": text_model}
+    folders = [name if name is not None and Path(name).is_dir() else None for name in (route_model, text_model)]
+    card, requirements = _card(title, named), _requirements()
+    with whole_folder(out) as staging:
+        arguments: list[str] = []
+        tasks = load_models(folders[0], folders[1]) if any(folders) else [None, None]
+        for (option, name), task in zip(named.items(), tasks, strict=True):
+            place = name if task is None else option.removeprefix("--")
+            arguments += [] if place is None else [option, place]
+            if task is not None:
+                # loaded and saved: what a training run left beside its model is nobody's business
+                task.model.save_pretrained(staging / str(place))
+                (task.tokenizer if option == "--text-model" else task.planner.tokenizer).save_pretrained(
+                    staging / str(place)
+                )
+        (staging / "app.py").write_text(_APP.format(arguments=arguments), encoding="utf-8")
+        (staging / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        _copy_sources(staging / "weftformer")
+        card.save(staging / "README.md")
+
+
+def _card(title: str, named: dict[str, str | None]) -> SpaceCard:
+    try:
+        gradio = version("gradio")
+    except PackageNotFoundError:
+        raise ValueError("A Space needs gradio: pip install 'weftformer[demo]'.") from None
+    data = SpaceCardData(
+        title=title,
+        sdk="gradio",
+        sdk_version=gradio,
+        python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+        app_file="app.py",
+        license="apache-2.0",
+        models=[name for name in named.values() if name is not None and not Path(name).is_dir()] or None,
+        tags=["weft", "encoder-decoder", *(["chemistry", "retrosynthesis"] if named["--model"] else [])],
+        short_description="Models of Weft: what they write, what they look at",
+    )
+    shows = {
+        "--model": "- target molecule in, ranked and drawn synthesis routes out;",
+        "--text-model": "- text to text;",
+    }
+    lines = [line for option, line in shows.items() if named[option] is not None]
+    text = _TEXT.format(title=title, shows="\n".join([*lines, "- what the model looks at while it writes."]))
+    return SpaceCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def _requirements() -> list[str]:
+    """What Weft asks for, in pip's words.
+
+    Raises:
+        ValueError: Weft is not installed, so that nobody knows what it asks for.
+    """
+    try:
+        asked = requires("weftformer") or []
+    except PackageNotFoundError:
+        raise ValueError("Weft must be installed to write a Space: pip install -e . in its folder.") from None
+    return ["--extra-index-url https://download.pytorch.org/whl/cpu", *_needed(asked)]
+
+
+def _needed(asked: list[str]) -> Iterator[str]:
+    for line in asked:
+        need, _, condition = (part.strip() for part in line.partition(";"))
+        if condition in {f'extra == "{extra}"' if extra else "" for extra in _EXTRAS}:
+            yield need
+
+
+def _copy_sources(target: Path) -> None:
+    """The package as it is imported: in a checkout other folders lie beside its rooms."""
+    rooms = [path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    target.mkdir()
+    for file in (*ROOT.glob("*.py"), *ROOT.glob("LICENSE")):
+        shutil.copy2(file, target / file.name)
+    for room in rooms:
+        shutil.copytree(ROOT / room, target / room, ignore=_IGNORED)

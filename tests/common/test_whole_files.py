@@ -1,0 +1,50 @@
+import pytest
+
+from weftformer.common.whole_files import whole_file, whole_folder
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "notes.txt"
+    with whole_file(path) as temporary:
+        temporary.write_text("old")
+        assert not path.exists() and temporary.suffix == ".txt" and temporary.parent == tmp_path
+    (tmp_path / "aside").mkdir()
+    with pytest.raises(RuntimeError), whole_file(path, tmp_path / "aside") as temporary:
+        temporary.write_text("half")
+        assert temporary.parent == tmp_path / "aside"
+        raise RuntimeError
+    assert path.read_text() == "old" and not list((tmp_path / "aside").iterdir())
+    with whole_file(path, tmp_path / "aside") as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new" and sorted(tmp_path.iterdir()) == [tmp_path / "aside", path]
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path):
+    with whole_folder(tmp_path / "new" / "out") as folder:
+        (folder / "file").write_text("x")
+        assert not (tmp_path / "new" / "out").exists()
+    assert (tmp_path / "new" / "out" / "file").read_text() == "x"
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "broken") as folder:
+        (folder / "file").write_text("x")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(ValueError, match="is not empty"), whole_folder(tmp_path / "new"):
+        pass
+    (tmp_path / "empty").mkdir()
+    with whole_folder(tmp_path / "empty") as folder:
+        (folder / "file").touch()
+    assert (tmp_path / "empty" / "file").exists()
+
+
+def test_a_folder_is_replaced_by_a_whole_one_only(tmp_path):
+    folder = tmp_path / "out"
+    with whole_folder(folder) as new:
+        (new / "file").write_text("old")
+    with pytest.raises(RuntimeError), whole_folder(folder, replace=True) as new:
+        (new / "file").write_text("half")
+        raise RuntimeError
+    assert (folder / "file").read_text() == "old" and list(tmp_path.iterdir()) == [folder]
+    with whole_folder(folder, replace=True) as new:
+        (new / "other").write_text("new")
+        assert (folder / "file").read_text() == "old"
+    assert [path.name for path in folder.iterdir()] == ["other"] and list(tmp_path.iterdir()) == [folder]

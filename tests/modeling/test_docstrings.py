@@ -1,0 +1,31 @@
+"""What the docstrings of `forward` say: every argument, and examples that print what they show."""
+
+import doctest
+import inspect
+import re
+
+import pytest
+
+from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+
+CLASSES = [WeftEncoder, WeftDecoder, WeftModel, WeftForConditionalGeneration]
+
+
+@pytest.mark.parametrize("owner", CLASSES)
+def test_every_argument_is_documented(owner):
+    text = inspect.getdoc(owner.forward)
+    arguments = text[text.index("Args:") : text.index("Returns:")]
+    documented = re.findall(r"^    ([a-z_, ]+?) \(.*\):$", arguments, re.MULTILINE)
+    named = [name for entry in documented for name in entry.split(", ")]
+    # decorators of transformers hide it
+    taken = inspect.signature(inspect.unwrap(owner.forward)).parameters
+    assert sorted(named) == sorted(set(taken) - {"self", "kwargs"})
+    assert "Raises:" in text
+
+
+@pytest.mark.parametrize("owner", CLASSES)
+def test_examples_print_what_they_show(owner):
+    text = inspect.getdoc(owner.forward).replace("```python", "").replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, owner.__name__, None, 0)
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0

@@ -1,0 +1,143 @@
+"""Texts in which what does not react stands in product and reactant alike."""
+
+import gzip
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Route, generate_routes
+from weftformer.routes.data.alignment import _common, _is_writable, _places, aligned_route, aligned_routes
+from weftformer.routes.molecules import canonical_route, canonical_smiles, rooted_smiles
+from weftformer.tokenization import build_route_tokenizer, encode_route
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "routes"
+AMIDE = Route("CC(=O)Nc1ccc(-c2ccccc2)cc1", (Route("CC(=O)Nc1ccc(Br)cc1", (Route("CC(=O)O"), Route("Nc1ccc(Br)cc1"))),
+              Route("OB(O)c1ccccc1")))  # fmt: skip
+
+
+def same(text: Route, route: Route) -> bool:
+    return canonical_route(text).canonical() == route.canonical()
+
+
+def differing(route: Route) -> int:
+    """Characters of reactants that are not in their product's text, in their order."""
+    return sum(
+        len(child.smiles) - naive_common(child.smiles, route.smiles) + differing(child) for child in route.children
+    )
+
+
+def naive_common(one: str, other: str) -> int:
+    row = [0] * (len(other) + 1)
+    for character in one:
+        row = list(
+            itertools.accumulate(
+                range(1, len(row)),
+                lambda left, j, old=row, c=character: max(left, old[j], old[j - 1] + (c == other[j - 1])),
+                initial=0,
+            )
+        )
+    return row[-1]
+
+
+def test_what_does_not_react_is_copied_from_the_root_on():
+    text = aligned_route(AMIDE, "c1(-c2ccccc2)ccc(NC(C)=O)cc1")
+    assert text.to_string() == (
+        "{'smiles':'c1(-c2ccccc2)ccc(NC(C)=O)cc1','children':["
+        "{'smiles':'OB(O)c1ccccc1'},"
+        "{'smiles':'c1(Br)ccc(NC(C)=O)cc1','children':[{'smiles':'c1(Br)ccc(N)cc1'},{'smiles':'OC(C)=O'}]}]}"
+    )
+
+
+def test_a_piece_is_supplied_once():
+    """The nitro group is nitric acid's where the arene has no other; the second ring is not looked for in the first."""
+    nitro = aligned_route(
+        Route("O=[N+]([O-])c1ccccc1C", (Route("O=[N+]([O-])O"), Route("Cc1ccccc1"))), "c1(C)ccccc1[N+](=O)[O-]"
+    )
+    assert [child.smiles for child in nitro.children] == ["c1(C)ccccc1", "O[N+](=O)[O-]"]
+    second = Route("O=[N+]([O-])c1ccccc1C=O", (Route("O=[N+]([O-])c1ccccc1CO"), Route("O=[N+]([O-])O")))
+    # of a reagent nothing is in the product: it stands last, as RDKit writes it
+    for text in aligned_routes(canonical_route(second), 20, random.Random(0)):
+        assert text.children[-1] == Route("O=[N+]([O-])O")
+
+
+def test_the_first_text_is_that_of_the_canonical_target_and_all_are_distinct():
+    texts = aligned_routes(AMIDE, 8, random.Random(3))
+    assert texts[0].smiles == AMIDE.smiles and len({text.smiles for text in texts}) == 8
+    assert all(same(text, AMIDE) for text in texts)
+    assert aligned_routes(AMIDE, 8, random.Random(3)) == texts != aligned_routes(AMIDE, 8, random.Random(4))
+    # methane can begin at one atom only, ethanol at three
+    assert len(aligned_routes(Route("C", (Route("CO"),)), 8, random.Random(0))) == 1
+    assert len(aligned_routes(Route("CCO", (Route("CC=O"),)), 8, random.Random(0))) == 3
+
+
+def test_reactants_stand_in_the_order_of_the_product():
+    ether = Route("CCCOCc1ccccc1", (Route("BrCc1ccccc1"), Route("CCCO")))
+    assert [child.smiles for child in aligned_route(ether, "CCCOCc1ccccc1").children] == ["CCCO", "BrCc1ccccc1"]
+    turned = aligned_route(ether, "c1ccccc1COCCC")
+    assert [child.smiles for child in turned.children] == ["c1ccccc1CBr", "OCCC"]
+
+
+def test_other_numbers_of_the_same_rings_are_no_difference():
+    """Behind an open ring the piece that is copied has other digits; it begins at the same atom all the same."""
+    amide = Route("O=C(NCC1(C#N)CCC1)c1cccc(Cl)c1", (Route("N#CC1(CN)CCC1"), Route("O=C(O)c1cccc(Cl)c1")))
+    text = aligned_route(amide, "c1(C(=O)NCC2(C#N)CCC2)cccc(Cl)c1")
+    assert {child.smiles for child in text.children} == {"c1(C(=O)O)cccc(Cl)c1", "NCC1(C#N)CCC1"}
+
+
+def test_stereo_and_aromatic_forms_and_salts_stay_what_they_are():
+    routes = [
+        Route("C/C=C/[C@@H](N)CO", (Route("C/C=C/[C@@H](N)C(=O)OC"), Route("[AlH4-].[Li+]"))),
+        Route("F/C=C\\c1c[nH]c2ccccc12", (Route("F/C=C\\Br"), Route("OB(O)c1c[nH]c2ccccc12"))),
+        Route("C[C@H]1CC[C@@H](O)CC1", (Route("C[C@H]1CC[C@@H](OC(C)=O)CC1"), Route("[Na+].[OH-]"))),
+        Route("O=[N+]([O-])c1ccncc1", (Route("O=[N+]([O-])O"), Route("c1ccncc1"))),
+    ]
+    for route in map(canonical_route, routes):
+        texts = aligned_routes(route, 50, random.Random(1))
+        assert len(texts) > 5 and all(same(text, route) for text in texts)
+
+
+def test_only_what_the_vocabulary_has_is_written():
+    """From some atoms of a cage more than seven rings are open at once."""
+    cage = "C12C3C4C5C1C1C6C2C2C3C3C4C4C5C5C1C1C6C6C2C2C3C3C4C4C5C1C1C6C2C3C41"
+    smiles = canonical_smiles(cage)
+    unwritable = [text for text in rooted_smiles(smiles) if set("089%") & set(text)]
+    assert unwritable and not any(_is_writable(text, smiles) for text in unwritable)
+    writable = [text for text in rooted_smiles(smiles) if not set("089%") & set(text)]
+    if writable:
+        assert _is_writable(writable[0], smiles)
+    # what cannot be written from anywhere stays as it is, for those to see who count what was left out
+    assert aligned_route(Route("CC", (Route("CC[Ti]"),)), "CC").children[0].smiles == "CC[Ti]"
+    texts = aligned_routes(Route(smiles, (Route("CC"),)), 50, random.Random(0))
+    assert not any(set("089%") & set(text.smiles) for text in texts[1:])
+
+
+def test_common_characters_are_those_of_the_plain_algorithm():
+    rng = random.Random(0)
+    for _ in range(200):
+        one, other = ("".join(rng.choices("CNO(=)1", k=rng.randint(1, 70))) for _ in range(2))
+        assert _common(one, _places(other), len(other)) == naive_common(one, other)
+
+
+def test_grown_routes_survive_and_differ_less():
+    tokenizer = build_route_tokenizer()
+    routes = [canonical_route(route) for route in generate_routes(60, seed=2, max_depth=3, max_smiles_length=50)]
+    for number, route in enumerate(routes):
+        for text in aligned_routes(route, 3, random.Random(number)):
+            assert same(text, route) and encode_route(tokenizer, text.to_string())
+            assert Route.from_string(text.to_string()) == text
+    aligned = sum(differing(aligned_routes(route, 1, random.Random(0))[0]) for route in routes)
+    assert 0 < aligned < 0.85 * sum(map(differing, routes))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+def test_recorded_routes_survive():
+    with gzip.open(DATA / "paroutes-n5.jsonl.gz", "rt") as lines:
+        routes = [Route.from_dict(json.loads(line)["route"]) for line in itertools.islice(lines, 0, None, 20)]
+    for number, route in enumerate(map(canonical_route, routes)):
+        assert all(same(text, route) for text in aligned_routes(route, 4, random.Random(number)))
