@@ -93,7 +93,8 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    rules = replace(Constraints(), **{RULES[name]: False for name in arguments.allow})
+    off: dict[str, Any] = {RULES[name]: False for name in arguments.allow}
+    rules = replace(Constraints(), **off)
     wishes = replace(
         rules,
         only_purchasable=arguments.only_purchasable,

@@ -253,7 +253,8 @@ def _constrained(
     task: RouteTask, allow: list[str], wishes: dict[str, Any], targets: list[str], *, grammar: bool, **settings: Any
 ) -> Sequence[Any]:
     """Works with constraints; a wish that cannot be read is refused as a target is."""
-    rules = replace(Constraints(), **{RULES[name]: False for name in allow})
+    off: dict[str, Any] = {RULES[name]: False for name in allow}
+    rules = replace(Constraints(), **off)
     constraints = replace(rules, **wishes)
     if not grammar and constraints == rules:  # nothing was asked for that needs it
         constraints = NO_CONSTRAINTS
