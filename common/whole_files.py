@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 @contextmanager
@@ -33,6 +33,22 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def growing_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+    """A text file to write to, called `path` with `.part` behind it until the block ends.
+
+    What was written when the block is cut short stays under that name: it may be the work of hours.
+
+    Raises:
+        OSError: the file cannot be written, or not be put in its place.
+    """
+    path = Path(path)
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        yield file
+    os.replace(part, path)
 
 
 @contextmanager
