@@ -20,65 +20,19 @@ from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.files.entries import BROKEN_GZIP
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.plans import Plan
-from weftformer.routes.scoring.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import add_constraints, check_folders, constraints_of, move_to
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to
+from weftformer.scripts.parsers.evaluate import CONDITIONS, build_parser
 
-# What the model is told besides the target: as it is typed, and as a column is called.
-CONDITIONS = {
-    "steps": "told steps",
-    "nothing": "told nothing",
-    "steps+material": "told steps and starting material",
-    "material": "told starting material",
-}
 # Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
 CHUNK = 16
 
 # A plan and the starting material that the model was told.
 Told = tuple[Plan, str | None]
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer evaluate", description=__doc__)
-    parser.add_argument("routes", type=Path, metavar="ROUTES", help="file of recorded routes, JSON lines (.gz works)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder or Hub id of a trained route model")
-    source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score what is in these files instead; several are compared")  # fmt: skip
-    parser.add_argument("--skip-missing", action="store_true",
-                        help="with --predictions: score only the targets that the files hold")  # fmt: skip
-    parser.add_argument("--limit", type=int, metavar="N", help="only N targets, drawn at random")
-    parser.add_argument("--seed", type=int, default=0,
-                        help="of that draw, of the starting materials and of the intervals (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets solved")
-    parser.add_argument("--ks", type=int, nargs="+", default=list(KS), metavar="K",
-                        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
-    planning = parser.add_argument_group("planning, with --model")
-    planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-                          help="what the model is told besides the target, a column each: steps (the depth of the recorded "
-                          "route), material (one of its leaves: only for a model that was trained with one, which its files "
-                          "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
-    planning.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
-    planning.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
-                          help="how candidates are scored (default: %(default)s)")  # fmt: skip
-    add_constraints(planning)
-    planning.add_argument("--batch-size", type=int, help="searches run at once (default: what has 80 beams)")
-    planning.add_argument("--max-new-tokens", type=int, metavar="N",
-                          help="longest text of a route; a model that has learned little writes on and on otherwise")  # fmt: skip
-    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
-    planning.add_argument("--save-predictions", type=Path, metavar="FILE",
-                          help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks"
-    )
-    output.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg, .png or .pdf; needs matplotlib")
-    output.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
-    return parser
 
 
 def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:

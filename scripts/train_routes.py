@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(
         [RouteArguments, RouteTrainingArguments],
         prog="weftformer train-routes",
-        usage="weftformer train-routes [FILE.yaml] [--output_dir FOLDER] [--argument value ...]",
+        usage="weftformer train-routes [FILE.yaml] [--output-dir FOLDER] [--option value ...]",
         description=__doc__,
     )
     arguments, training = parser.parse(sys.argv[1:] if argv is None else argv)
