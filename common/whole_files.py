@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Atomic writing: a file or a folder appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """A name to write to, of the same ending, which becomes `path` when the block ends.
+    """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
 
-    Readers see the old file or the whole new one; whatever goes wrong in the block, the old one stays as it was.
+    Readers see the old file or the complete new one. If the block raises an error, the old file stays.
 
     Args:
         path: the file.
-        staging: a folder of the same file system to write in. Default: the file's own.
+        staging: the folder of the temporary file, on the same file system. Defaults to the folder of `path`.
 
     Raises:
-        OSError: the file cannot be put in its place.
+        OSError: the temporary file cannot be renamed.
     """
     path = Path(path)
     # os.replace is atomic only within one file system
@@ -37,10 +37,10 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
 
 @contextmanager
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder to write into, which gets its name when everything is written; an error leaves nothing behind.
+    """Yield a temporary folder to write into, and rename it to `folder` when the block ends. An error removes it.
 
     Raises:
-        ValueError: the folder exists and is not empty, or is a file.
+        ValueError: `folder` exists and is not empty, or is a file.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -55,9 +55,11 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], data: Any, **settings: Any) -> None:
-    """Write data as indented JSON, whole or not at all.
+    """Write data as indented JSON, atomically.
 
     Args:
+        path: the file.
+        data: the data.
         settings: further arguments of `json.dumps`.
     """
     with whole_file(path) as temporary:
