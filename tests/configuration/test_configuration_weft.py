@@ -58,11 +58,11 @@ CONFLICTS = {
     ),
     "odd heads with rotary positions": (
         {"head_dim": 5},
-        ["encoder's heads are 5 wide", "even"],
+        ["encoder's heads have the odd width 5", "even"],
     ),
     "odd heads with rotary positions across": (
         {"head_dim": 5, "self_attention_position_type": "none", "cross_attention_position_type": "rotary"},
-        ["heads are 5 wide", "even"],
+        ["heads have the odd width 5", "even"],
     ),
     "heads of two widths with rotary positions": (
         {"decoder_attention_heads": 4},
