@@ -129,5 +129,7 @@ def test_what_a_source_cannot_hold_is_refused():
     with pytest.raises(ValueError, match=r"no key for x"):
         from_weft({"x": torch.ones(1)}, [rename("a", "b")], CONFIG)
     weights = {"layers.0.bias": torch.ones(2), "layers.1.bias": torch.zeros(2)}
-    with pytest.raises(ValueError, match=r"bias is one tensor for all of layers.<layer>.bias, but layers.1.bias differs"):
+    with pytest.raises(
+        ValueError, match=r"bias is one tensor for all of layers.<layer>.bias, but layers.1.bias differs"
+    ):
         from_weft(weights, [rename("bias", "layers.<layer>.bias")], CONFIG)
