@@ -36,20 +36,29 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
 
 
 @contextmanager
-def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
     """A folder to write into, which gets its name when everything is written; an error leaves nothing behind.
 
+    Args:
+        folder: its name.
+        replace: a folder of this name, and what is in it, makes way for the whole new one.
+
     Raises:
-        ValueError: the folder exists and is not empty, or is a file.
+        ValueError: the folder exists and is not empty, or is a file, and is not to be replaced.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if is_there and not replace:
         raise ValueError(f"{folder} exists and is not empty: choose another output folder.")
     staging = folder.with_name(f".{folder.name}.part-{os.getpid()}")
+    old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
     staging.mkdir(parents=True)
     try:
         yield staging
+        if is_there:
+            os.replace(folder, old)
         os.replace(staging, folder)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

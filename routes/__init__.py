@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
     from .files import read_routes, write_routes
+    from .planning.constraints import NO_CONSTRAINTS, Constraints
     from .planning.planner import RoutePlanner
     from .plans import Candidate, Plan
     from .scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Candidate": "plans",
+    "Constraints": "planning.constraints",
     "Evaluation": "scoring.evaluation",
+    "NO_CONSTRAINTS": "planning.constraints",
     "Plan": "plans",
     "Route": "tree",
     "RoutePlanner": "planning.planner",
@@ -53,8 +56,10 @@ _MODULES = {
 }
 
 __all__ = [
+    "NO_CONSTRAINTS",
     "TEMPLATES",
     "Candidate",
+    "Constraints",
     "Evaluation",
     "Plan",
     "Route",

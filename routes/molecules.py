@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, cast
 
 from rdkit import Chem, rdBase
+from rdkit.Chem import rdMolDescriptors
 
 from .tree import Route
 
 # SMILES that a process remembers, and molecules whose SMILES from all atoms it remembers.
 _KNOWN, _KNOWN_ROOTS = 1 << 16, 1 << 12
+_ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
 @lru_cache(_KNOWN)
@@ -50,6 +57,53 @@ def one_molecule(smiles: str) -> str:
     if "." in canonical:
         raise ValueError(f"{smiles!r} is {canonical.count('.') + 1} molecules, a salt or a mixture: give one of them.")
     return canonical
+
+
+@dataclass(frozen=True)
+class Molecule:
+    """What RDKit reads in a SMILES.
+
+    Args:
+        smiles: the SMILES as it was read.
+        formula: Hill's, hydrogens and charge included: molecules that differ in it are not the same.
+        atoms: heavy atoms by element. Hydrogen is left out, since routes leave out what brings and takes it. Labels are
+            counted as their element, as no recorded route that the rules were tested on has one; charges belong to no atom.
+    """
+
+    smiles: str
+    formula: str
+    atoms: Mapping[str, int]
+
+    @property
+    def canonical(self) -> str:
+        """RDKit's canonical SMILES; it takes as long as reading, so it is made when it is asked for."""
+        return canonical_smiles(self.smiles)
+
+
+@lru_cache(_KNOWN)
+def read_molecule(smiles: str) -> Molecule | None:
+    """What RDKit reads in a SMILES, None where it reads nothing; the last ones asked for are remembered."""
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        return None
+    formula = cast(Any, rdMolDescriptors).CalcMolFormula(molecule)
+    atoms = {element: int(count or 1) for element, count in _ELEMENT.findall(formula) if element != "H"}
+    return Molecule(smiles, formula, MappingProxyType(atoms))
+
+
+@lru_cache(_KNOWN)
+def is_beyond_repair(smiles: str) -> bool:
+    """Whether no SMILES that RDKit reads begins like this one, which is closed and which RDKit does not read.
+
+    An atom with too many bonds keeps them, whatever follows; an aromatic ring may yet get the substituent that it lacks.
+    """
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles, sanitize=False)
+        if molecule is None:
+            return True
+        problems = cast(Any, Chem).DetectChemistryProblems(molecule)
+    return any(problem.GetType() == "AtomValenceException" for problem in problems)
 
 
 def canonical_route(route: Route) -> Route:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability.
+    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability,
+    -inf (None in JSON) where a search found nothing and `problem` says why.
 
     With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among all candidates of the
     target. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no route.
@@ -37,7 +39,7 @@ class Candidate:
         """For JSON; the route as `Route.to_dict` gives it."""
         return {
             "rank": self.rank,
-            "score": self.score,
+            "score": self.score if math.isfinite(self.score) else None,  # JSON has no infinity
             "n_steps": self.n_steps,
             "solved": self.solved,
             "missing": None if self.missing is None else list(self.missing),
@@ -52,7 +54,7 @@ class Candidate:
         missing = data.get("missing")
         return cls(
             text=data["text"],
-            score=data["score"],
+            score=float("-inf") if data["score"] is None else data["score"],
             n_steps=data.get("n_steps"),
             route=None if data.get("route") is None else Route.from_dict(data["route"]),
             problem=data.get("problem"),

@@ -7,6 +7,8 @@ from typing import Any
 
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
+# As in `routes/planning/constraints.py`.
+RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,6 +57,48 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
         file = getattr(arguments, name)
         if file is not None and not file.parent.is_dir():
             raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+
+
+def add_constraints(parser: Any) -> None:
+    """The arguments that say what planned routes have to be."""
+    parser.add_argument("--no-grammar", action="store_true",
+                        help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
+    parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
+                        help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
+                        "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
+    parser.add_argument("--only-purchasable", action="store_true",
+                        help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
+    parser.add_argument(
+        "--required-leaf", metavar="SMILES", help="only routes that begin from this molecule, among others"
+    )
+    parser.add_argument("--forbid", action="append", default=[], metavar="SMILES",
+                        help="only routes without this molecule (may be given several times)")  # fmt: skip
+    parser.add_argument("--forbid-substructure", action="append", default=[], metavar="SMARTS",
+                        help="only routes in which no molecule but the target has this substructure (may be given several times)")  # fmt: skip
+
+
+def constraints_of(arguments: argparse.Namespace) -> Any:
+    """What planned routes have to be, by the arguments of [`add_constraints`].
+
+    Raises:
+        ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
+    """
+    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+
+    if arguments.only_purchasable and arguments.stock is None:
+        raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
+    wishes = Constraints(
+        **{RULES[name]: False for name in arguments.allow},
+        only_purchasable=arguments.only_purchasable,
+        required_leaf=arguments.required_leaf,
+        forbidden=tuple(arguments.forbid),
+        forbidden_substructures=tuple(arguments.forbid_substructure),
+    )
+    if not arguments.no_grammar:
+        return wishes
+    if wishes != Constraints(**{RULES[name]: False for name in arguments.allow}):
+        raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
+    return NO_CONSTRAINTS
 
 
 def move_to(planner: Any, device: str | None) -> None:

@@ -25,7 +25,7 @@ from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import check_folders, move_to
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to
 from weftformer.scripts.parsers.evaluate import CONDITIONS, build_parser
 
 # Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
@@ -185,17 +185,20 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
     if arguments.predictions and (arguments.conditions or arguments.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
+    constraints_of(arguments)
     check_folders(arguments, "json", "plot", "save_predictions")
     if arguments.plot is not None:
         check_plot(arguments.plot)
 
 
-def _planned(arguments: argparse.Namespace, references: list[tuple[Route, str]]) -> dict[str, list[Any]]:
+def _planned(
+    arguments: argparse.Namespace, references: list[tuple[Route, str]], stock: Stock | None
+) -> dict[str, list[Any]]:
     planner = RoutePlanner.from_pretrained(arguments.model)
     conditions = conditions_of(planner.model.config, arguments.conditions)
     move_to(planner, arguments.device)
     settings = {name: getattr(arguments, name) for name in ("beams", "ranking", "batch_size", "max_new_tokens")}
-    settings["grammar"] = not arguments.no_grammar
+    settings |= {"grammar": not arguments.no_grammar, "constraints": constraints_of(arguments), "stock": stock}
     with _growing(arguments.save_predictions) as sink:
         found = {name: predict(planner, references, name, settings, sink) for name in conditions}
     return {
@@ -210,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     references = load_references(arguments.routes, arguments.limit, arguments.seed)
     stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
     if arguments.model is not None:
-        columns = _planned(arguments, references)
+        columns = _planned(arguments, references, stock)
     else:
         columns = {
             name: matched(column, references, name, arguments.skip_missing)

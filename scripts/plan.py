@@ -11,7 +11,7 @@ from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
 from weftformer.routes.stock import Stock
-from weftformer.scripts.arguments import check_folders, move_to
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to
 from weftformer.scripts.parsers.plan import build_parser
 
 
@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
     check_folders(arguments, "json", "html", "picture")
+    constraints = constraints_of(arguments)
     if arguments.picture is not None:
         check_picture(arguments.picture)
     stock = (
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ranking=arguments.ranking,
         stock=stock,
         grammar=not arguments.no_grammar,
+        constraints=constraints,
         on_error="skip",  # the others are still worth planning; the exit code tells
     )
     for plan in plans:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import datasets
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
+
+from ...common.whole_files import whole_folder
 
 REPORT = "report.json"
 # Rows that are kept before they are written as one record batch.
@@ -110,14 +111,5 @@ def data_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> Iterat
         )
     if inside := [path for path in inputs if folder.resolve() in path.resolve().parents]:
         raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")
-    staging = folder.with_name(f".{folder.name}.part-{os.getpid()}")
-    old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
-    staging.mkdir(parents=True)
-    try:
+    with whole_folder(folder, replace=is_there) as staging:
         yield staging
-        if is_there:
-            os.replace(folder, old)
-        os.replace(staging, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

@@ -9,12 +9,14 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, load_from_disk
 
-from weftformer import WeftConfig
-from weftformer.routes import Route, drop_shared_targets, read_routes, training_pairs
-from weftformer.routes.data.synthetic import generate_routes, train_test_split
-from weftformer.routes.data.tables import REPORT
-from weftformer.routes.molecules import canonical_route, canonical_smiles
-from weftformer.tokenization import encode_route, encode_source
+from ...configuration import WeftConfig
+from ...tokenization import encode_route, encode_source
+from ..files import read_routes
+from ..molecules import canonical_route, canonical_smiles
+from ..tree import Route
+from .rows import drop_shared_targets, training_pairs
+from .synthetic import generate_routes, train_test_split
+from .tables import REPORT
 
 
 @dataclass

@@ -63,6 +63,11 @@ def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> Stat
     return None  # the route is whole
 
 
+def depth_limits(limits: Sequence[int | None]) -> list[int]:
+    """Longest paths in reactions, no longer than what can be read back; None is for any."""
+    return [MAX_DEPTH if limit is None else min(limit, MAX_DEPTH) for limit in limits]
+
+
 class RouteGrammar(LogitsProcessor):
     """Rules out every token after which the text could not become a route, and the end before the route is whole.
 
@@ -72,7 +77,6 @@ class RouteGrammar(LogitsProcessor):
     """
 
     def __init__(self, tokenizer: Any, limits: Sequence[int | None]):
-        self.limits = [MAX_DEPTH if limit is None else min(limit, MAX_DEPTH) for limit in limits]
         self.end: int = tokenizer.eos_token_id
         self.skipped = {tokenizer.bos_token_id, tokenizer.pad_token_id}
         special = set(tokenizer.all_special_ids)
@@ -80,9 +84,15 @@ class RouteGrammar(LogitsProcessor):
         self.texts = [None if index in special else word for index, word in enumerate(words)]
         # With tokens that open or close at most one list, states that differ in depth alone mostly allow the same.
         self.is_simple = all(text is None or (text.count("[") < 2 and text.count("]") < 2) for text in self.texts)
+        self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
+        self.begin(limits)
+
+    def begin(self, limits: Sequence[int | None]) -> RouteGrammar:
+        """Forget the last search: searches one after the other may share a grammar, and so what it knows of its states."""
+        self.limits = depth_limits(limits)
         # The states of the rows of the step before, by what was written: beams change places from step to step.
         self.known: dict[bytes, State | None] = {}
-        self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
+        return self
 
     def after(self, state: State | None, token: int, limit: int) -> State | None:
         """The state after a token; that of a text that has ended is None."""
@@ -125,7 +135,7 @@ class RouteGrammar(LogitsProcessor):
                 for token in row.tolist():
                     state = self.after(state, token, limit)
             states[text] = state
-            masks.append(self.allowed(*(_alike(state, limit) if self.is_simple else (state, limit))))
+            masks.append(self.allowed(*(alike(state, limit) if self.is_simple else (state, limit))))
         self.known = states
         mask = torch.stack(masks).to(device=scores.device, dtype=scores.dtype)
         if mask.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
@@ -133,7 +143,7 @@ class RouteGrammar(LogitsProcessor):
         return cast(torch.FloatTensor, scores + mask)
 
 
-def _alike(state: State | None, limit: int) -> tuple[State | None, int]:
+def alike(state: State | None, limit: int) -> tuple[State | None, int]:
     """A state and a limit of small depth that allow the same: whether a list is open, and whether another may be."""
     if state is None or limit <= 2:
         return state, limit

@@ -13,6 +13,7 @@ from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
 from ..molecules import one_molecule
 from ..plans import Candidate, Plan, ranked
 from ..stock import Stock
+from .constraints import Constraints
 from .search import Job, RouteSearch
 
 # Tried in turn, and pooled, when a model that is told the number of steps is not.
@@ -51,6 +52,7 @@ class RoutePlanner:
         beams: int = 10,
         ranking: str = "log_probability",
         grammar: bool = True,
+        constraints: Constraints | None = None,
         max_new_tokens: int | None = None,
         batch_size: int | None = None,
         progress: bool = True,
@@ -70,6 +72,9 @@ class RoutePlanner:
             ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
                 the length with the forced beginning.
             grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
+            constraints: what else every route has to be (default: `Constraints()`, molecules are read, none is made from
+                itself, and reactants have all atoms of their product; `NO_CONSTRAINTS` for none). They need the grammar.
+                A search that finds no such route has one candidate, whose `problem` says why.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
             batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show a bar.
@@ -85,8 +90,8 @@ class RoutePlanner:
         plans: dict[int, Plan] = dict(
             self.stream(
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
-                ranking=ranking, grammar=grammar, max_new_tokens=max_new_tokens, batch_size=batch_size,
-                progress=progress, on_error=on_error,
+                ranking=ranking, grammar=grammar, constraints=constraints, max_new_tokens=max_new_tokens,
+                batch_size=batch_size, progress=progress, on_error=on_error,
             )
         )  # fmt: skip
         return [plans[index] for index in range(len(plans))]
@@ -121,7 +126,7 @@ class RoutePlanner:
             raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
-        run = RouteSearch(self.model, self.tokenizer, beams=beams, **search)
+        run = RouteSearch(self.model, self.tokenizer, beams=beams, stock=stock, **search)
         jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
         batch_size = batch_size or max(1, ROWS // beams)
         return self._run(list(targets), jobs, problems, run, batch_size, stock, progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -13,7 +13,11 @@ from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import Candidate
 from ..tree import Route
+from .constraints import GIVEN_UP, NO_CONSTRAINTS, ConstrainedGrammar, Constraints
 from .grammar import RouteGrammar
+
+if TYPE_CHECKING:
+    from ..stock import Stock
 
 # How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
 # division by the length would prefer longer routes.
@@ -41,6 +45,8 @@ class RouteSearch:
         beams: width of the search, and candidates of each job.
         ranking: one of `RANKINGS`.
         grammar: let only tokens through that continue a well-formed route, no deeper than `Job.n_steps`.
+        constraints: what else routes have to be; without the grammar there are none (default: [`Constraints`] as they are).
+        stock: what can be bought, where the constraints ask for it.
         max_new_tokens: bound on what the model writes (default: what its positions allow).
         logits_processor: more processors for `generate`; one that raises ends a search from outside.
 
@@ -56,6 +62,8 @@ class RouteSearch:
         beams: int,
         ranking: str = "log_probability",
         grammar: bool = True,
+        constraints: Constraints | None = None,
+        stock: Stock | None = None,
         max_new_tokens: int | None = None,
         logits_processor: Sequence[Any] = (),
     ):
@@ -64,8 +72,15 @@ class RouteSearch:
         for name, value in (("beams", beams), ("max_new_tokens", max_new_tokens)):
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} is not allowed: give at least 1.")
+        if not grammar and constraints is not None and constraints != NO_CONSTRAINTS:
+            raise ValueError("Constraints need the grammar: leave `grammar=False` or the constraints out.")
+        self.grammar: RouteGrammar | ConstrainedGrammar | None = None
+        if grammar and constraints != NO_CONSTRAINTS:
+            self.grammar = ConstrainedGrammar(tokenizer, [], constraints or Constraints(), stock)
+        elif grammar:
+            self.grammar = RouteGrammar(tokenizer, [])
         self.model, self.tokenizer = model, tokenizer
-        self.beams, self.ranking, self.grammar, self.max_new_tokens = beams, ranking, grammar, max_new_tokens
+        self.beams, self.ranking, self.max_new_tokens = beams, ranking, max_new_tokens
         self.logits_processor = list(logits_processor)
 
     def __call__(self, jobs: list[Job]) -> list[list[Candidate]]:
@@ -81,7 +96,7 @@ class RouteSearch:
         inputs: dict[str, torch.Tensor] = {}
         if config.num_condition_features:
             inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
-        grammar = [RouteGrammar(tokenizer, [job.n_steps for job in jobs])] if self.grammar else []
+        grammar = [] if self.grammar is None else [self.grammar.begin([job.n_steps for job in jobs])]
         output = self.model.generate(
             input_ids=source_ids,
             decoder_input_ids=start_ids,
@@ -99,11 +114,24 @@ class RouteSearch:
             **inputs,
         )
         texts = [self._read(row) for row in output.sequences.tolist()]
-        candidates = [
-            self._candidate(text, score, jobs[index // self.beams].n_steps)
-            for index, (text, score) in enumerate(zip(texts, self._scores(output, length).tolist(), strict=True))
-        ]
-        return [candidates[start : start + self.beams] for start in range(0, len(candidates), self.beams)]
+        scores = self._scores(output, length).tolist()
+        found = []
+        for index, job in enumerate(jobs):
+            chosen = slice(index * self.beams, (index + 1) * self.beams)
+            candidates = [
+                self._candidate(*one, job.n_steps) for one in zip(texts[chosen], scores[chosen], strict=True)
+            ]
+            found.append(self._told(candidates, index, job.n_steps))
+        return found
+
+    def _told(self, candidates: list[Candidate | None], index: int, n_steps: int | None) -> list[Candidate]:
+        """The candidates of a job, or one that says why there are none."""
+        kept = [candidate for candidate in candidates if candidate is not None]
+        if kept:
+            return kept
+        assert isinstance(self.grammar, ConstrainedGrammar)
+        problem = f"no route was found: {self.grammar.why_nothing(index)}"
+        return [Candidate("", float("-inf"), n_steps, problem=problem)]
 
     def room(self, smiles: str) -> int:
         """Most tokens that the model's positions leave for a route of this target; in a batch, the longest target's count."""
@@ -129,19 +157,23 @@ class RouteSearch:
         text = whole[: whole.rindex("C'")]
         return [self.tokenizer.bos_token_id, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
-    def _read(self, ids: list[int]) -> str:
-        """Ids to text: without pads and start in front, up to the end."""
+    def _read(self, ids: list[int]) -> tuple[str, bool]:
+        """Ids to text, without pads and start in front, up to the end; and whether it has ended."""
         while ids and ids[0] in (self.tokenizer.pad_token_id, self.tokenizer.bos_token_id):
             ids = ids[1:]
-        if self.tokenizer.eos_token_id in ids:
+        has_ended = self.tokenizer.eos_token_id in ids
+        if has_ended:
             ids = ids[: ids.index(self.tokenizer.eos_token_id)]
-        return "".join(self.tokenizer.convert_ids_to_tokens(ids))
+        return "".join(self.tokenizer.convert_ids_to_tokens(ids)), has_ended
 
-    @staticmethod
-    def _candidate(text: str, score: float, n_steps: int | None) -> Candidate:
+    def _candidate(self, read: tuple[str, bool], score: float, n_steps: int | None) -> Candidate | None:
+        """What a beam found; None for one that was given up, and for a place that no beam took."""
+        text, has_ended = read
         try:
             return Candidate(text, score, n_steps, route=canonical_route(Route.from_string(text)))
         except ValueError as error:
+            if isinstance(self.grammar, ConstrainedGrammar) and (has_ended or score < GIVEN_UP / 2):
+                return None
             return Candidate(text, score, n_steps, problem=str(error))
 
 

@@ -75,6 +75,8 @@ def sqrt_length_beam_search(
         ended_BS = ended_BS.gather(1, parents_BS)
         if ends is not None:
             ended_BS = ended_BS | torch.isin(tokens_BS, ends)
+        # where processors let too few tokens through, places stay empty: nothing goes on from there
+        ended_BS = ended_BS | scores_BS.isneginf()
         lengths_BS = (ids_BST != pad).sum(dim=-1)
         rows = (parents_BS + offsets_B1).flatten()
         flat_ids = ids_BST.flatten(0, 1)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..arguments import RANKINGS, Parser
+from ..arguments import RANKINGS, Parser, add_constraints
 
 # What the model is told besides the target: as it is typed, and as a column is called.
 CONDITIONS = {
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     planning.add_argument("--ranking", choices=RANKINGS, default="log_probability",
                           help="how candidates are scored (default: %(default)s)")  # fmt: skip
-    planning.add_argument("--no-grammar", action="store_true", help="let the model write what is no route too")
+    add_constraints(planning)
     planning.add_argument(
         "--batch-size", type=int, metavar="N", help="searches run at once (default: what has 80 beams)"
     )

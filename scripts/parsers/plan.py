@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..arguments import RANKINGS, Parser
+from ..arguments import RANKINGS, Parser, add_constraints
 
 
 class _Parser(Parser):
@@ -41,8 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     search.add_argument("--ranking", choices=RANKINGS, default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
-    search.add_argument("--no-grammar", action="store_true",
-                        help="let the model write what it likes, not only well-formed routes")  # fmt: skip
+    add_constraints(search)
     return parser
 
 

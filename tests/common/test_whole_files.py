@@ -34,3 +34,17 @@ def test_a_folder_is_whole_or_not_there(tmp_path):
     with whole_folder(tmp_path / "empty") as folder:
         (folder / "file").touch()
     assert (tmp_path / "empty" / "file").exists()
+
+
+def test_a_folder_is_replaced_by_a_whole_one_only(tmp_path):
+    folder = tmp_path / "out"
+    with whole_folder(folder) as new:
+        (new / "file").write_text("old")
+    with pytest.raises(RuntimeError), whole_folder(folder, replace=True) as new:
+        (new / "file").write_text("half")
+        raise RuntimeError
+    assert (folder / "file").read_text() == "old" and list(tmp_path.iterdir()) == [folder]
+    with whole_folder(folder, replace=True) as new:
+        (new / "other").write_text("new")
+        assert (folder / "file").read_text() == "old"
+    assert [path.name for path in folder.iterdir()] == ["other"] and list(tmp_path.iterdir()) == [folder]

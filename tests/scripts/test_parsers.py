@@ -17,6 +17,7 @@ from weftformer.routes.data.preparation import Preparation
 from weftformer.routes.data.rows import STARTING_MATERIALS
 from weftformer.routes.data.selection import EXCLUDE_BY
 from weftformer.routes.data.training_data import RouteArguments
+from weftformer.routes.planning.constraints import RULES
 from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import arguments, cli
@@ -146,6 +147,7 @@ def test_choices_and_defaults_that_are_written_twice():
     assert {name: source.title for name, source in SOURCES.items()} == convert.SOURCES
     assert sorted(READABLE) == sorted(convert.READABLE)
     assert tuple(RANKINGS) == arguments.RANKINGS
+    assert tuple(RULES) == arguments.RULES_TO_SWITCH_OFF
     assert actions(parser("evaluate"))["ks"].default == list(KS)
     assert tuple(CASES) == benchmark.CASES
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Route
+from weftformer.routes import NO_CONSTRAINTS, Constraints, Route
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts import cli
@@ -113,3 +113,28 @@ def test_a_file_of_targets_may_end_in_an_empty_line(untrained_folder, tmp_path, 
 def test_a_folder_that_is_not_there_shows_before_the_planning(untrained_folder, name, capsys):
     assert cli.main(["plan", "CCO", "--model", untrained_folder, f"--{name}", "nowhere/a.svg"]) == 1
     assert f"--{name} nowhere/a.svg: there is no folder nowhere" in capsys.readouterr().err
+
+
+def test_each_rule_has_a_switch_and_each_wish_an_argument(untrained_folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "stock.smi").write_text("CO\n")
+    asked = []
+    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: asked.append(settings) or [])
+    stock = ["--stock", str(tmp_path / "stock.smi")]
+    for words, expected in (
+        ([], Constraints()),
+        (["--allow", "cycles"], Constraints(acyclic=False)),
+        (["--allow", "missing-atoms", "--allow", "unreadable"], Constraints(readable=False, atoms_supplied=False)),
+        (["--no-grammar"], NO_CONSTRAINTS),
+        ([*stock, "--only-purchasable"], Constraints(only_purchasable=True)),
+        (["--required-leaf", "OC"], Constraints(required_leaf="CO")),
+        (["--forbid", "OC", "--forbid-substructure", "[N+]"], Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",))),
+    ):  # fmt: skip
+        assert cli.main(["plan", "CCO", "--model", untrained_folder, *words]) == 0
+        assert asked[-1]["constraints"] == expected and asked[-1]["grammar"] == ("--no-grammar" not in words)
+    for words, message in (
+        (["--only-purchasable"], "--only-purchasable needs --stock FILE"),
+        (["--no-grammar", "--forbid", "CO"], "--no-grammar lets everything through"),
+        (["--forbid-substructure", "[N"], "is not a substructure"),
+    ):
+        assert cli.main(["plan", "CCO", "--model", "/nowhere", *words]) == 1  # seen before the model is loaded
+        assert message in capsys.readouterr().err

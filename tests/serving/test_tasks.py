@@ -46,9 +46,10 @@ def test_routes_are_those_of_the_planner_whoever_else_asks(planner, known):
     bodies = [{"targets": route.smiles, "n_steps": route.depth, "beams": 3} for route in known]
     answers = asked_together(task, [*bodies, bodies[0] | {"beams": 2}, bodies[1] | {"ranking": "sqrt_length"}])
     assert max(sizes) == 4 and sum(sizes) == 6
-    wanted = [planner.plan([b["targets"]], n_steps=b["n_steps"], beams=3, progress=False)[0] for b in bodies]
-    wanted += planner.plan([known[0].smiles], n_steps=known[0].depth, beams=2, progress=False)
-    wanted += planner.plan([known[1].smiles], n_steps=1, beams=3, ranking="sqrt_length", progress=False)
+    same = {"max_new_tokens": task.max_new_tokens, "progress": False}  # texts that do not end are cut off there
+    wanted = [planner.plan([b["targets"]], n_steps=b["n_steps"], beams=3, **same)[0] for b in bodies]
+    wanted += planner.plan([known[0].smiles], n_steps=known[0].depth, beams=2, **same)
+    wanted += planner.plan([known[1].smiles], n_steps=1, beams=3, ranking="sqrt_length", **same)
     for answer, alone in zip(answers, wanted, strict=True):
         plan = Plan.from_dict(answer["plans"][0])
         assert plan.target == alone.target
@@ -78,7 +79,8 @@ def test_a_list_of_targets_steps_and_drawings(planner, known):
             (best,) = plan["candidates"]
             assert best["route"]["smiles"] == route.smiles and best["svg"].startswith("<svg")
         whole = server.client.post("/plan", json=body).json()["plans"]
-        assert {c["n_steps"] for c in whole[0]["candidates"]} == {1, 2} and len(whole[0]["candidates"]) == 4
+        assert {c["n_steps"] for c in whole[0]["candidates"]} == {1, 2}
+        assert 2 < len(whole[0]["candidates"]) <= 4  # a beam may have been given up
         assert server.client.post("/translate", json={"texts": "a"}).json() == {
             "detail": "stub writes routes: POST /plan."
         }

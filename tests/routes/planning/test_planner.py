@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import Route, Stock
+from weftformer.routes import NO_CONSTRAINTS, Route, Stock
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import DEFAULT_STEPS, RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
@@ -101,7 +101,7 @@ def test_with_the_grammar_even_an_untrained_model_writes_routes(planner, ranking
         ids = planner.tokenizer.convert_tokens_to_ids(["'", "}", "?", ","])
         untrained.model.lm_head.bias[ids] = torch.tensor([4.0, 4.0, 4.0, -4.0])
     settings = {"n_steps": [1, 3], "beams": beams, "ranking": ranking, "progress": False}
-    plans = untrained.plan(["CCO", "CCCCN"], **settings)
+    plans = untrained.plan(["CCO", "CCCCN"], **settings, constraints=NO_CONSTRAINTS)
     whole = 0
     for candidate in [candidate for plan in plans for candidate in plan.candidates]:
         try:
@@ -208,7 +208,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
         return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
 
     monkeypatch.setattr(planner.model, "generate", generate, raising=False)
-    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False)
+    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False, constraints=NO_CONSTRAINTS)
     assert [c.rank for c in plan.distinct] == [1, 3] and plan.routes[0] == Route("CCO", (Route("CCO"),))
     (failed,) = plan.failed
     assert failed.rank == 2 and failed.problem == "'C1CC' is not a molecule that RDKit can read."

@@ -1,0 +1,463 @@
+"""What a route has to be besides well-formed, known while it is written: rules of chemistry, and wishes of who asks.
+
+[`ConstrainedGrammar`] rules out what breaks a rule at the token that would break it, and ends a text that no token can mend
+any more: another beam has its place. What is left is ranked by the model's log-probability as ever.
+
+Rules are looked at where they can be broken, and nowhere else. The characters of a SMILES are let through by `smiles_text`.
+Where a SMILES may end, RDKit reads it, which takes a hundred times as long as all the rest: so it is only done where that
+end is likely enough to be chosen, and what was read is remembered. Atoms are compared where a list of reactants may end.
+
+Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B sources, S beams of each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor
+
+from ..feasibility import is_among, still_missing
+from ..molecules import Molecule, is_beyond_repair, one_molecule, read_molecule
+from ..tree import MAX_DEPTH
+from .grammar import START, RouteGrammar, State, advance, alike, depth_limits
+from .smiles_text import NOTHING, Smiles, advance_smiles, kind_allows
+
+if TYPE_CHECKING:
+    from ..stock import Stock
+
+# Added to the score of the end where a text can only be given up: the log-probability of no text is as low.
+GIVEN_UP = -1e6
+# Masks that are kept; the rows of a search need some hundreds.
+_MOST_MASKS = 1 << 14
+
+# Rules by the names that a command calls them; what breaks one, in words.
+RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied"}
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Rules for the routes of a search. The first three are for all routes; what follows is asked for by name.
+
+    Args:
+        readable: molecules are SMILES that RDKit reads.
+        acyclic: no molecule is made from itself.
+        atoms_supplied: the reactants of a reaction have every heavy atom of its product.
+        only_purchasable: routes begin from molecules of the stock only: what is not there goes on to its reactants.
+        required_leaf: SMILES of a molecule that has to be a starting material of every route.
+        forbidden: SMILES of molecules that must not occur; the target may.
+        forbidden_substructures: SMARTS of what no molecule but the target may hold.
+
+    Raises:
+        ValueError: RDKit cannot read a molecule or a substructure.
+    """
+
+    readable: bool = True
+    acyclic: bool = True
+    atoms_supplied: bool = True
+    only_purchasable: bool = False
+    required_leaf: str | None = None
+    forbidden: tuple[str, ...] = ()
+    forbidden_substructures: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # canonical, and hashable when lists were given
+        if self.required_leaf is not None:
+            object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
+        object.__setattr__(self, "forbidden", tuple(_molecule(smiles).canonical for smiles in self.forbidden))
+        object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
+        for smarts in self.forbidden_substructures:
+            _pattern(smarts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no rule: routes have to be well-formed and no more."""
+        return self == NO_CONSTRAINTS
+
+
+NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False)
+
+
+def _molecule(smiles: str) -> Molecule:
+    molecule = read_molecule(smiles)
+    if molecule is None:
+        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
+    return molecule
+
+
+@lru_cache(256)
+def _pattern(smarts: str) -> Any:
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        pattern = Chem.MolFromSmarts(smarts) if smarts else None
+    if pattern is None:
+        raise ValueError(f"{smarts!r} is not a substructure (SMARTS) that RDKit can read.")
+    return pattern
+
+
+@lru_cache(1 << 14)
+def _holds(smiles: str, substructures: tuple[str, ...]) -> bool:
+    from rdkit import Chem
+
+    molecule = Chem.MolFromSmiles(smiles)
+    return any(molecule.HasSubstructMatch(_pattern(smarts)) for smarts in substructures)
+
+
+class Frame(NamedTuple):
+    """A list of reactants that is open.
+
+    Args:
+        path: the product and the molecules made from it, those that can be read, from the target on.
+        missing: heavy atoms that the reactants written so far do not supply, None where a molecule cannot be read.
+        above: the list in which the product stands.
+    """
+
+    path: tuple[Molecule, ...]
+    missing: dict[str, int] | None
+    above: Frame | None
+
+
+class Text(NamedTuple):
+    """What is known of a text: where it stands in the grammar, and what the rules ask of it.
+
+    Args:
+        state: None once the text has ended, or was given up.
+        smiles: how far the molecule that is being written is, and `molecule` its text.
+        frame: the innermost open list of reactants; None within the target.
+        read: the molecule that was written last, None where RDKit cannot read it.
+        has_leaf: whether the required leaf is there.
+        fault: why the text cannot become a route, in words.
+    """
+
+    state: State | None
+    smiles: Smiles = NOTHING
+    molecule: str = ""
+    frame: Frame | None = None
+    read: Molecule | None = None
+    has_leaf: bool = False
+    fault: str | None = None
+
+
+class ConstrainedGrammar(LogitsProcessor):
+    """[`RouteGrammar`] with rules: rules out every token that breaks one, and ends what can no longer become a route.
+
+    A text that is given up ends with [`GIVEN_UP`] added to its score: every other text is above it.
+
+    Args:
+        tokenizer, limits: as in [`RouteGrammar`].
+        constraints: the rules.
+        stock: what can be bought, for `only_purchasable`.
+
+    Attributes:
+        refusals: for each source, how often the model's first choice was ruled out, by the reason.
+
+    Raises:
+        ValueError: a stock is needed and none is given.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        limits: Sequence[int | None],
+        constraints: Constraints,
+        stock: Stock | None = None,
+    ):
+        if constraints.only_purchasable and stock is None:
+            raise ValueError("Routes from purchasable molecules alone need a stock: give one.")
+        self.grammar = RouteGrammar(tokenizer, limits)
+        self.texts = self.grammar.texts
+        self.rules, self.stock = constraints, stock
+        self.forbidden = tuple(_molecule(smiles) for smiles in constraints.forbidden)
+        self.wanted = None if constraints.required_leaf is None else _molecule(constraints.required_leaf)
+        # whether a molecule may be refused for what it is
+        self.asks_molecules = constraints != replace(
+            NO_CONSTRAINTS,
+            atoms_supplied=constraints.atoms_supplied,
+            required_leaf=constraints.required_leaf,
+        )
+        self.quote = self.texts.index("'")
+        self.places: dict[tuple, int] = {}
+        self.masks_KV = np.zeros((0, len(self.texts)), np.float32)
+        self.begin(limits)
+
+    def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
+        """Forget the last search: searches one after the other may share a grammar, and so its masks."""
+        self.limits = depth_limits(limits)
+        self.refusals = [Counter[str]() for _ in limits]
+        # Of the rows of the step before: where each text stands, what is known of it, and its log-probability; the scores
+        # of the next token.
+        self.rows: dict[bytes, int] = {}
+        self.written: list[Text] = []
+        self.totals_W = np.zeros(0)
+        self.scores_WV = np.zeros((0, 0), np.float32)
+        self.known: dict[str, Molecule | None] = {}
+        self.bought: dict[str, bool] = {}
+        return self
+
+    # What a text is after one more token
+
+    def after(self, text: Text, token: int, limit: int) -> Text:
+        """The text with one more token."""
+        if text.state is None:
+            return text
+        characters = None if token >= len(self.texts) else self.texts[token]
+        if characters is None:
+            if token in self.grammar.skipped and text.state == START:
+                return text
+            return text._replace(state=None)
+        for character in characters:
+            text = self._after(text, character, limit)
+        return text
+
+    def _after(self, text: Text, character: str, limit: int) -> Text:
+        before = text.state
+        state = advance(before, character, limit)
+        if before is None or state is None:
+            return text._replace(state=None)
+        if before.literal:
+            return text._replace(state=state)
+        if before.place == "smiles":
+            if character == "'":
+                return self._with_molecule(text, state, limit)
+            smiles = advance_smiles(text.smiles, character) if self.rules.readable else NOTHING
+            if smiles is None:
+                return text._replace(state=None, fault="no SMILES")
+            return Text(state, smiles, text.molecule + character, text.frame, None, text.has_leaf)
+        if before.place == "molecule":
+            if character == ",":  # its reactants follow
+                path = text.frame.path if text.frame else ()
+                path = path if text.read is None else (*path, text.read)
+                missing = None if text.read is None else dict(text.read.atoms)
+                return Text(state, frame=Frame(path, missing, text.frame), has_leaf=text.has_leaf)
+            if self._must_go_on(text):
+                return text._replace(state=None, fault="not in stock")
+            has_leaf = text.has_leaf or (text.read is not None and self._is_wanted(text.read))
+            return text._replace(state=state, has_leaf=has_leaf)
+        if character == "]":
+            fault = self._against_end(text)
+            above = text.frame.above if text.frame else None
+            return text._replace(state=None if fault else state, frame=above, fault=fault)
+        return Text(state, frame=text.frame, has_leaf=text.has_leaf)  # the next reactant
+
+    def _with_molecule(self, text: Text, state: State, limit: int) -> Text:
+        fault = self._against_molecule(text, limit)
+        if fault:
+            return text._replace(state=None, fault=fault)
+        read, frame = self._read(text.molecule), text.frame
+        if frame is not None and frame.missing is not None:
+            frame = frame._replace(missing=None if read is None else still_missing(frame.missing, [read]))
+        return text._replace(state=state, frame=frame, read=read)
+
+    # The rules
+
+    def _read(self, smiles: str) -> Molecule | None:
+        if smiles not in self.known:
+            self.known[smiles] = read_molecule(smiles)
+        return self.known[smiles]
+
+    def _against_molecule(self, text: Text, limit: int) -> str | None:
+        """Why a molecule may not end here, None where it may."""
+        if self.rules.readable and not text.smiles.is_closed:
+            return "open brackets, branches, rings or bonds"
+        read = self._read(text.molecule)
+        if read is None:
+            return "RDKit cannot read a molecule" if self.rules.readable else None
+        if text.frame is None:
+            return None  # the target
+        if self.rules.acyclic and is_among(read, text.frame.path):
+            return "a molecule is made from itself"
+        if self.forbidden and is_among(read, self.forbidden):
+            return "a molecule is forbidden"
+        if self.rules.forbidden_substructures and _holds(text.molecule, self.rules.forbidden_substructures):
+            return "a substructure is forbidden"
+        assert text.state is not None
+        if text.state.depth >= limit and self._must_be_bought(text.molecule):
+            return "not in stock"
+        return None
+
+    def _must_be_bought(self, smiles: str) -> bool:
+        """Whether a molecule may not be a leaf."""
+        if not self.rules.only_purchasable:
+            return False
+        if smiles not in self.bought:
+            assert self.stock is not None
+            self.bought[smiles] = smiles in self.stock
+        return not self.bought[smiles]
+
+    def _must_go_on(self, text: Text) -> bool:
+        return text.frame is not None and self._must_be_bought(text.molecule)
+
+    def _is_wanted(self, molecule: Molecule) -> bool:
+        return self.wanted is not None and is_among(molecule, (self.wanted,))
+
+    def _against_end(self, text: Text) -> str | None:
+        """Why a list of reactants may not end here, None where it may."""
+        frame = text.frame
+        if self.rules.atoms_supplied and frame is not None and frame.missing:
+            return "reactants lack atoms of their product"
+        if self.wanted is not None and frame is not None and frame.above is None and not text.has_leaf:
+            return f"{self.wanted.canonical} is not among the starting materials"
+        return None
+
+    # What may follow a text
+
+    def _key(self, text: Text, limit: int, may_end: bool) -> tuple:
+        """Texts of the same key may go on with the same tokens."""
+        state = text.state
+        if state is None:
+            return (text.fault is not None,)
+        same = alike(state, limit) if self.grammar.is_simple else (state, limit)
+        if state.literal or state.place == "end":
+            return same
+        if state.place == "smiles":
+            return (*same, text.smiles.kind if self.rules.readable else None, may_end)
+        if state.place == "molecule":
+            return (*same, None, not self._must_go_on(text))
+        return (*same, None, self._against_end(text) is None)
+
+    def _masks(self, keys: list[tuple]) -> np.ndarray:
+        """What to add to the scores of all tokens, a row for each key."""
+        if len(self.places) > _MOST_MASKS:
+            self.places, self.masks_KV = {}, self.masks_KV[:0]
+        new = [key for key in dict.fromkeys(keys) if key not in self.places]
+        if new:
+            self.masks_KV = np.concatenate([self.masks_KV, np.stack([self._mask(key) for key in new])])
+            self.places |= {key: len(self.places) + index for index, key in enumerate(new)}
+        return self.masks_KV[[self.places[key] for key in keys]]
+
+    def _mask(self, key: tuple) -> np.ndarray:
+        if len(key) == 1:  # given up, or ended: behind its end anything may stand
+            return self._end_alone() if key[0] else np.zeros(len(self.texts), np.float32)
+        state, limit = key[:2]
+        mask = self.grammar.allowed(state, limit).numpy().astype(np.float32)
+        if len(key) == 4:
+            kind, may_end = key[2:]
+            close = {"smiles": "'", "molecule": "}", "child": "]"}[state.place]
+            for token, characters in enumerate(self.texts):
+                if not characters or not np.isfinite(mask[token]):
+                    continue
+                # of a token of several characters, what follows the first is looked at when it is written
+                is_fit = may_end if characters[0] == close else kind is None or kind_allows(kind, characters[0])
+                if not is_fit:
+                    mask[token] = -np.inf
+        return mask if np.isfinite(mask).any() else self._end_alone()
+
+    def _end_alone(self) -> np.ndarray:
+        mask = np.full(len(self.texts), -np.inf, np.float32)
+        mask[self.grammar.end] = GIVEN_UP
+        return mask
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        ids_WT = input_ids.cpu().numpy().astype(np.int16 if len(self.texts) < 1 << 15 else np.int32)
+        raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
+        beams = max(1, len(ids_WT) // len(self.limits))
+        limits = [self.limits[index // beams] for index in range(len(ids_WT))]
+        rows, totals_W = self._advance(ids_WT, limits)
+        ends = [self._may_end(text) for text in self.written]
+        keys = [self._key(*given) for given in zip(self.written, limits, [end is True for end in ends], strict=True)]
+        masks_WV = self._masks(keys)
+        while likely := self._likely_ends(ends, totals_W[:, None] + raw_WV, masks_WV, rows, beams):
+            for index in likely:
+                ends[index] = self._ends_well(index, limits[index])
+                if ends[index]:
+                    masks_WV[index, self.quote] = 0.0
+                elif self.written[index].fault:  # the tokens that it would have gone on with are none: others may be
+                    masks_WV[index] = self._end_alone()
+        self._count_refusals(raw_WV.argmax(axis=1), masks_WV, ends, beams)
+        # a text that is given up has nowhere else to go, whatever its scores are
+        found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
+        self.rows, self.totals_W, self.scores_WV = rows, totals_W, found_WV
+        found = torch.from_numpy(found_WV)
+        if found.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
+            found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
+        return cast(torch.FloatTensor, found.to(device=scores.device, dtype=scores.dtype))
+
+    def _advance(self, ids_WT: np.ndarray, limits: list[int]) -> tuple[dict[bytes, int], np.ndarray]:
+        """Read the last token of each row, which goes on from the row of the step before that has all its other tokens.
+
+        Returns:
+            The first row of each text, and the log-probability of each row.
+        """
+        rows: dict[bytes, int] = {}
+        written: list[Text] = []
+        totals_W = np.zeros(len(ids_WT))
+        for index, (row, last) in enumerate(zip(ids_WT, ids_WT[:, -1].tolist(), strict=True)):
+            whole = row.tobytes()
+            rows.setdefault(whole, index)
+            parent = self.rows.get(whole[: -row.itemsize])
+            if parent is None:  # the first step
+                text = Text(START)
+                for token in row.tolist():
+                    text = self.after(text, token, limits[index])
+            else:
+                text = self.after(self.written[parent], last, limits[index])
+                if last < self.scores_WV.shape[1]:
+                    totals_W[index] = self.totals_W[parent] + self.scores_WV[parent, last]
+            written.append(text)
+        self.written = written
+        return rows, totals_W
+
+    def _may_end(self, text: Text) -> bool | None:
+        """Whether the SMILES that is being written may end, None where its molecule decides that."""
+        if text.state is None or text.state.place != "smiles" or text.state.literal or text.state.empty:
+            return False
+        if self.rules.readable and not text.smiles.is_closed:
+            return False
+        return None if self.asks_molecules else True
+
+    def _ends_well(self, index: int, limit: int) -> bool:
+        """Whether the molecule that a row is writing may end here; a row that nothing mends is given up."""
+        text = self.written[index]
+        if self._against_molecule(text, limit) is None:
+            return True
+        if self.rules.readable and self._read(text.molecule) is None and is_beyond_repair(text.molecule):
+            self.written[index] = text._replace(state=None, fault="an atom has too many bonds")
+        return False
+
+    def _likely_ends(
+        self,
+        ends: list[bool | None],
+        totals_WV: np.ndarray,
+        masks_WV: np.ndarray,
+        rows: dict[bytes, int],
+        beams: int,
+    ) -> list[int]:
+        """The rows whose molecule has to be read: its end may be among the next tokens that the search takes.
+
+        A search takes at most 2 S next tokens of a source. An end that is not looked at stays ruled out: so many others are
+        above it that no search takes it. What was read before, for whichever source, makes no difference.
+        """
+        asked = [index for index, end in enumerate(ends) if end is None]
+        if not asked:
+            return []
+        best_WV = totals_WV + masks_WV
+        # at first all beams of a source are the same, and one of them counts; a search keeps some that have ended
+        counts = np.zeros(len(best_WV), bool)
+        counts[[row for row in rows.values() if self.written[row].state is not None]] = True
+        best_WV[~counts] = -np.inf
+        best_BC = best_WV.reshape(-1, beams * best_WV.shape[1])
+        least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]
+        return [index for index in asked if totals_WV[index, self.quote] >= least_B[index // beams]]
+
+    def _count_refusals(self, firsts_W: np.ndarray, masks_WV: np.ndarray, ends: list[bool | None], beams: int) -> None:
+        """Of each row whose likeliest token is ruled out, why."""
+        for index in np.flatnonzero(masks_WV[np.arange(len(firsts_W)), firsts_W] < 0).tolist():
+            text = self.written[index]
+            fault = text.fault
+            # an end that was not looked at was far from being chosen
+            if fault is None and (firsts_W[index] != self.quote or ends[index] is not None):
+                fault = self.after(text, int(firsts_W[index]), MAX_DEPTH).fault
+            if fault:
+                self.refusals[index // beams][fault] += 1
+
+    def why_nothing(self, source: int) -> str:
+        """Why a search of a source found nothing, as far as the rules know."""
+        counts = self.refusals[source].most_common(3)
+        reasons = ", ".join(f"{reason} ({count} times)" for reason, count in counts)
+        return f"the rules ruled out what the model wrote: {reasons}" if counts else "no text came to an end"

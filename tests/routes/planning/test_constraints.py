@@ -1,0 +1,327 @@
+"""Whatever the model would like to write, what comes out keeps the rules, and nothing that keeps them is lost."""
+
+import random
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.routes import NO_CONSTRAINTS, Constraints, Route, Stock
+from weftformer.routes.feasibility import check_route
+from weftformer.routes.molecules import canonical_route
+from weftformer.routes.planning import constraints, search
+from weftformer.routes.planning.constraints import ConstrainedGrammar
+from weftformer.routes.planning.grammar import RouteGrammar
+from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.tokenization import build_route_tokenizer
+
+ALL = Constraints()
+TARGET = "CO"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_route_tokenizer()
+
+
+class SmallTokenizer:
+    """Tokens enough for small routes: few enough that all of them can be written."""
+
+    def __init__(self, characters):
+        self.words = ["<s>", "<p>", "?", "{", "'smiles':", "'children':", "'", "[", "]", "}", ",", *characters]
+        self.letters = set(characters)
+        self.bos_token_id, self.pad_token_id, self.eos_token_id = 0, 1, 2
+        self.all_special_ids = [0, 1, 2]
+
+    def __len__(self):
+        return len(self.words)
+
+    def convert_ids_to_tokens(self, ids):
+        return [self.words[index] for index in ids]
+
+    def ids(self, text):
+        found = []
+        while text:
+            word = next(word for word in sorted(self.words, key=len, reverse=True) if text.startswith(word))
+            found.append(self.words.index(word))
+            text = text[len(word) :]
+        return found
+
+
+def beginning(target):
+    return f"{{'smiles':'{target}','children':[{{'smiles':'"
+
+
+def all_texts(processor, tokenizer, target, letters):
+    """Every route that a processor lets through, of at most so many letters in all molecules but the target."""
+    words, rows, found = tokenizer.words, [[0, *tokenizer.ids(beginning(target))]], set()
+    begun = len(rows[0])
+
+    def is_small(row):
+        # a bracket that is no list's would be one of a SMILES
+        after = {"[": "'children':", "]": "}"}.get(words[row[-1]])
+        return words[row[-2]] == after or (
+            after is None and sum(words[token] in tokenizer.letters for token in row[begun:]) <= letters
+        )
+
+    while rows:
+        scores = processor(torch.tensor(rows), torch.zeros(len(rows), len(tokenizer)))
+        grown = []
+        for row, allowed in zip(rows, scores.numpy(), strict=True):
+            for token in np.flatnonzero(allowed > -1e5).tolist():
+                if token == tokenizer.eos_token_id:
+                    found.add("".join(words[index] for index in row[1:]))
+                elif is_small([*row, token]):
+                    grown.append([*row, token])
+        rows = grown
+    return found
+
+
+def keeps(rules, text, stock=None):
+    """The rules as one reads them, for a whole route."""
+    route = Route.from_string(text)
+    findings = check_route(route).findings
+    if rules.readable and any(finding.unreadable for finding in findings):
+        return False
+    if rules.acyclic and any(finding.circular for finding in findings):
+        return False
+    if rules.atoms_supplied and any(finding.missing for finding in findings):
+        return False
+    if not rules.readable:
+        return True
+    molecules = route.molecules()[1:]
+    if rules.forbidden_substructures and any("C=O" in smiles or "O=C" in smiles for smiles in molecules):
+        return False
+    route = canonical_route(route)
+    if rules.only_purchasable and stock.missing(route):
+        return False
+    if rules.required_leaf and rules.required_leaf not in route.leaves():
+        return False
+    return not set(rules.forbidden) & set(route.molecules()[1:])
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        NO_CONSTRAINTS,
+        ALL,
+        Constraints(acyclic=False),
+        Constraints(atoms_supplied=False),
+        Constraints(readable=False, acyclic=False),
+        Constraints(only_purchasable=True),
+        Constraints(required_leaf="C=O"),
+        Constraints(required_leaf="C", atoms_supplied=False),
+        Constraints(forbidden=("C=O", "C")),
+        Constraints(atoms_supplied=False, forbidden_substructures=("C=O",)),
+    ],
+)
+@pytest.mark.parametrize(("limit", "letters"), [(1, 4), (2, 3)])
+def test_what_is_let_through_is_what_keeps_the_rules(rules, limit, letters):
+    tokenizer = SmallTokenizer("CO=")
+    stock = Stock(["C", "C=O", "O"])
+    free = all_texts(RouteGrammar(tokenizer, [limit]), tokenizer, TARGET, letters)
+    assert len(free) > 200 and {Route.from_string(text).depth for text in free} == set(range(1, limit + 1))
+    found = all_texts(ConstrainedGrammar(tokenizer, [limit], rules, stock), tokenizer, TARGET, letters)
+    assert found == {text for text in free if keeps(rules, text, stock)}
+
+
+class Eager(ConstrainedGrammar):
+    """Reads every molecule that may end, likely or not: what reading the likely ones is held against."""
+
+    def _likely_ends(self, ends, *others):
+        return [index for index, end in enumerate(ends) if end is None]
+
+
+def restless(seed=0, **bias):
+    """A model that has learned nothing; some tokens it likes more than others, so that it comes to an end."""
+    torch.manual_seed(seed)
+    config = WeftConfig.from_preset(
+        "dms-tiny", d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        max_target_positions=110, lm_head_bias=True,
+    )  # fmt: skip
+    tokenizer = build_route_tokenizer()
+    model = WeftForConditionalGeneration(config)
+    with torch.no_grad():
+        for word, value in ({"'": 4.0, "}": 4.0, "]": 4.0, "?": 4.0, "C": 4.0, "O": 3.0, "N": 3.0} | bias).items():
+            model.lm_head.bias[tokenizer.convert_tokens_to_ids([word])] = value
+    return RoutePlanner(model, tokenizer)
+
+
+SETTINGS = {"n_steps": [1, 3], "progress": False}
+TARGETS = ["CCO", "CCCCN"]
+
+
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+def test_every_route_that_a_search_finishes_is_possible(planner, known, ranking):
+    settings = {"beams": 8, "ranking": ranking, "progress": False, "max_new_tokens": 100}
+    targets = [route.smiles for route in known]
+    free = planner.plan(targets, n_steps=2, **settings, constraints=NO_CONSTRAINTS)
+    ruled = planner.plan(targets, n_steps=2, **settings) + restless(2).plan(TARGETS, **SETTINGS, beams=8)
+    assert sum(not check_route(route).is_possible for plan in free for route in plan.routes) > 5
+    routes = [route for plan in ruled for route in plan.routes]
+    assert len(routes) > 15 and all(check_route(route).is_possible for route in routes)
+
+
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+@pytest.mark.parametrize("beams", [1, 4, 9])
+def test_reading_likely_ends_alone_finds_what_reading_all_finds(ranking, beams, planner, known, monkeypatch):
+    # when a text is given up depends on when it is read
+    monkeypatch.setattr(constraints, "is_beyond_repair", lambda smiles: False)
+    for one, targets, steps in ((restless(2), TARGETS, [1, 3]), (planner, [route.smiles for route in known], 2)):
+        settings = {"n_steps": steps, "beams": beams, "ranking": ranking, "progress": False, "max_new_tokens": 60}
+        lazy = one.plan(targets, **settings)
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "ConstrainedGrammar", Eager)
+            eager = one.plan(targets, **settings)
+        for found, expected in zip(lazy, eager, strict=True):
+            # why a search found nothing is counted among what was read
+            assert [c.text for c in found.candidates] == [c.text for c in expected.candidates]
+            assert [c.score for c in found.candidates] == [c.score for c in expected.candidates]
+
+
+def test_without_rules_the_grammar_is_the_plain_one(tokenizer):
+    planner = restless()
+    assert isinstance(
+        search.RouteSearch(planner.model, tokenizer, beams=2, constraints=NO_CONSTRAINTS).grammar, RouteGrammar
+    )
+    rng = random.Random(3)
+    for _ in range(10):
+        plain, ruled = RouteGrammar(tokenizer, [2]), ConstrainedGrammar(tokenizer, [2], NO_CONSTRAINTS)
+        ids = [tokenizer.bos_token_id]
+        while ids[-1] != tokenizer.eos_token_id and len(ids) < 60:
+            scores = torch.randn(1, 53)
+            found, expected = (one(torch.tensor([ids]), scores.clone()) for one in (ruled, plain))
+            assert torch.equal(found, expected)
+            ids.append(rng.choice(found[0].isfinite().nonzero()[:, 0].tolist()))
+
+
+def allowed(processor, tokenizer, texts):
+    ids = [[0, *tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts]
+    width = max(map(len, ids))
+    rows = [[tokenizer.pad_token_id] * (width - len(row)) + row for row in ids]
+    scores = processor(torch.tensor(rows), torch.zeros(len(rows), 53))
+    return [{processor.texts[i] or "end" for i in torch.nonzero(row > -1e5)[:, 0].tolist()} for row in scores]
+
+
+def test_lists_end_when_all_atoms_are_there(tokenizer):
+    start = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O'}"
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [start])
+    assert found == {","}
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [start + ",{'smiles':'CO'}"])
+    assert found == {",", "]"}
+    # a reaction within counts for itself
+    made = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O','children':[{'smiles':'CC=O'},{'smiles':'O'}]},{'smiles':'CO'}"
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [made])
+    assert found == {",", "]"}
+
+
+def test_a_backslash_is_one_character_of_a_molecule(tokenizer):
+    start = "{'smiles':'F/C=C\\\\F','children':[{'smiles':'F/C=C/F'}"
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], ALL), tokenizer, [start])
+    assert found == {",", "]"}
+    again = "{'smiles':'F/C=C\\\\F','children':[{'smiles':'F\\\\C=C/F"
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], ALL), tokenizer, [again])
+    assert "'" not in found  # the target in another SMILES
+
+
+def test_molecules_end_where_they_may(tokenizer):
+    start = beginning("CCO")
+    for text, fits in (
+        ("C(C", False),
+        ("CC", True),
+        ("c1cccc1", False),
+        ("OCC", False),
+        ("[Na", False),
+        ("C1CC", False),
+    ):
+        (found,) = allowed(ConstrainedGrammar(tokenizer, [2], ALL), tokenizer, [start + text])
+        assert ("'" in found) == fits, text
+        assert "C" in found or text == "[Na"
+    # the target, as an ancestor further up
+    deep = "{'smiles':'CCO','children':[{'smiles':'CC=O','children':[{'smiles':'C(O)C"
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [2], ALL), tokenizer, [deep])
+    assert "'" not in found
+
+
+def test_what_nothing_mends_is_given_up(tokenizer):
+    processor = ConstrainedGrammar(tokenizer, [2], ALL)
+    ids = [[0, *tokenizer(beginning("CCO") + "CC(C)(C)(C)C", add_special_tokens=False)["input_ids"]]]
+    scores = processor(torch.tensor(ids), torch.zeros(1, 53))[0]
+    assert scores.isfinite().nonzero()[:, 0].tolist() == [tokenizer.eos_token_id] and scores.max() <= -1e6
+
+
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams):
+    """Carbons with five neighbours are all that this model writes."""
+    planner = restless()
+    calls = []
+    tokenizer = planner.tokenizer
+    ids = tokenizer("CC(C)(C)(C)C'", add_special_tokens=False)["input_ids"]
+    begun = len(tokenizer(beginning("CCO"), add_special_tokens=False)["input_ids"]) + 1
+
+    class Stubborn(LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            calls.append(1)
+            only = torch.full_like(scores, float("-inf"))
+            only[:, ids[min(input_ids.shape[1] - begun, len(ids) - 1)]] = 0.0
+            return only
+
+    run = search.RouteSearch(
+        planner.model, tokenizer, beams=beams, ranking=ranking, logits_processor=[Stubborn()], max_new_tokens=60
+    )
+    (candidates,) = run([search.Job("CCO", 1)])
+    assert len(calls) < 20
+    (candidate,) = candidates
+    assert candidate.route is None and candidate.score == float("-inf")
+    assert candidate.problem.startswith("no route was found") and "too many bonds" in candidate.problem
+    assert candidate.to_dict()["score"] is None
+
+
+def test_routes_from_the_stock_alone(tokenizer):
+    stock = Stock(["CC=O", "O"])
+    rules = Constraints(only_purchasable=True)
+    with pytest.raises(ValueError, match="need a stock"):
+        ConstrainedGrammar(tokenizer, [2], rules)
+    start = beginning("CC(=O)O")
+    texts = [start + "CC=O'", start + "CC#N'"]
+    assert allowed(ConstrainedGrammar(tokenizer, [2], rules, stock), tokenizer, texts[:1]) == [{"}", ","}]
+    assert allowed(ConstrainedGrammar(tokenizer, [2], rules, stock), tokenizer, texts[1:]) == [{","}]
+    # in the last reaction nothing can go on
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], rules, stock), tokenizer, [start + "CC#N"])
+    assert "'" not in found
+    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], rules, stock), tokenizer, [start + "CC=O"])
+    assert "'" in found
+
+
+def test_a_starting_material_that_must_be_a_leaf(tokenizer):
+    rules = Constraints(required_leaf="OC")
+    assert rules.required_leaf == "CO"
+    start = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O'},{'smiles':'CO'"
+    for text, expected in ((start + "}", {",", "]"}), (start + ",'children':[{'smiles':'C=O'}]}", {","})):
+        assert allowed(ConstrainedGrammar(tokenizer, [3], rules), tokenizer, [text]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"forbidden": ["C1CC"]}, "'C1CC' is not a molecule"),
+        ({"forbidden_substructures": ["[#6"]}, "is not a substructure"),
+        ({"required_leaf": "CC.O"}, "2 molecules"),
+    ],
+)
+def test_wishes_that_cannot_be_read_are_refused(rules, message):
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        Constraints(**rules)
+
+
+def test_rules_need_the_grammar(tokenizer):
+    planner = restless()
+    with pytest.raises(ValueError, match="Constraints need the grammar"):
+        planner.plan(["CCO"], grammar=False, constraints=Constraints(), progress=False)
+    planner.plan(["CCO"], n_steps=1, beams=1, max_new_tokens=2, grammar=False, progress=False)
