@@ -8,7 +8,7 @@ from typing import Any
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
-RULES = ("unreadable", "cycles", "missing-atoms")
+RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,7 +63,7 @@ def add_constraints(parser: Any) -> None:
     """The arguments that say what planned routes have to be."""
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
-    parser.add_argument("--allow", action="append", choices=RULES, default=[],
+    parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
