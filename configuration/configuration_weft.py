@@ -354,7 +354,9 @@ class WeftConfig(PreTrainedConfig):
         known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
-                logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
+                logger.warning(
+                    f"The configuration file has a field that this Weft does not know and ignores: `{name}`."
+                )
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
@@ -465,18 +467,27 @@ class WeftConfig(PreTrainedConfig):
 
     @property
     def has_final_norm(self) -> bool:
+        """Whether a norm follows the last layer of each stack."""
         return self.norm_first if self.final_norm is None else self.final_norm
 
     @property
     def has_sparse_layers(self) -> bool:
+        """Whether encoder or decoder has a sparse layer."""
         return "sparse" in (self.encoder_mlp_layer_types or ()) or "sparse" in (self.decoder_mlp_layer_types or ())
 
     @property
     def has_relative_self_attention(self) -> bool:
-        """Whether the logits of self-attention depend on the offset between query and key."""
+        """Whether self-attention has a learned bias for each offset between query and key."""
         return self.self_attention_position_type in ("relative", "bucketed")
 
     def uses_attention_positions(self, kind: str) -> bool:
+        """
+        Return whether self-attention or cross-attention has positions of a type.
+
+        Args:
+            kind (`str`):
+                A value of `self_attention_position_type`.
+        """
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)
 
     def validate(self) -> None:

@@ -247,7 +247,7 @@ def convert(
         unknown = [name for name in source.must_be_given if name not in fields]
         if unknown:
             raise ValueError(
-                f"The weights of {source.title} do not tell {' and '.join(unknown)}: give "
+                f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "
                 f"{'them' if len(unknown) > 1 else 'it'}"
                 + (" (`--heads N` for both)." if set(unknown) & set(HEADS) else " (`--config-overrides field=value`).")
             )

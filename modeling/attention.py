@@ -1,4 +1,4 @@
-"""Self- and cross-attention over transformers' attention registry.
+"""Self-attention and cross-attention, with the implementations in transformers' attention registry.
 
 Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width, H heads, K width of a head.
 """

@@ -58,7 +58,7 @@ class DecodingCache:
         self._whole_source = states if is_returned else None
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         self.target.reorder(beam_idx)
 
     def as_dynamic(self) -> EncoderDecoderCache:
@@ -200,7 +200,7 @@ class BeamCache:
             self._share()
 
     def reorder(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
         wanted = parents.tolist()
         if self.suffix_length == 0:  # all tokens are in the shared prefix

@@ -216,6 +216,8 @@ class ResidualLayer(GradientCheckpointingLayer):
 
 
 class WeftEncoderLayer(ResidualLayer):
+    """A layer of the encoder: self-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
@@ -241,6 +243,8 @@ class WeftEncoderLayer(ResidualLayer):
 
 
 class WeftDecoderLayer(ResidualLayer):
+    """A layer of the decoder: self-attention, cross-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
