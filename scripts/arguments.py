@@ -21,7 +21,8 @@ class Parser(argparse.ArgumentParser):
         def formatter(prog: str) -> argparse.HelpFormatter:
             return formatter_class(prog, max_help_position=32)
 
-        super().__init__(*args, formatter_class=formatter, **kwargs)  # type: ignore[arg-type]
+        settings: dict[str, Any] = kwargs | {"formatter_class": formatter}
+        super().__init__(*args, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -89,11 +90,11 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     Raises:
         ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
     """
-    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, rules_without
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    rules = replace(Constraints(), **{RULES[name]: False for name in arguments.allow})
+    rules = rules_without(arguments.allow)
     wishes = replace(
         rules,
         only_purchasable=arguments.only_purchasable,
