@@ -162,12 +162,12 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
         )
 
 
-def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
+def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
     """Return values of shape (T,), (1, T) or (B, T) as (1, T) or (B, T). Raise a ValueError for any other shape."""
-    rows = values[None] if values.ndim == 1 else values
-    if rows.ndim != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != length:
+    batched = values[None] if values.ndim == 1 else values
+    if batched.ndim != 2 or batched.shape[0] not in (1, batch) or batched.shape[1] != length:
         raise ValueError(f"`{name}` has shape {tuple(values.shape)}, but must be ({length},) or ({batch}, {length}).")
-    return rows
+    return batched
 
 
 def check_position_limit(

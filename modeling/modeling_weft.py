@@ -24,7 +24,6 @@ from transformers.modeling_outputs import (
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
-    as_rows,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -39,6 +38,7 @@ from .checks import (
     inferred_mask,
     is_tracing,
     plain_table,
+    with_batch_dimension,
 )
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
@@ -502,8 +502,8 @@ class WeftStack(WeftPreTrainedModel):
 
 def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
     """Return the given or the default ids with the given mask, both of shape (B or 1, T)."""
-    ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
-    mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    ids = default if position_ids is None else with_batch_dimension(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else with_batch_dimension(position_mask, batch, length, f"{name}_mask").bool()
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
 
 
