@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
 
 from .consistency import check_consistency
-from .derived import DERIVED, superfluous
+from .derived import DERIVED, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import IS_EXPORTED, version_fields, with_later_fields, without_version
@@ -302,7 +302,7 @@ class WeftConfig(PreTrainedConfig):
                     self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
                 )
         self.validate()
-        for name in superfluous(self):
+        for name in redundant(self):
             setattr(self, name, None)
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -363,7 +363,7 @@ class WeftConfig(PreTrainedConfig):
         # a number in the file that is just the default derived from its other fields is derived again from the new fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
+        config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
         return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -377,7 +377,7 @@ class WeftConfig(PreTrainedConfig):
         Returns:
             `dict[str, Any]`
         """
-        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
+        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.fits_whole_model(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":

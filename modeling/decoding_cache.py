@@ -52,8 +52,8 @@ class DecodingCache:
         self.config = request.config
         written, source = request.self_attention_cache, request.cross_attention_cache
         self.target = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
-        self.target.fill(_taken(written))
-        states = _taken(source)
+        self.target.fill(_take_states(written))
+        states = _take_states(source)
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
@@ -73,7 +73,7 @@ class DecodingCache:
         return EncoderDecoderCache(*halves)
 
 
-def _taken(cache: Cache) -> torch.Tensor:
+def _take_states(cache: Cache) -> torch.Tensor:
     """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []

@@ -86,7 +86,7 @@ def mask_and_bias(
     return mask, bias_BHLM
 
 
-def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
+def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
     """Return a user's 4-D mask in the form that `implementation` takes.
 
     The mask is boolean or integer (True or 1: attend), or it is additive.
@@ -116,7 +116,7 @@ def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask
     """Return the mask of the encoder's self-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -135,7 +135,7 @@ def decoder_mask(
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -161,7 +161,7 @@ def cross_mask(
     """Return the mask of the decoder's cross-attention."""
     implementation = cross_attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=_Implementation(implementation),
         inputs_embeds=inputs_embeds,
