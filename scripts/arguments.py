@@ -11,14 +11,18 @@ RANKINGS = ("log_probability", "sqrt_length")
 RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions and examples as they are written, and has room for long names of options."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=32, **kwargs)
+
+
 class Parser(argparse.ArgumentParser):
     """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
 
-    def __init__(self, *args: Any, formatter_class: type = argparse.RawDescriptionHelpFormatter, **kwargs: Any):
-        def formatter(prog: str) -> argparse.HelpFormatter:
-            return formatter_class(prog, max_help_position=32)
-
-        super().__init__(*args, formatter_class=formatter, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, **kwargs: Any):
+        super().__init__(formatter_class=_Formatter, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
