@@ -100,7 +100,7 @@ def test_weft_convert_leaves_a_card_with_the_errors_of_its_source(kind, tmp_path
     assert "was not compared with the original" in card.text and "license" not in card.data.to_dict()
     assert ("MIT licence" in card.text) == (kind == "dms") == ("@article{directmultistep" in card.text)
     assert 'from_pretrained("out"' in card.text
-    assert ("Not trained, and to be trained before use: `model.encoder" in card.text) == (kind == "torch")
+    assert ("These weights are random and need training before use: `model.encoder" in card.text) == (kind == "torch")
 
 
 def test_an_adapter_has_the_card_of_its_own_library(tmp_path):

@@ -57,7 +57,7 @@ def nothing_written(tmp_path):
         (lambda w: w.pop("decoder.fc_out.bias"), "1 missing (decoder.fc_out.bias (for lm_head.bias))"),
         (lambda w: w.update({"decoder.fc_out.scale": torch.ones(1)}), "1 unexpected (decoder.fc_out.scale)"),
         (lambda w: w.update({"decoder.fc_out.bias": torch.ones(54)}),
-         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), and the configuration makes it (53,))"),
+         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), but by the configuration it is (53,))"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(checkpoint, tmp_path, capsys, change, words):
