@@ -8,7 +8,6 @@ from typing import Any
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
-<<<<<<< HEAD
 RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 
 
@@ -17,9 +16,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(prog, max_help_position=32, **kwargs)
-=======
-RULES = ("unreadable", "cycles", "missing-atoms")
->>>>>>> main
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,11 +67,7 @@ def add_constraints(parser: Any) -> None:
     """The arguments that say what planned routes have to be."""
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
-<<<<<<< HEAD
     parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
-=======
-    parser.add_argument("--allow", action="append", choices=RULES, default=[],
->>>>>>> main
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
