@@ -9,19 +9,23 @@ from typing import Any
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
-RULES = ("unreadable", "cycles", "missing-atoms")
+RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions and examples as they are written, and has room for long names of options."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=32, **kwargs)
 
 
 class Parser(argparse.ArgumentParser):
     """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
 
-    def __init__(self, *args: Any, formatter_class: type = argparse.RawDescriptionHelpFormatter, **kwargs: Any):
-        def formatter(prog: str) -> argparse.HelpFormatter:
-            return formatter_class(prog, max_help_position=32)
-
-        super().__init__(*args, formatter_class=formatter, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, **kwargs: Any):
+        super().__init__(formatter_class=_Formatter, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -66,7 +70,7 @@ def add_constraints(parser: Any) -> None:
     """The arguments that say what planned routes have to be."""
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
-    parser.add_argument("--allow", action="append", choices=RULES, default=[],
+    parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
     parser.add_argument("--impossible", choices=IMPOSSIBLE, default="behind",
@@ -89,12 +93,11 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     Raises:
         ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
     """
-    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, rules_without
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    off: dict[str, Any] = {RULES[name]: False for name in arguments.allow}
-    rules = replace(Constraints(), **off)
+    rules = rules_without(arguments.allow)
     wishes = replace(
         rules,
         only_purchasable=arguments.only_purchasable,

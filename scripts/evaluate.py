@@ -12,12 +12,12 @@ import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from tqdm.auto import tqdm
 
+from weftformer.common.whole_files import growing_file
 from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.files.entries import BROKEN_GZIP
 from weftformer.routes.files.predictions import read_predictions as read_predicted_routes
@@ -197,16 +197,6 @@ def matched(
     return pairs
 
 
-@contextmanager
-def _growing(file: Path | None) -> Iterator[IO[str]]:
-    """A file that has its name once it is whole; what hours of planning found is not thrown away when they are cut short."""
-    part = Path(os.devnull) if file is None else file.with_name(file.name + ".part")
-    with part.open("w", encoding="utf-8") as sink:
-        yield sink
-    if file is not None:
-        os.replace(part, file)
-
-
 def _note(text: str) -> None:
     print(f"weftformer evaluate: {text}", file=sys.stderr)
 
@@ -234,7 +224,8 @@ def _planned(
         name: getattr(arguments, name) for name in ("beams", "ranking", "impossible", "batch_size", "max_new_tokens")
     }
     settings |= {"grammar": not arguments.no_grammar, "constraints": constraints_of(arguments), "stock": stock}
-    with _growing(arguments.save_predictions) as sink:
+    file = arguments.save_predictions
+    with growing_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
         found = {name: predict(planner, references, name, settings, sink) for name in conditions}
     return {
         CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]

@@ -20,7 +20,7 @@ from ..configuration.version import __version__
 from ..inference.batching import Batcher
 from ..inference.tasks import RouteTask, TextTask
 from ..routes import Plan
-from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
 from ..routes.planning.search import RANKINGS
 from ..routes.plans import IMPOSSIBLE
 from .limits import BodyInTime, Limits
@@ -253,8 +253,7 @@ def _constrained(
     task: RouteTask, allow: list[str], wishes: dict[str, Any], targets: list[str], *, grammar: bool, **settings: Any
 ) -> Sequence[Any]:
     """Works with constraints; a wish that cannot be read is refused as a target is."""
-    off: dict[str, Any] = {RULES[name]: False for name in allow}
-    rules = replace(Constraints(), **off)
+    rules = rules_without(allow)
     constraints = replace(rules, **wishes)
     if not grammar and constraints == rules:  # nothing was asked for that needs it
         constraints = NO_CONSTRAINTS

@@ -1,4 +1,4 @@
-"""Text to ids and back: the DirectMultiStep route vocabulary, and vocabularies trained on the user's own texts."""
+"""Tokenizers: the vocabulary of DirectMultiStep for routes, and vocabularies trained on the user's own texts."""
 
 from .checks import check_encodable
 from .route_tokenizer import (
@@ -9,16 +9,21 @@ from .route_tokenizer import (
     encode_source,
     source_text,
 )
+from .sentinels import MODES, Objective, add_denoising_tokens, sentinel_ids
 from .trained import iter_columns, train_tokenizer
 
 __all__ = [
+    "MODES",
     "PRODUCT_LENGTH",
     "SOURCE_LENGTH",
+    "Objective",
+    "add_denoising_tokens",
     "build_route_tokenizer",
     "check_encodable",
     "encode_route",
     "encode_source",
     "iter_columns",
+    "sentinel_ids",
     "source_text",
     "train_tokenizer",
 ]

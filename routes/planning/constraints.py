@@ -13,7 +13,7 @@ Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -81,6 +81,12 @@ class Constraints:
 
 
 NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False)
+
+
+def rules_without(names: Iterable[str]) -> Constraints:
+    """Return the rules for all routes, without those of [`RULES`] that are named."""
+    switched_off: dict[str, Any] = {RULES[name]: False for name in names}
+    return Constraints(**switched_off)
 
 
 def _molecule(smiles: str) -> Molecule:

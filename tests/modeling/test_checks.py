@@ -144,8 +144,8 @@ def test_neither_or_both_of_ids_and_embeddings():
 def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
     """As BART, which reads the source shifted right; it must be of the target's vocabulary."""
     embeds = torch.zeros(2, 4, 16)
-    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "a vocabulary of its own", input_ids=IDS)
-    refused(build(kind), "Give `decoder_input_ids`", "there are none", inputs_embeds=embeds)
+    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "its own vocabulary", input_ids=IDS)
+    refused(build(kind), "Give `decoder_input_ids`", "are not given either", inputs_embeds=embeds)
     refused(build(kind, pad_token_id=None), "`pad_token_id` is None", "cannot be shifted", input_ids=IDS)
     for fields in ({}, {"share_encoder_decoder_embeddings": False}):
         model = build(kind, **fields).eval()

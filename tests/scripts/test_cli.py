@@ -100,6 +100,6 @@ def test_help_of_train(capsys):
 
 def test_errors_of_train_are_one_line(capsys, monkeypatch):
     monkeypatch.delenv("WEFT_DEBUG", raising=False)
-    assert cli.main(["train", "--train-file", "nowhere.csv", "--output-dir", "out", "--use_cpu"]) == 1
+    assert cli.main(["train", "--train-file", "nowhere.csv", "--output-dir", "out", "--use-cpu"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("weftformer train: error: the file nowhere.csv does not exist.")
