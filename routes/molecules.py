@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,28 @@ def rooted_smiles(smiles: str) -> tuple[str, ...]:
     molecule = Chem.MolFromSmiles(canonical)
     rooted = [Chem.MolToSmiles(molecule, rootedAtAtom=index) for index in range(molecule.GetNumAtoms())]
     return tuple(dict.fromkeys([canonical, *rooted]))
+
+
+def drawn_smiles(smiles: str, count: int, seed: int, rooted: bool) -> list[str]:
+    """Distinct SMILES of a molecule, RDKit's canonical one first; a small or symmetric molecule has fewer.
+
+    Args:
+        count: most SMILES.
+        seed: of the draw; a molecule has the same texts whatever others are drawn.
+        rooted: draw only where each begins, and the order of its branches is RDKit's; otherwise that too.
+
+    Raises:
+        ValueError: as [`canonical_smiles`].
+    """
+    canonical = canonical_smiles(smiles)
+    rng = random.Random(f"{seed} {canonical}")
+    if rooted:
+        first, *others = rooted_smiles(smiles)
+        return [first, *rng.sample(others, min(count - 1, len(others)))]
+    molecule = Chem.MolFromSmiles(canonical)
+    # some are drawn twice
+    drawn = cast(Any, Chem).MolToRandomSmilesVect(molecule, 4 * count, randomSeed=rng.randrange(1, 1 << 30))
+    return list(dict.fromkeys([canonical, *drawn]))[:count]
 
 
 def one_molecule(smiles: str) -> str:
