@@ -25,6 +25,7 @@ from weftformer.scripts import arguments, cli
 from weftformer.scripts.parsers import benchmark, convert
 from weftformer.scripts.train_routes import RouteTrainingArguments
 from weftformer.training import ArgumentParser, DataArguments, ModelArguments, WeftTrainingArguments
+from weftformer.training.arguments import PretrainingArguments, WeftPretrainingArguments
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 60, 120
@@ -83,7 +84,7 @@ def test_help_is_a_screen_and_a_half(helps, name):
     assert code == 0 and text.startswith(f"usage: weftformer {name}")
     assert len(text.splitlines()) <= LINES
     assert max(map(len, text.splitlines())) <= COLUMNS + 10  # examples are not broken
-    if name.startswith("train"):
+    if "train" in name:
         assert "--help-all" in text
 
 
@@ -115,6 +116,7 @@ except AttributeError as error:
     ("name", "types"),
     [
         ("train", [ModelArguments, DataArguments, WeftTrainingArguments]),
+        ("pretrain", [ModelArguments, PretrainingArguments, WeftPretrainingArguments]),
         ("train-routes", [RouteArguments, RouteTrainingArguments]),
     ],
 )
