@@ -1,4 +1,4 @@
-"""Tab one: a target molecule in, ranked and drawn routes out."""
+"""The first tab: ranked and drawn routes to a target molecule."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def build_routes_tab(task: RouteTask) -> None:
                             info="longest path, in reactions", min_width=140)  # fmt: skip
         beams = gr.Slider(1, MOST_BEAMS, value=5, step=1, label="Beams", info="width of the search", min_width=140)
         material = gr.Textbox(
-            label="Starting material (SMILES)", info="to begin from; may be left out", max_length=MOST_SMILES,
+            label="Starting material (SMILES)", info="optional", max_length=MOST_SMILES,
             visible=task.model.config.max_source_positions > PRODUCT_LENGTH, min_width=220, elem_id="material",
         )  # fmt: skip
     with gr.Accordion("Stock: what can be bought", open=False):
-        stock = gr.File(label="SMILES or InChIKeys, one a line or in a table", type="filepath", elem_id="stock",
+        stock = gr.File(label="SMILES or InChIKeys, one per line or in a table", type="filepath", elem_id="stock",
                         file_types=[".smi", ".txt", ".csv", ".tsv", ".gz"], height=120)  # fmt: skip
     gr.Examples(EXAMPLES, target)
     drawn = gr.HTML(elem_id="routes", min_height=120, apply_default_css=False)
