@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
 
 from .consistency import check_consistency
-from .derived import DERIVED, superfluous
+from .derived import DERIVED, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import IS_EXPORTED, version_fields, with_later_fields, without_version
@@ -302,7 +302,7 @@ class WeftConfig(PreTrainedConfig):
                     self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
                 )
         self.validate()
-        for name in superfluous(self):
+        for name in redundant(self):
             setattr(self, name, None)
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -354,14 +354,16 @@ class WeftConfig(PreTrainedConfig):
         known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
-                logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
+                logger.warning(
+                    f"The configuration file has a field that this Weft does not know and ignores: `{name}`."
+                )
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
         # a number in the file that is just the default derived from its other fields is derived again from the new fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
+        config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
         return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -375,7 +377,7 @@ class WeftConfig(PreTrainedConfig):
         Returns:
             `dict[str, Any]`
         """
-        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
+        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.fits_whole_model(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
@@ -465,18 +467,27 @@ class WeftConfig(PreTrainedConfig):
 
     @property
     def has_final_norm(self) -> bool:
+        """Whether a norm follows the last layer of each stack."""
         return self.norm_first if self.final_norm is None else self.final_norm
 
     @property
     def has_sparse_layers(self) -> bool:
+        """Whether encoder or decoder has a sparse layer."""
         return "sparse" in (self.encoder_mlp_layer_types or ()) or "sparse" in (self.decoder_mlp_layer_types or ())
 
     @property
     def has_relative_self_attention(self) -> bool:
-        """Whether the logits of self-attention depend on the offset between query and key."""
+        """Whether self-attention has a learned bias for each offset between query and key."""
         return self.self_attention_position_type in ("relative", "bucketed")
 
     def uses_attention_positions(self, kind: str) -> bool:
+        """
+        Return whether self-attention or cross-attention has positions of a type.
+
+        Args:
+            kind (`str`):
+                A value of `self_attention_position_type`.
+        """
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)
 
     def validate(self) -> None:

@@ -12,13 +12,13 @@ class Derived:
 
     Args:
         number: returns the number for a configuration, for the stack that `num_attention_heads` is of.
-        says_it_all: returns whether this number is right for the whole model of a configuration. Only then may a file have
+        fits_whole_model: returns whether this number is right for the whole model of a configuration. Only then may a file have
             the number instead of None.
     """
 
-    def __init__(self, number: Callable[[Any], int], says_it_all: Callable[[Any], bool]):
+    def __init__(self, number: Callable[[Any], int], fits_whole_model: Callable[[Any], bool]):
         self.number = number
-        self.says_it_all = says_it_all
+        self.fits_whole_model = fits_whole_model
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -58,10 +58,10 @@ DERIVED: dict[str, Any] = {
 }
 
 
-def superfluous(config: Any) -> set[str]:
+def redundant(config: Any) -> set[str]:
     """Return the derived fields whose given number is the one that None would give."""
     return {
         name
         for name, field in DERIVED.items()
-        if field.says_it_all(config) and vars(config).get(name) == field.number(config)
+        if field.fits_whole_model(config) and vars(config).get(name) == field.number(config)
     }

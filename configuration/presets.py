@@ -101,7 +101,7 @@ _EVERY_SECOND = {
     "decoder_mlp_layer_types": ["dense", "sparse"] * 6,
 }
 
-# As published (Wang et al. 2024, arXiv:2408.15664): a bias alone, and no balance loss that pulls at the weights.
+# As published (Wang et al. 2024, arXiv:2408.15664): balanced by a bias alone, without a balance loss.
 _BALANCED_BY_BIAS = {"router_bias_update_rate": 1e-3, "router_aux_loss_coef": 0.0}
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -33,8 +33,8 @@ def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str,
     if is_saved and "infer_attention_mask" not in fields:
         pad, ends = fields.get("pad_token_id", 0), fields.get("eos_token_id", 2)
         # an older Weft always inferred the mask from pads; if pad and end were the same token, it wrongly masked ends too
-        is_told = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])
-        return fields | {"infer_attention_mask": is_told}
+        is_inferred = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])
+        return fields | {"infer_attention_mask": is_inferred}
     return fields
 
 
@@ -49,6 +49,6 @@ def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT:
         raise ValueError(
             f"The configuration has format {found!r} and was written by Weft {version}, but Weft {__version__} reads formats "
-            f"up to {FORMAT}: upgrade it with `pip install -U weftformer`."
+            f"up to {FORMAT}: upgrade Weft with `pip install -U weftformer`."
         )
     return rest

@@ -17,7 +17,7 @@ from ..tokenization.checks import encode_checked
 from .batching import Unwanted
 
 if TYPE_CHECKING:
-    from ..routes import Plan, RoutePlanner, Stock
+    from ..routes import Constraints, Plan, RoutePlanner, Stock
 
 # Tokens that a text model writes at most, where nobody says how many.
 _TEXT_TOKENS = 256
@@ -48,6 +48,8 @@ class RouteSettings:
     beams: int
     ranking: str
     grammar: bool
+    constraints: Constraints | None
+    impossible: str
     max_new_tokens: int
 
 
@@ -87,6 +89,8 @@ class RouteTask:
         beams: int = 10,
         ranking: str = "log_probability",
         grammar: bool = True,
+        constraints: Constraints | None = None,
+        impossible: str = "behind",
         max_new_tokens: int | None = None,
     ) -> list[RouteWork]:
         """Check a request.
@@ -106,8 +110,9 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan
         self.planner.stream(
-            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar
-        )
+            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar,
+            constraints=constraints, impossible=impossible, stock=self.stock,
+        )  # fmt: skip
         search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
         if not isinstance(starting_material, list):
             starting_material = [starting_material] * len(targets)
@@ -118,7 +123,9 @@ class RouteTask:
             if room < 1:
                 raise ValueError(f"{target!r} is too long: the model has no room for a route to it.")
             # a batch has the room of its longest target: with it in the settings, neighbours have the same
-            settings = RouteSettings(beams, ranking, grammar, min(max_new_tokens or self.max_new_tokens, room))
+            settings = RouteSettings(
+                beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room)
+            )
             steps = (tried[0] if tried else tuple(DEFAULT_STEPS)) if self.takes_steps else None
             works.append(RouteWork(smiles, steps, material, settings))
         return works
@@ -130,7 +137,8 @@ class RouteTask:
         return self.planner.stream(
             [work.target for work in works], n_steps=steps,
             starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
-            ranking=settings.ranking, grammar=settings.grammar, max_new_tokens=settings.max_new_tokens,
+            ranking=settings.ranking, grammar=settings.grammar, constraints=settings.constraints,
+            impossible=settings.impossible, max_new_tokens=settings.max_new_tokens,
             logits_processor=[WhileWanted(is_wanted)], progress=False,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Self- and cross-attention over transformers' attention registry.
+"""Self-attention and cross-attention, with the implementations in transformers' attention registry.
 
 Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width, H heads, K width of a head.
 """
@@ -139,10 +139,10 @@ class AttentionBase(nn.Module):
         return rotate(query, positions.query_rotation)
 
     def _keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
-        placed = states_BTD
+        positioned_BTD = states_BTD
         if self.position_table is not None and positions is not None:
-            placed = self._with_positions(states_BTD, positions.key)
-        key, value = self._heads(self.k_proj(placed)), self._heads(self.v_proj(states_BTD))
+            positioned_BTD = self._with_positions(states_BTD, positions.key)
+        key, value = self._heads(self.k_proj(positioned_BTD)), self._heads(self.v_proj(states_BTD))
         key = key if self.k_norm is None else self.k_norm(key)
         if positions is None or positions.key_rotation is None:
             return key, value
@@ -153,9 +153,9 @@ class AttentionBase(nn.Module):
         if self.relative_bias is None or positions is None:
             return None
         assert positions.relative_BLM is not None
-        rows = self.relative_bias.to(query.dtype)[positions.relative_BLM]
+        biases = self.relative_bias.to(query.dtype)[positions.relative_BLM]
         # "relative" subtracts one number for all heads, "bucketed" adds one number for each head
-        bias_BHLM = -rows[:, None] if rows.ndim == 3 else rows.permute(0, 3, 1, 2)
+        bias_BHLM = -biases[:, None] if biases.ndim == 3 else biases.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
             bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
         # under tensor parallelism a process holds only some of the heads, and the query has just those

@@ -52,13 +52,13 @@ class DecodingCache:
         self.config = request.config
         written, source = request.self_attention_cache, request.cross_attention_cache
         self.target = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
-        self.target.fill(_taken(written))
-        states = _taken(source)
+        self.target.fill(_take_states(written))
+        states = _take_states(source)
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         self.target.reorder(beam_idx)
 
     def as_dynamic(self) -> EncoderDecoderCache:
@@ -73,7 +73,7 @@ class DecodingCache:
         return EncoderDecoderCache(*halves)
 
 
-def _taken(cache: Cache) -> torch.Tensor:
+def _take_states(cache: Cache) -> torch.Tensor:
     """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []
@@ -200,7 +200,7 @@ class BeamCache:
             self._share()
 
     def reorder(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
         wanted = parents.tolist()
         if self.suffix_length == 0:  # all tokens are in the shared prefix

@@ -61,7 +61,7 @@ _GROWING_ROTARY = ("dynamic", "longrope")
 
 # For each model that `fast_decoding` was called for: a copy of the weights of the compiled step, and the step.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
-_said: set[str] = set()
+_logged_reasons: set[str] = set()
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -155,8 +155,8 @@ def prepared_request(
     """
     against = reason_against_request(model, generation_config, inputs, mode)
     if against is not None:
-        if against not in _said:
-            _said.add(against)
+        if against not in _logged_reasons:
+            _logged_reasons.add(against)
             logger.debug(f"generate takes the plain path: {against}.")
         return None
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
@@ -169,7 +169,7 @@ def prepared_request(
     return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
-def _held(model: Any) -> list[torch.Tensor]:
+def _tensors_of(model: Any) -> list[torch.Tensor]:
     """Return all parameters and buffers that the step reads."""
     parts = (model.model.decoder, model.lm_head)
     return [tensor.detach() for part in parts for tensor in (*part.parameters(), *part.buffers())]
@@ -193,7 +193,7 @@ def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the weights change."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    weights = _held(model)
+    weights = _tensors_of(model)
     known, step = _COMPILED[model]
     if step is None or not _are_same(weights, known):
         step = DecodeStep(model, compiled=True)

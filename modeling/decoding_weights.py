@@ -49,13 +49,13 @@ class FewTokenExperts(nn.Module):
         ]
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
-        places: dict[int, list[tuple[int, int]]] = {}
+        assignments: dict[int, list[tuple[int, int]]] = {}
         for token, experts in enumerate(ids_NK.tolist()):
             for slot, expert in enumerate(experts):
-                places.setdefault(expert, []).append((token, slot))
+                assignments.setdefault(expert, []).append((token, slot))
         output_ND = torch.zeros_like(tokens_ND)
         up, down = self.projections
-        for expert, chosen in places.items():
+        for expert, chosen in assignments.items():
             if expert >= len(up):  # expert parallelism writes this id for experts of other processes
                 continue
             tokens, slots = (list(part) for part in zip(*chosen, strict=True))

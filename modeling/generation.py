@@ -56,7 +56,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
                 )
 
 
-def _comes_with_the_package() -> Callable:
+def _needs_package() -> Callable:
     raise ValueError(
         'custom_generate="sqrt_length" comes with the installed package, but this model runs with the code beside its weights: '
         "pip install weftformer, and import weftformer before loading the model."
@@ -70,7 +70,7 @@ class WeftGenerationMixin(GenerationMixin):
     # The fast path (`decoding_dispatch.py`). The installed package sets it. Code that travels with weights has none.
     fast_path: ClassVar[Any] = None
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
-    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _comes_with_the_package}
+    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         r"""
@@ -207,7 +207,7 @@ class WeftGenerationMixin(GenerationMixin):
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
         if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.beam_search(self, *args, **kwargs)
-        model = self._twin_of_the_target()
+        model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _optimize_model_for_decode(self):
@@ -218,7 +218,7 @@ class WeftGenerationMixin(GenerationMixin):
         """
         return nullcontext()
 
-    def _twin_of_the_target(self) -> "WeftGenerationMixin":
+    def _with_target_vocabulary(self) -> "WeftGenerationMixin":
         """Return this model for code of transformers that reads `vocab_size` and means the target vocabulary.
 
         If the two sizes differ, return a twin with its own configuration, because other requests may read the model's
@@ -233,7 +233,7 @@ class WeftGenerationMixin(GenerationMixin):
         return twin
 
     def _get_logits_processor(self, *args, **kwargs):
-        return super(WeftGenerationMixin, self._twin_of_the_target())._get_logits_processor(*args, **kwargs)
+        return super(WeftGenerationMixin, self._with_target_vocabulary())._get_logits_processor(*args, **kwargs)
 
     def _get_candidate_generator(self, generation_config, *args, **kwargs):
         if generation_config.assistant_early_exit is not None:
@@ -242,7 +242,7 @@ class WeftGenerationMixin(GenerationMixin):
                 f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot leave out layers; give a "
                 "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`."
             )
-        model = self._twin_of_the_target()
+        model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._get_candidate_generator(generation_config, *args, **kwargs)
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):

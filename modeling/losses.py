@@ -149,12 +149,12 @@ def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int
     tokens = len(hidden_ND)
     if is_tracing():
         # the number of chunks is part of the graph and must not change with the batch, so some may be empty
-        rows = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
-        starts = [chunk * rows for chunk in range(_TRACED_CHUNKS)]
+        size = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
+        starts = [chunk * size for chunk in range(_TRACED_CHUNKS)]
     else:
-        rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
-        starts = list(range(0, tokens, rows))
-    return ((start, start + rows) for start in starts)
+        size = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
+        starts = list(range(0, tokens, size))
+    return ((start, start + size) for start in starts)
 
 
 def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:

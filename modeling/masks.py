@@ -58,6 +58,7 @@ def refuse_lost_bias(config: WeftConfig) -> None:
 
 
 def cross_attention_implementation(config: WeftConfig) -> str:
+    """Return the attention implementation of cross-attention, which is never flash attention."""
     # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are different
     # sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
     return "sdpa" if uses_flash(config) else config._attn_implementation
@@ -85,7 +86,7 @@ def mask_and_bias(
     return mask, bias_BHLM
 
 
-def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
+def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
     """Return a user's 4-D mask in the form that `implementation` takes.
 
     The mask is boolean or integer (True or 1: attend), or it is additive.
@@ -112,9 +113,10 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
 
 
 def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
+    """Return the mask of the encoder's self-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -133,7 +135,7 @@ def decoder_mask(
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -156,9 +158,10 @@ def cross_mask(
     encoder_hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
 ):
+    """Return the mask of the decoder's cross-attention."""
     implementation = cross_attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=_Implementation(implementation),
         inputs_embeds=inputs_embeds,

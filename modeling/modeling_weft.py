@@ -24,7 +24,6 @@ from transformers.modeling_outputs import (
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
-    as_rows,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -39,6 +38,7 @@ from .checks import (
     inferred_mask,
     is_tracing,
     plain_table,
+    with_batch_dimension,
 )
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
@@ -71,7 +71,7 @@ logger = logging.get_logger(__name__)
 @dataclass
 class WeftEncoderOutput(BaseModelOutput):
     r"""
-    The output of [`WeftEncoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutput`]:
+    The output of [`WeftEncoder`]. It has these fields in addition to those of [`~modeling_outputs.BaseModelOutput`]:
 
     Args:
         router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
@@ -87,7 +87,8 @@ class WeftEncoderOutput(BaseModelOutput):
 @dataclass
 class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     r"""
-    The output of [`WeftDecoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
+    The output of [`WeftDecoder`]. It has these fields in addition to those of
+    [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
 
     Args:
         router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
@@ -103,7 +104,7 @@ class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 @dataclass
 class WeftModelOutput(Seq2SeqModelOutput):
     r"""
-    The output of [`WeftModel`]. Beside the fields of [`~modeling_outputs.Seq2SeqModelOutput`]:
+    The output of [`WeftModel`]. It has these fields in addition to those of [`~modeling_outputs.Seq2SeqModelOutput`]:
 
     Args:
         encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
@@ -125,7 +126,8 @@ class WeftModelOutput(Seq2SeqModelOutput):
 @dataclass
 class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
     r"""
-    The output of [`WeftForConditionalGeneration`]. Beside the fields of [`~modeling_outputs.Seq2SeqLMOutput`]:
+    The output of [`WeftForConditionalGeneration`]. It has these fields in addition to those of
+    [`~modeling_outputs.Seq2SeqLMOutput`]:
 
     Args:
         aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
@@ -145,9 +147,9 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
-    """Draw a weight from N(0, init_std), or with the variance 2 / (fan in + fan out) of Glorot and Bengio if that is None.
+    """Initialize a weight with standard deviation `init_std`, or if it is None with Glorot and Bengio's variance.
 
-    The fans are the last two dimensions.
+    This variance is 2 / (fan in + fan out), and the fans are the last two dimensions.
     """
     std = config.init_std or (2.0 / sum(weight.shape[-2:])) ** 0.5
     init.normal_(weight, mean=0.0, std=std)
@@ -216,6 +218,8 @@ class ResidualLayer(GradientCheckpointingLayer):
 
 
 class WeftEncoderLayer(ResidualLayer):
+    """A layer of the encoder: self-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
@@ -241,6 +245,8 @@ class WeftEncoderLayer(ResidualLayer):
 
 
 class WeftDecoderLayer(ResidualLayer):
+    """A layer of the decoder: self-attention, cross-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
@@ -316,7 +322,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     # none.
     parallelism: ClassVar[ModuleType | None] = None
     # Whether the values of a first batch were checked; see `checks.py`.
-    _has_looked = False
+    _has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -330,7 +336,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _can_set_experts_implementation = _ExpertsSwitch()
 
     def init_parallel_plans(self) -> None:
-        """Set the plans as in transformers, without the rules of the family that name nothing in this model."""
+        """Set the plans as in transformers, and remove the rules that name nothing in this model.
+
+        The plans of the classes have the rules of the whole family.
+        """
         super().init_parallel_plans()
         if self.parallelism is not None:
             self.parallelism.keep_own_rules(self)
@@ -340,7 +349,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """Split a model over processes as in transformers, after checking that this is possible.
 
         Raises:
-            ValueError: it is not, or this is code that travels with weights, which cannot split a model.
+            ValueError: the sizes do not fit the model, or this is code that travels with weights, which cannot split it.
         """
         if distributed_config is not None:
             if cls.parallelism is None:
@@ -354,7 +363,9 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
     def _grouped_mm_can_dispatch(self) -> bool:
-        """Check that "grouped_mm" works, as in transformers, which takes "eager" if this raises and the user named none.
+        """Check that "grouped_mm" works for this model, as in transformers.
+
+        If it does not, transformers takes "eager", unless the user has asked for "grouped_mm" by name.
 
         Raises:
             ValueError: a width or the dtype does not fit.
@@ -418,7 +429,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """
         base = self.base_model
         stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
-        # by name, not by type: an adapter that trains a copy of the router keeps the original too
+        # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the one in use
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
@@ -491,8 +502,8 @@ class WeftStack(WeftPreTrainedModel):
 
 def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
     """Return the given or the default ids with the given mask, both of shape (B or 1, T)."""
-    ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
-    mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    ids = default if position_ids is None else with_batch_dimension(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else with_batch_dimension(position_mask, batch, length, f"{name}_mask").bool()
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
 
 
@@ -571,7 +582,7 @@ class WeftEncoder(WeftStack):
         for name in ("logits_to_keep", "encoder_attention_mask"):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
-        is_first = not (is_tracing() or self._has_looked)
+        is_first = not (is_tracing() or self._has_checked_values)
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids", is_first)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if inputs_embeds is None:
@@ -588,7 +599,7 @@ class WeftEncoder(WeftStack):
             is_counted=position_ids is None and position_mask is None, by_value=is_first,
         )  # fmt: skip
         if is_first:
-            self._has_looked = True
+            self._has_checked_values = True
         condition = None
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
@@ -706,7 +717,7 @@ class WeftDecoder(WeftStack):
         ```
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
-        is_first = not (is_tracing() or self._has_looked)
+        is_first = not (is_tracing() or self._has_checked_values)
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids", is_first)
         if inputs_embeds is None:
             inputs_embeds = self._look_up(input_ids)
@@ -748,7 +759,7 @@ class WeftDecoder(WeftStack):
                 positions, given, encoder_hidden_states, past, inputs_embeds, is_first
             )
         if is_first:
-            self._has_looked = True
+            self._has_checked_values = True
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -1121,10 +1132,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-            is_first = not (is_tracing() or self._has_looked)
+            is_first = not (is_tracing() or self._has_checked_values)
             check_labels(labels, self.config.target_vocab_size, decoder_inputs, is_first)
             if is_first:
-                self._has_looked = True
+                self._has_checked_values = True
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -1176,9 +1187,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             aux_loss, z_loss = self._router_losses(outputs, *non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                if (
-                    sum_router_counts is None
-                ):  # the losses are means of this batch, so weight them by its share of the labels
+                # without it the losses are means of this batch, which count by its share of the labels
+                if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra
         return WeftSeq2SeqLMOutput(

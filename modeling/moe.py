@@ -117,8 +117,9 @@ class Router(Float32Buffers):
             taken_NE = taken_NE * non_pad_N[:, None]
             assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the device
         capacity = assignments / self.num_experts * self.capacity_factor
-        place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
-        is_dropped_NK = place_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
+        # the number of each token in the queues of its experts, from 1 on
+        queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
+        is_dropped_NK = queue_number_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
         if non_pad_N is not None:
             is_dropped_NK = is_dropped_NK | ~non_pad_N[:, None]
         return weights_NK.masked_fill(is_dropped_NK, 0.0)

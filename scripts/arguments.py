@@ -3,12 +3,15 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
 RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
+# As in `routes/plans.py`.
+IMPOSSIBLE = ("behind", "keep", "drop")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -70,6 +73,9 @@ def add_constraints(parser: Any) -> None:
     parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
+    parser.add_argument("--impossible", choices=IMPOSSIBLE, default="behind",
+                        help="routes that break one of these rules all the same: ranked behind the others, kept in the place "
+                        "of their score, or left out (default: %(default)s)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
                         help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
     parser.add_argument(
@@ -87,12 +93,13 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     Raises:
         ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
     """
-    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, rules_without
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    wishes = Constraints(
-        **{RULES[name]: False for name in arguments.allow},
+    rules = rules_without(arguments.allow)
+    wishes = replace(
+        rules,
         only_purchasable=arguments.only_purchasable,
         required_leaf=arguments.required_leaf,
         forbidden=tuple(arguments.forbid),
@@ -100,7 +107,7 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     )
     if not arguments.no_grammar:
         return wishes
-    if wishes != Constraints(**{RULES[name]: False for name in arguments.allow}):
+    if wishes != rules:
         raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
     return NO_CONSTRAINTS
 

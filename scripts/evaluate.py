@@ -1,11 +1,13 @@
 """`weftformer evaluate`: plan targets whose routes are recorded, and say how often and how well the routes are found.
 
-The predictions come from a model, or from files that `weftformer plan --json` or `--save-predictions` wrote.
+The predictions come from a model, or from files: of `weftformer plan --json` or `--save-predictions`, or routes as
+AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in the order of their ranks.
 """
 
 import argparse
 import gzip
 import json
+import math
 import os
 import random
 import sys
@@ -18,9 +20,10 @@ from tqdm.auto import tqdm
 from weftformer.common.whole_files import growing_file
 from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.files.entries import BROKEN_GZIP
+from weftformer.routes.files.predictions import read_predictions as read_predicted_routes
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.plans import Plan
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
@@ -98,21 +101,25 @@ def predict(
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
-    """Plans by column and canonical target; JSON lines, or a list as `weftformer plan --json` writes it.
+    """Plans by column and canonical target: JSON lines, a list as `weftformer plan --json` writes it, or routes of any program.
 
     Raises:
         ValueError: a file holds something else; the message names the place.
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
+        if not _holds_plans(file):
+            # the names of the files tell them apart, or their whole paths
+            name = _column(file, files) if len(files) > 1 else "predictions"
+            for target, routes in read_predicted_routes(file).items():
+                columns.setdefault(name, {})[target] = [(_as_plan(target, routes), None)]
+            continue
         for place, row in _rows(file):
             try:
                 plan, material = Plan.from_dict(row), row.get("starting_material")
             except (TypeError, KeyError, ValueError, AttributeError) as error:
                 raise ValueError(f"{file}, {place}: no plan of `weftformer plan --json`: {error!r}") from error
-            # the names of the files tell them apart, or their whole paths
-            stem = file.stem if len({one.stem for one in files}) == len(files) else str(file)
-            names = [stem] if len(files) > 1 else []
+            names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             try:
                 target = canonical_smiles(plan.target)
@@ -122,6 +129,25 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     if not columns:
         raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
     return columns
+
+
+def _column(file: Path, files: Sequence[Path]) -> str:
+    return file.stem if len({one.stem for one in files}) == len(files) else str(file)
+
+
+def _holds_plans(file: Path) -> bool:
+    """Whether a file is this package's own: a target with candidates, each of which has a text."""
+    try:
+        _, row = next(_rows(file))
+    except (StopIteration, ValueError):
+        return False
+    candidates = row.get("candidates") if isinstance(row, dict) and isinstance(row.get("target"), str) else None
+    return isinstance(candidates, list) and all(isinstance(one, dict) and "text" in one for one in candidates)
+
+
+def _as_plan(target: str, routes: Sequence[Route]) -> Plan:
+    """Routes as candidates; no model gave them a score."""
+    return Plan(target, [Candidate(r.to_string(), -math.inf, None, r, rank=rank) for rank, r in enumerate(routes, 1)])
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
@@ -141,25 +167,32 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def matched(
-    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, skip_missing: bool
+    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, missing_targets: str = "refuse"
 ) -> list[tuple[Route, Told]]:
     """Each reference with its plan; the second route to a target takes the second plan for it, where there are two.
 
+    Args:
+        missing_targets: targets without a plan are a mistake ("refuse"), left out ("skip"), or "count" as not found.
+
     Raises:
-        ValueError: a plan is missing and `skip_missing` is off, or all are.
+        ValueError: a plan is missing that must not be, or all are.
     """
-    pairs, used = [], dict[str, int]()
+    pairs, used, missing = list[tuple[Route, Told]](), dict[str, int](), 0
     for route, _ in references:
         plans = column.get(route.smiles)
         if plans:
             index = used.get(route.smiles, 0)
             used[route.smiles] = index + 1
             pairs.append((route, plans[min(index, len(plans) - 1)]))
-    missing = len(references) - len(pairs)
-    if missing and (not pairs or not skip_missing):
-        hint = "" if not pairs else " --skip-missing scores the others."
+            continue
+        missing += 1
+        if missing_targets == "count":
+            pairs.append((route, (Plan(route.smiles, [], "there is no prediction"), None)))
+    if missing == len(references) or (missing and missing_targets == "refuse"):
+        hint = " --skip-missing scores the others, --count-missing counts these as not found."
+        hint = "" if missing == len(references) else hint
         raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
-    if missing:
+    if missing and missing_targets == "skip":
         _note(f"{name}: {missing} of {len(references)} targets have no prediction and are left out.")
     return pairs
 
@@ -187,7 +220,9 @@ def _planned(
     planner = RoutePlanner.from_pretrained(arguments.model)
     conditions = conditions_of(planner.model.config, arguments.conditions)
     move_to(planner, arguments.device)
-    settings = {name: getattr(arguments, name) for name in ("beams", "ranking", "batch_size", "max_new_tokens")}
+    settings = {
+        name: getattr(arguments, name) for name in ("beams", "ranking", "impossible", "batch_size", "max_new_tokens")
+    }
     settings |= {"grammar": not arguments.no_grammar, "constraints": constraints_of(arguments), "stock": stock}
     file = arguments.save_predictions
     with growing_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
@@ -207,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         columns = _planned(arguments, references, stock)
     else:
         columns = {
-            name: matched(column, references, name, arguments.skip_missing)
+            name: matched(column, references, name, arguments.missing_targets)
             for name, column in read_predictions(arguments.predictions).items()
         }
     results: dict[str, Evaluation] = {}

@@ -20,10 +20,20 @@ def show(plan: Plan, count: int) -> None:
         print(f"\n{plan.target}: not planned. {plan.problem}")
         return
     failed, total = len(plan.failed), len(plan.candidates)
-    print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are no routes")
+    impossible = sum(candidate.possible is False for candidate in plan.distinct)
+    print(
+        f"\n{plan.target}: {len(plan.routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
+        f"{failed} of {total} candidates are no routes"
+    )
+    if not plan.routes:
+        for problem in dict.fromkeys(candidate.problem for candidate in plan.failed[:count]):
+            print(f"  {problem}")
     for candidate in plan.distinct[:count]:
-        assert candidate.route is not None
-        print(f"\nrank {candidate.rank}{_solved(candidate.missing)}\n{candidate.route.format_tree()}")
+        assert candidate.route is not None and candidate.check is not None
+        wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
+        print(f"\nrank {candidate.rank}{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}")
+        for remark in candidate.check.remarks:
+            print(f"note: {remark}")
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:
@@ -35,10 +45,10 @@ def draw(plans: Sequence[Plan], file: Path) -> None:
             print(f"The best route for {plan.target} is drawn in {path}.")
 
 
-def _solved(missing: tuple[str, ...] | None) -> str:
+def _purchasable(missing: tuple[str, ...] | None) -> str:
     if missing is None:
         return ""
-    return f", not in stock: {', '.join(missing)}" if missing else ", all in stock"
+    return f", not in stock: {', '.join(missing)}" if missing else ", purchasable"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stock=stock,
         grammar=not arguments.no_grammar,
         constraints=constraints,
+        impossible=arguments.impossible,
         on_error="skip",  # the others are still worth planning; the exit code tells
     )
     for plan in plans:

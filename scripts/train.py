@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
     """
     model_args, data_args, training_args = parse_arguments(argv)
-    _set_up_logging(training_args.is_main_process)
+    set_up_logging(training_args.is_main_process)
     _, example = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
         print(_how_to_use(training_args.output_dir, example, len(data_args.condition_names)))
@@ -40,7 +40,7 @@ def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     )
 
 
-def _set_up_logging(is_main_process: bool) -> None:
+def set_up_logging(is_main_process: bool) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("weftformer").setLevel(logging.INFO if is_main_process else logging.ERROR)
     if not is_main_process:

@@ -9,16 +9,21 @@ from .route_tokenizer import (
     encode_source,
     source_text,
 )
+from .sentinels import MODES, Objective, add_denoising_tokens, sentinel_ids
 from .trained import iter_columns, train_tokenizer
 
 __all__ = [
+    "MODES",
     "PRODUCT_LENGTH",
     "SOURCE_LENGTH",
+    "Objective",
+    "add_denoising_tokens",
     "build_route_tokenizer",
     "check_encodable",
     "encode_route",
     "encode_source",
     "iter_columns",
+    "sentinel_ids",
     "source_text",
     "train_tokenizer",
 ]

@@ -1,6 +1,12 @@
-"""Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them."""
+"""Training on pairs, and on plain texts before: arguments, data, metrics, and what the Trainer's loop needs beside them."""
 
-from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    WeftPretrainingArguments,
+    WeftTrainingArguments,
+)
 from .averaging import average_checkpoints
 from .batching import TokenBudgetSampler
 from .building import (
@@ -27,10 +33,17 @@ from .checkpoints import (
     save_model_folder,
 )
 from .data import Columns, load_file, load_pairs, split_validation
+from .denoising import (
+    DataCollatorForSpanCorruption,
+    DataCollatorForTextInfilling,
+    DataCollatorForUL2,
+    DenoisingCollator,
+)
 from .encoding import encode_pairs, longest
 from .metrics import METRICS, TextMetrics
 from .pairs import FittedPairs, fit_pairs
-from .parsing import ArgumentParser, parse_arguments, parse_overrides
+from .parsing import ArgumentParser, parse_arguments, parse_overrides, parse_pretraining_arguments
+from .pretraining import fit_texts, load_texts
 from .trainer import WeftTrainer
 
 __all__ = [
@@ -39,13 +52,19 @@ __all__ = [
     "ArgumentParser",
     "Columns",
     "DataArguments",
+    "DataCollatorForSpanCorruption",
+    "DataCollatorForTextInfilling",
+    "DataCollatorForUL2",
+    "DenoisingCollator",
     "ExpertStatisticsCallback",
     "FittedPairs",
     "ModelArguments",
+    "PretrainingArguments",
     "PushCodeCallback",
     "RouterBiasCallback",
     "TextMetrics",
     "TokenBudgetSampler",
+    "WeftPretrainingArguments",
     "WeftTrainer",
     "WeftTrainingArguments",
     "average_checkpoints",
@@ -59,11 +78,14 @@ __all__ = [
     "encode_pairs",
     "find_checkpoint",
     "fit_pairs",
+    "fit_texts",
     "load_file",
     "load_pairs",
+    "load_texts",
     "longest",
     "parse_arguments",
     "parse_overrides",
+    "parse_pretraining_arguments",
     "read_expert_load",
     "remove_checkpoints",
     "save_model_folder",

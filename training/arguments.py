@@ -269,3 +269,77 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         """The folder of the checkpoint asked for, or None for "the last one"; see `wants_resume`."""
         value = str(self.resume_from_checkpoint)
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)
+
+
+@dataclass
+class PretrainingArguments:
+    """Which texts to learn from before there are pairs, and what is asked about them.
+
+    Raises:
+        ValueError: no texts are named, or an argument is out of range.
+    """
+
+    _argument_group_name = "data"
+
+    train_file: str | None = _argument(
+        None,
+        "Texts to learn from, one a line (a document on one line): txt, or txt.gz. Read as a stream, again and again.",
+    )
+    validation_file: str | None = _argument(
+        None, "Texts to evaluate on, as train_file: corrupted once, the same each time."
+    )
+    objective: Literal["span", "infilling", "ul2"] = _argument(
+        "span",
+        "What is asked: span is T5's span corruption, infilling is BART's text infilling with permuted sentences, ul2 is "
+        "UL2's mixture of denoisers.",
+    )
+    max_source_length: int | None = _argument(
+        None,
+        "Most tokens of a corrupted text. Default: the model's max_source_positions. Longer texts are cut to pieces.",
+    )
+    max_target_length: int | None = _argument(
+        None, "Most tokens of what is to be written. Default: the model's max_target_positions."
+    )
+    shuffle_buffer: int = _argument(
+        10_000, "Pieces of text that wait at a time, of which the next is drawn; 1 keeps the order."
+    )
+    max_eval_samples: int | None = _argument(None, "Evaluate on the first so many lines only.")
+    pad_to_multiple_of: int | None = _argument(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
+
+    def __post_init__(self):
+        if not self.train_file:
+            raise ValueError("Give --train_file, a text with one document a line (.gz may follow).")
+        for name in (
+            "max_source_length",
+            "max_target_length",
+            "shuffle_buffer",
+            "max_eval_samples",
+            "pad_to_multiple_of",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+
+
+@dataclass
+class WeftPretrainingArguments(WeftTrainingArguments):
+    """[`WeftTrainingArguments`] for texts without end: so many steps, evaluated by the loss.
+
+    Raises:
+        ValueError: as there; `max_steps` is missing; or what needs pairs is asked for.
+    """
+
+    max_steps: int = _argument(-1, "Steps to train: the texts are read again and again until they are done.")
+    predict_with_generate: bool = _argument(False, "Not allowed here: pretraining is evaluated by its loss.")
+
+    def __post_init__(self):
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max_steps.")
+        if self.predict_with_generate:
+            raise ValueError("--predict_with_generate: pretraining is evaluated by its loss; leave it out.")
+        if self.max_tokens_per_batch is not None:
+            raise ValueError(
+                f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
+                "as a stream: give --per_device_train_batch_size."
+            )
+        super().__post_init__()

@@ -1,13 +1,13 @@
 """Tokenizer, configuration and model of a training run, made to fit each other."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset
 from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers import __version__ as transformers_version
@@ -18,9 +18,8 @@ from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
-from ..tokenization import build_route_tokenizer, iter_columns, train_tokenizer
-from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
-from .data import Columns
+from ..tokenization import build_route_tokenizer, train_tokenizer
+from .arguments import DataArguments, ModelArguments, PretrainingArguments, WeftTrainingArguments
 from .parsing import parse_overrides
 
 logger = logging.getLogger(__name__)
@@ -28,8 +27,7 @@ logger = logging.getLogger(__name__)
 
 def build_tokenizer(
     args: ModelArguments,
-    train_dataset: Dataset,
-    columns: Columns,
+    texts: Iterable[str],
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
@@ -37,6 +35,9 @@ def build_tokenizer(
 
     One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
     labels are shifted to the right.
+
+    Args:
+        texts: what a vocabulary is trained on; read only then, and only once.
 
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
@@ -49,10 +50,10 @@ def build_tokenizer(
     else:
         shared: list[Any] = [None]
         if is_main_process:
-            logger.info(f"Training a vocabulary of {args.tokenizer_vocab_size} tokens on {len(train_dataset)} pairs.")
+            logger.info(f"Training a vocabulary of {args.tokenizer_vocab_size} tokens on the training texts.")
             shared = [
                 train_tokenizer(
-                    iter_columns(train_dataset, (columns.source, columns.target)),
+                    texts,
                     vocab_size=args.tokenizer_vocab_size,
                     lowercase=args.tokenizer_lowercase,
                 )
@@ -101,7 +102,7 @@ def build_config(
     return config
 
 
-def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
+def source_and_target_limits(config: WeftConfig, args: DataArguments | PretrainingArguments) -> tuple[int, int]:
     """Most tokens of a source and of a target: what the arguments say, else what the configuration does.
 
     Raises:

@@ -10,6 +10,7 @@ from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
 
 from ..common.statistics import wilson_interval
 from ..hub import Measured, measured
+from ..tokenization import iter_columns
 from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
 from .building import (
     build_config,
@@ -65,9 +66,8 @@ def fit_pairs(
 
     with training_args.main_process_first(desc="reading the data"):
         splits, columns = load_pairs(data_args)
-    tokenizer = build_tokenizer(
-        model_args, splits["train"], columns, training_args.is_main_process, checkpoint=checkpoint
-    )
+    texts = iter_columns(splits["train"], (columns.source, columns.target))
+    tokenizer = build_tokenizer(model_args, texts, training_args.is_main_process, checkpoint=checkpoint)
     config = build_config(model_args, tokenizer, len(columns.conditions), training_args.label_smoothing_factor)
     # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
     training_args.label_smoothing_factor = 0.0

@@ -1,4 +1,4 @@
-"""Command lines and files of arguments, as the three dataclasses of `weftformer train`."""
+"""Command lines and files of arguments, as the dataclasses of `weftformer train` and `weftformer pretrain`."""
 
 import json
 import re
@@ -11,7 +11,13 @@ import yaml
 from transformers import HfArgumentParser
 
 from ..configuration.fields import closest
-from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    WeftPretrainingArguments,
+    WeftTrainingArguments,
+)
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
@@ -104,6 +110,20 @@ def parse_arguments(
         prog="weftformer train",
         usage="weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]",
         description="Train a Weft model on pairs of texts, evaluate it by generation, save it in a folder that loads.",
+    )
+    model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)
+    return model_args, data_args, training_args
+
+
+def parse_pretraining_arguments(
+    argv: Sequence[str] | None = None,
+) -> tuple[ModelArguments, PretrainingArguments, WeftPretrainingArguments]:
+    """The arguments of `weftformer pretrain`, as [`parse_arguments`] has those of `weftformer train`."""
+    parser = ArgumentParser(
+        [ModelArguments, PretrainingArguments, WeftPretrainingArguments],
+        prog="weftformer pretrain",
+        usage="weftformer pretrain [FILE.yaml] --train_file TEXTS --output_dir FOLDER --max_steps N [--argument value ...]",
+        description="Train a Weft model to mend corrupted texts, and save it in a folder that `weftformer train` goes on from.",
     )
     model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)
     return model_args, data_args, training_args

@@ -26,14 +26,19 @@ def build_parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained route model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score what is in these files instead; several are compared")  # fmt: skip
-    add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets solved")
+                        help="score what is in these files instead, of this or another program; several are compared")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
     add("--limit", type=int, metavar="N", help="only N targets, drawn at random")
     add("--seed", type=int, default=0,
         help="of that draw, of the starting materials and of the intervals (default: %(default)s)")  # fmt: skip
     add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
         help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
-    add("--skip-missing", action="store_true", help="with --predictions: score only the targets that the files hold")
+    missing = parser.add_mutually_exclusive_group()
+    missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
+                         help="with --predictions: score only the targets that the files hold")  # fmt: skip
+    missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
+                         help="with --predictions: targets that the files do not hold count as not found, as programs leave "
+                         "out what they found no route for")  # fmt: skip
     planning = parser.add_argument_group("planning, with --model")
     planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
                           help="what the model is told besides the target, a column each: steps (the depth of the recorded "

@@ -75,7 +75,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
     _, file = checkpoint
     out = str(tmp_path / "out")
     for arguments, words in (
-        ([str(file), out], "do not tell encoder_attention_heads and decoder_attention_heads"),
+        ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
         ([str(file), out, "--heads", "3"], "d_model=16 is not a multiple of encoder_attention_heads=3"),
         (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
         ([str(file), out, "--preset", "dms-flash-10"], "There is no preset 'dms-flash-10'"),

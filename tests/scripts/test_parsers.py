@@ -19,6 +19,7 @@ from weftformer.routes.data.selection import EXCLUDE_BY
 from weftformer.routes.data.training_data import RouteArguments
 from weftformer.routes.planning.constraints import RULES
 from weftformer.routes.planning.search import RANKINGS
+from weftformer.routes.plans import IMPOSSIBLE
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import arguments, cli
 from weftformer.scripts.parsers import benchmark, convert
@@ -148,6 +149,7 @@ def test_choices_and_defaults_that_are_written_twice():
     assert sorted(READABLE) == sorted(convert.READABLE)
     assert tuple(RANKINGS) == arguments.RANKINGS
     assert tuple(RULES) == arguments.RULES_TO_SWITCH_OFF
+    assert tuple(IMPOSSIBLE) == arguments.IMPOSSIBLE
     assert actions(parser("evaluate"))["ks"].default == list(KS)
     assert tuple(CASES) == benchmark.CASES
 

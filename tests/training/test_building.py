@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import BartConfig, DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
 from weftformer.training import (
-    Columns,
     DataArguments,
     ModelArguments,
     WeftTrainingArguments,
@@ -22,8 +20,7 @@ from weftformer.training import (
 
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
          "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip
-DATA = Dataset.from_dict({"source": ["a b c"] * 3, "target": ["d e f"] * 3})
-COLUMNS = Columns("source", "target")
+TEXTS = ["a b c", "d e f"] * 3
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +56,13 @@ def test_what_the_tokenizer_does_not_mask_the_model_does(tokenizer):
 
 
 def test_which_tokenizer(folder, tokenizer):
-    assert len(build_tokenizer(ModelArguments(tokenizer="routes"), DATA, COLUMNS)) == 53
-    trained = build_tokenizer(ModelArguments(tokenizer_vocab_size=262), DATA, COLUMNS)
+    assert len(build_tokenizer(ModelArguments(tokenizer="routes"), TEXTS)) == 53
+    trained = build_tokenizer(ModelArguments(tokenizer_vocab_size=262), TEXTS)
     assert len(trained) == 262 and trained.tokenize("e") == ["e"]
-    loaded = build_tokenizer(ModelArguments(model_name_or_path=folder), DATA, COLUMNS)
+    loaded = build_tokenizer(ModelArguments(model_name_or_path=folder), TEXTS)
     assert loaded.get_vocab() == tokenizer.get_vocab()
     assert loaded.padding_side == "right"  # saved as "left", which would shift labels wrongly
-    assert len(build_tokenizer(ModelArguments(), DATA, COLUMNS, checkpoint=folder)) == len(tokenizer)
+    assert len(build_tokenizer(ModelArguments(), TEXTS, checkpoint=folder)) == len(tokenizer)
 
 
 def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
@@ -127,7 +124,7 @@ def test_messages(folder, tokenizer, tmp_path):
         conditions=2, model_name_or_path=folder
     )
     with pytest.raises(ValueError, match="There is no tokenizer in"):
-        build_tokenizer(ModelArguments(tokenizer_name=missing), DATA, COLUMNS)
+        build_tokenizer(ModelArguments(tokenizer_name=missing), TEXTS)
     arguments = ModelArguments(model_name_or_path=folder, config_overrides="d_model=32")
     with pytest.raises(ValueError, match="the weights of another configuration"):
         build_model(arguments, build_config(arguments, tokenizer))

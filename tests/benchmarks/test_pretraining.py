@@ -1,0 +1,22 @@
+"""The study of pretraining runs from texts and pairs to a table."""
+
+import json
+
+import datasets
+
+from weftformer.benchmarks import pretraining
+
+
+def test_a_table_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    (tmp_path / "texts.txt").write_text("a b c d e f\n" * 8)
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "a b,b a\n" * 8)
+    words = [
+        "--texts", tmp_path / "texts.txt", "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
+        "--output_dir", tmp_path / "out", "--pretraining_steps", 3, "--steps", 1, "--batch", 2, "--seeds", 0, 1,
+    ]  # fmt: skip
+    pretraining.main([str(word) for word in words])
+    losses = json.loads((tmp_path / "out" / "losses.json").read_text())
+    assert {name: len(found) for name, found in losses.items()} == {"with": 2, "without": 2}
+    assert losses["with"] != losses["without"]
+    assert "| pretraining | seed 0 | seed 1 | mean |" in capsys.readouterr().out

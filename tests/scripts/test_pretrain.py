@@ -1,0 +1,126 @@
+"""`weftformer pretrain` from end to end: texts become a folder that `weftformer train` goes on from."""
+
+import gzip
+import json
+import random
+
+import datasets
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from weftformer.scripts import pretrain as script
+from weftformer.tokenization import sentinel_ids
+from weftformer.training import fit_pairs, fit_texts, parse_arguments, parse_pretraining_arguments
+
+SIZE = {
+    "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    draw = random.Random(0)
+    lines = [" ".join(draw.choice(["ab", "cd", "ef."]) for _ in range(draw.randint(4, 12))) for _ in range(60)]
+    file = tmp_path_factory.mktemp("texts") / "corpus.txt.gz"
+    with gzip.open(file, "wt", encoding="utf-8") as text:
+        text.write("\n".join([*lines, "", "a"]) + "\n")
+    return file
+
+
+def argv(corpus, folder, overrides=None, **arguments):
+    arguments = {
+        "train_file": corpus, "output_dir": folder, "config_overrides": json.dumps(SIZE | (overrides or {})),
+        "tokenizer_vocab_size": 265, "max_steps": 6, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1,
+        "save_strategy": "no", "per_device_train_batch_size": 16, "learning_rate": 0.01, "shuffle_buffer": 32,
+    } | arguments  # fmt: skip
+    return [word for name, value in arguments.items() if value is not None for word in (f"--{name}", str(value))]
+
+
+def fit(*args, **kwargs):
+    return fit_texts(*parse_pretraining_arguments(argv(*args, **kwargs)))
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("objective", ["span", "infilling", "ul2"])
+def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, objective, capsys):
+    folder = tmp_path / "pretrained"
+    script.main(argv(corpus, folder, objective=objective, max_steps=20, validation_file=corpus))
+    assert f"--model_name_or_path {folder}" in capsys.readouterr().out
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    found = [entry["loss"] for entry in history if "loss" in entry]
+    assert len(found) == 20 and found[-1] < 0.8 * found[0]
+    results = json.loads((folder / "all_results.json").read_text())
+    assert results["eval_samples"] == 60 and results["eval_loss"] < found[0]
+    assert "corpus.txt.gz" in (folder / "README.md").read_text()
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert model.config.vocab_size == len(tokenizer)
+    assert (tokenizer.mask_token_id is not None) if objective == "infilling" else len(sentinel_ids(tokenizer)) == 100
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
+    words = [
+        "--train_file", str(pairs), "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "tuned"),
+        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
+        "--learning_rate", "1e-9",
+    ]  # fmt: skip
+    fit_pairs(*parse_arguments(words))
+    before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "tuned"))
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+
+
+def test_a_model_of_pairs_gets_rows_for_the_new_tokens(corpus, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
+    fit_pairs(*parse_arguments([
+        "--train_file", str(pairs), "--output_dir", str(tmp_path / "first"), "--config_overrides", json.dumps(SIZE),
+        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
+        "--tokenizer_vocab_size", "265",
+    ]))  # fmt: skip
+    old = AutoTokenizer.from_pretrained(tmp_path / "first")
+    fit(corpus, tmp_path / "second", model_name_or_path=tmp_path / "first", config_overrides=None, max_steps=1)
+    new = AutoTokenizer.from_pretrained(tmp_path / "second")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "second")
+    assert len(new) == len(old) + 100 == model.config.vocab_size == model.get_input_embeddings().num_embeddings
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_were_not(corpus, tmp_path):
+    """More steps than the corpus has batches, so that it is read again."""
+    settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 5, "lr_scheduler_type": "constant"}
+    whole = fit(corpus, tmp_path / "whole", **settings)
+    fit(corpus, tmp_path / "parts", **(settings | {"max_steps": 5}))
+    parts = fit(corpus, tmp_path / "parts", **settings, resume_from_checkpoint="true")
+    assert losses(parts) == losses(whole)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_what_cannot_be_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max_steps"):
+        fit(corpus, tmp_path / "out", max_steps=-1)
+    with pytest.raises(ValueError, match="--predict_with_generate"):
+        fit(corpus, tmp_path / "out", predict_with_generate=True)
+    with pytest.raises(ValueError, match="max_tokens_per_batch=100 needs all lengths"):
+        fit(corpus, tmp_path / "out", max_tokens_per_batch=100)
+    with pytest.raises(ValueError, match="objective"):
+        fit(corpus, tmp_path / "out", objective="mlm")
+    with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
+        fit(tmp_path / "none.txt", tmp_path / "out")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("a\n\n")
+    with pytest.raises(ValueError, match="holds no text of two tokens"):
+        fit(empty, tmp_path / "out")
+    with pytest.raises(ValueError, match="have a vocabulary each"):
+        fit(corpus, tmp_path / "out", overrides={"decoder_vocab_size": 500, "share_encoder_decoder_embeddings": False,
+                                                 "tie_word_embeddings": False})  # fmt: skip

@@ -1,0 +1,224 @@
+"""Training on plain texts, corrupted and to be mended: from a file to a folder that pairs are then trained from."""
+
+import copy
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import datasets
+import numpy as np
+from datasets import Dataset, IterableDataset
+from transformers import IntervalStrategy, PreTrainedTokenizerFast, set_seed
+
+from ..configuration import WeftConfig
+from ..hub import measured
+from ..tokenization import Objective, add_denoising_tokens, check_encodable, iter_columns
+from .arguments import ModelArguments, PretrainingArguments, WeftPretrainingArguments
+from .building import (
+    build_config,
+    build_distributed_config,
+    build_model,
+    build_tokenizer,
+    set_generation_defaults,
+    source_and_target_limits,
+)
+from .checkpoints import check_output_dir, check_same_model, find_checkpoint, remove_checkpoints, save_model_folder
+from .denoising import COLLATORS, DenoisingCollator
+from .trainer import WeftTrainer
+
+logger = logging.getLogger(__name__)
+
+# A vocabulary is trained on the first so many lines: more change it little, and a corpus has no end.
+_VOCABULARY_LINES = 1_000_000
+
+
+def fit_texts(
+    model_args: ModelArguments, data_args: PretrainingArguments, training_args: WeftPretrainingArguments
+) -> WeftTrainer:
+    """Train a model to mend corrupted texts, and save it with tokenizer and model card.
+
+    Everything that `weftformer pretrain` does. Under `torchrun` every process calls it. The tokenizer gets the tokens of
+    the objective that it lacks, and a model that is gone on from gets rows for them.
+
+    Args:
+        model_args: the model to begin with, or the size of a new one; and its tokenizer.
+        data_args: the texts and the objective.
+        training_args: how to train, and the folder to write to.
+
+    Returns:
+        The trainer, with the trained model.
+
+    Raises:
+        ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
+    """
+    if data_args.validation_file is None:
+        _switch_evaluation_off(training_args)
+    distributed_config = build_distributed_config(model_args, training_args)
+    if training_args.is_main_process:  # the others would meet what this one has already written
+        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
+    checkpoint = find_checkpoint(training_args)
+    if checkpoint:  # it has the tokens and the rows already that were added when the run began
+        model_args = replace(
+            model_args, model_name_or_path=checkpoint, preset=None, tokenizer=None, tokenizer_name=None
+        )
+
+    texts = load_texts(str(data_args.train_file))
+    some = itertools.islice(iter_columns(texts, "text"), _VOCABULARY_LINES)
+    tokenizer = build_tokenizer(model_args, some, training_args.is_main_process)
+    if not model_args.model_name_or_path:
+        add_denoising_tokens(tokenizer, data_args.objective)
+    config = build_config(model_args, tokenizer, 0, training_args.label_smoothing_factor)
+    # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
+    training_args.label_smoothing_factor = 0.0
+    if checkpoint:
+        check_same_model(config, checkpoint)
+    set_seed(training_args.seed)
+    model = build_model(model_args, config, distributed_config)
+    _add_missing_tokens(model, tokenizer, data_args.objective, is_in_parts=distributed_config is not None)
+
+    limits = source_and_target_limits(config, data_args)
+    collator = COLLATORS[data_args.objective](
+        tokenizer,
+        seed=training_args.seed,
+        process_index=training_args.process_index,
+        pad_to_multiple_of=data_args.pad_to_multiple_of,
+    )
+    longest = collator.longest_text(*limits)
+    stream = _stream(texts, data_args, tokenizer, longest, training_args.seed)
+    validation = None
+    if data_args.validation_file:
+        validation = _corrupted_once(data_args, tokenizer, collator, longest, training_args.seed)
+
+    set_generation_defaults(model, limits[1], training_args)
+    training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
+    if training_args.accelerator_config.dispatch_batches is None:
+        # else one process makes the batches of all, which need the same lengths then
+        training_args.accelerator_config.dispatch_batches = False
+    trainer = WeftTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=stream,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        data_collator=collator,
+    )
+    if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
+        remove_checkpoints(training_args.output_dir)
+    generation_config = copy.deepcopy(model.generation_config)
+    scores = trainer.train(resume_from_checkpoint=checkpoint).metrics
+    trainer.log_metrics("train", scores)
+    trainer.save_metrics("train", scores)
+    trainer.save_state()
+    model.generation_config = generation_config
+    save_model_folder(trainer, training_args.output_dir)
+    _evaluate_and_describe(trainer, data_args)
+    return trainer
+
+
+def _switch_evaluation_off(training_args: WeftPretrainingArguments) -> None:
+    if training_args.load_best_model_at_end:
+        raise ValueError("--load_best_model_at_end needs texts to evaluate on: give --validation_file.")
+    training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
+
+
+def load_texts(file: str) -> IterableDataset:
+    """The lines of a text file (.gz may follow) as a stream of `text`.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: it cannot be read as text.
+    """
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"the file {file} does not exist.")
+    texts = datasets.load_dataset("text", data_files=file, split="train", streaming=True)
+    try:
+        next(iter(texts), None)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read as text: {error}") from error
+    return texts
+
+
+def _evaluate_and_describe(trainer: WeftTrainer, args: PretrainingArguments) -> None:
+    details: dict[str, Any] = {"dataset": Path(str(args.train_file)).name, "results": []}
+    if args.validation_file:
+        number = len(cast(Dataset, trainer.eval_dataset))
+        scores = trainer.evaluate() | {"eval_samples": number}
+        trainer.log_metrics("eval", scores)
+        trainer.save_metrics("eval", scores)
+        details["results"] = measured(
+            scores, "eval", f"{number} validation texts, objective {args.objective}", n=number
+        )
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(**details)
+    else:
+        trainer.create_model_card(**details)
+
+
+def _stream(
+    texts: IterableDataset, args: PretrainingArguments, tokenizer: PreTrainedTokenizerFast, longest: int, seed: int
+) -> IterableDataset:
+    """Ids of the pieces of the texts, without end, in an order that is another each time they are read."""
+    stream = texts.map(
+        lambda batch, lines: {"input_ids": _pieces(batch["text"], lines, tokenizer, longest, args.train_file)},
+        with_indices=True,
+        batched=True,
+        remove_columns=["text"],
+    )
+    if next(iter(stream), None) is None:
+        raise ValueError(f"{args.train_file} holds no text of two tokens or more.")
+    # repeated before it is shuffled: else the order is the same each time
+    return stream.repeat(None).shuffle(seed, buffer_size=args.shuffle_buffer)
+
+
+def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Objective, is_in_parts: bool) -> None:
+    config: WeftConfig = model.config
+    if config.has_two_vocabularies:
+        raise ValueError(
+            "Source and target of this model have a vocabulary each, and a mended text is written in that of its source: "
+            "begin with a model of one vocabulary."
+        )
+    added = add_denoising_tokens(tokenizer, objective)
+    if len(tokenizer) <= config.vocab_size:
+        return
+    if is_in_parts:
+        raise ValueError(
+            f"The model needs rows for {added} new tokens, and its tables are in parts: pretrain a few steps without "
+            "--distributed_config, and go on from that folder."
+        )
+    logger.info(f"The vocabulary gets {added} tokens for the objective {objective}.")
+    model.resize_token_embeddings(len(tokenizer))
+
+
+def _pieces(
+    texts: list[str], lines: list[int], tokenizer: PreTrainedTokenizerFast, longest: int, file: str | None
+) -> list[list[int]]:
+    """Ids of the texts, long ones in pieces; what has fewer than two tokens is left out."""
+    try:
+        # neither mask nor special tokens: the collator knows them
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+    except Exception as error:  # the Rust layer raises plain `Exception`, and does not say which text it was
+        for line, text in zip(lines, texts, strict=True):
+            try:
+                check_encodable(tokenizer, text)
+            except ValueError as reason:
+                raise ValueError(f"Line {line + 1} of {file}: {reason}") from error
+        raise
+    pieces: Iterator[list[int]] = (
+        ids[start : start + longest] for ids in encoded for start in range(0, len(ids), longest)
+    )
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def _corrupted_once(
+    args: PretrainingArguments, tokenizer, collator: DenoisingCollator, longest: int, seed: int
+) -> Dataset:
+    """The validation texts with their labels, the same at each evaluation."""
+    texts = list(itertools.islice(iter_columns(load_texts(str(args.validation_file)), "text"), args.max_eval_samples))
+    rng = np.random.default_rng(seed)
+    pieces = _pieces(texts, list(range(len(texts))), tokenizer, longest, args.validation_file)
+    if not pieces:
+        raise ValueError(f"{args.validation_file} holds no text of two tokens or more.")
+    return Dataset.from_list([collator.features(piece, rng) for piece in pieces])
