@@ -308,7 +308,7 @@ class PretrainingArguments:
 
     def __post_init__(self):
         if not self.train_file:
-            raise ValueError("Give --train_file, a text with one document a line (.gz may follow).")
+            raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
         for name in (
             "max_source_length",
             "max_target_length",
@@ -334,12 +334,12 @@ class WeftPretrainingArguments(WeftTrainingArguments):
 
     def __post_init__(self):
         if self.max_steps < 1:
-            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max_steps.")
+            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max-steps.")
         if self.predict_with_generate:
-            raise ValueError("--predict_with_generate: pretraining is evaluated by its loss; leave it out.")
+            raise ValueError("--predict-with-generate: pretraining is evaluated by its loss; leave it out.")
         if self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
-                "as a stream: give --per_device_train_batch_size."
+                "as a stream: give --per-device-train-batch-size."
             )
         super().__post_init__()

@@ -122,7 +122,7 @@ def parse_pretraining_arguments(
     parser = ArgumentParser(
         [ModelArguments, PretrainingArguments, WeftPretrainingArguments],
         prog="weftformer pretrain",
-        usage="weftformer pretrain [FILE.yaml] --train_file TEXTS --output_dir FOLDER --max_steps N [--argument value ...]",
+        usage="weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--argument value ...]",
         description="Train a Weft model to mend corrupted texts, and save it in a folder that `weftformer train` goes on from.",
     )
     model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)

@@ -56,7 +56,7 @@ def losses(trainer):
 def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, objective, capsys):
     folder = tmp_path / "pretrained"
     script.main(argv(corpus, folder, objective=objective, max_steps=20, validation_file=corpus))
-    assert f"--model_name_or_path {folder}" in capsys.readouterr().out
+    assert f"--model-name-or-path {folder}" in capsys.readouterr().out
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]
     assert len(found) == 20 and found[-1] < 0.8 * found[0]
@@ -70,9 +70,9 @@ def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, 
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
     words = [
-        "--train_file", str(pairs), "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "tuned"),
-        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
-        "--learning_rate", "1e-9",
+        "--train-file", str(pairs), "--model-name-or-path", str(folder), "--output-dir", str(tmp_path / "tuned"),
+        "--max-steps", "1", "--use-cpu", "--disable-tqdm", "true", "--validation-split", "0", "--save-strategy", "no",
+        "--learning-rate", "1e-9",
     ]  # fmt: skip
     fit_pairs(*parse_arguments(words))
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "tuned"))
@@ -84,9 +84,9 @@ def test_a_model_of_pairs_gets_rows_for_the_new_tokens(corpus, tmp_path):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
     fit_pairs(*parse_arguments([
-        "--train_file", str(pairs), "--output_dir", str(tmp_path / "first"), "--config_overrides", json.dumps(SIZE),
-        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
-        "--tokenizer_vocab_size", "265",
+        "--train-file", str(pairs), "--output-dir", str(tmp_path / "first"), "--config-overrides", json.dumps(SIZE),
+        "--max-steps", "1", "--use-cpu", "--disable-tqdm", "true", "--validation-split", "0", "--save-strategy", "no",
+        "--tokenizer-vocab-size", "265",
     ]))  # fmt: skip
     old = AutoTokenizer.from_pretrained(tmp_path / "first")
     fit(corpus, tmp_path / "second", model_name_or_path=tmp_path / "first", config_overrides=None, max_steps=1)
@@ -107,9 +107,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_were_not(corpus, tmp_path):
 
 
 def test_what_cannot_be_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max_steps"):
+    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max-steps"):
         fit(corpus, tmp_path / "out", max_steps=-1)
-    with pytest.raises(ValueError, match="--predict_with_generate"):
+    with pytest.raises(ValueError, match="--predict-with-generate"):
         fit(corpus, tmp_path / "out", predict_with_generate=True)
     with pytest.raises(ValueError, match="max_tokens_per_batch=100 needs all lengths"):
         fit(corpus, tmp_path / "out", max_tokens_per_batch=100)
