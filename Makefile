@@ -14,7 +14,7 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (under 10 minutes on 2 cores)
-	$(BIN)/weftformer train-routes --output_dir runs/demo
+	$(BIN)/weftformer train-routes --output-dir runs/demo
 
 test: lint  ## lint, check the order of the rooms and the types, run the fast tests
 	$(PYTEST) -m "not slow"

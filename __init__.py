@@ -1,40 +1,33 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes, and the planner with its pipelines.
+Importing it registers the family with transformers' Auto classes, and the planner with its pipelines. The command `weftformer`
+alone waits with that until it has read its arguments: `weftformer --help` needs no torch.
 """
 
-from collections.abc import Callable
-
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-from transformers.pipelines import PIPELINE_REGISTRY
-
-from .configuration import WeftConfig
-from .configuration.version import __version__
-from .hub import export_code
-from .modeling import (
-    WeftDecoder,
-    WeftEncoder,
-    WeftForConditionalGeneration,
-    WeftModel,
-    WeftPreTrainedModel,
-    fast_decoding,
-)
-from .routes.planning.pipeline import RoutesPipeline
-
-AutoConfig.register("weft", WeftConfig, exist_ok=True)
-AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
-AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
-PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
-WeftConfig.code_exporter = staticmethod(export_code)
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 
-def _sqrt_length_search() -> Callable:
-    from .routes.planning.sqrt_length_search import sqrt_length_beam_search
+def _is_command() -> bool:
+    """Whether this process is `weftformer ...` or `python -m weftformer ...`."""
+    if not sys.argv or sys.argv[0] != "-m":
+        return bool(sys.argv) and Path(sys.argv[0]).stem == "weftformer"
+    return sys.orig_argv[-len(sys.argv)] == "weftformer"
 
-    return sqrt_length_beam_search
 
-
-WeftForConditionalGeneration.searches = {"sqrt_length": _sqrt_length_search}
+if TYPE_CHECKING or not _is_command():
+    from .family import (
+        WeftConfig,
+        WeftDecoder,
+        WeftEncoder,
+        WeftForConditionalGeneration,
+        WeftModel,
+        WeftPreTrainedModel,
+        __version__,
+        fast_decoding,
+    )
 
 __all__ = [
     "WeftConfig",
@@ -46,3 +39,9 @@ __all__ = [
     "__version__",
     "fast_decoding",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".family", __name__), name)

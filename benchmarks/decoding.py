@@ -25,6 +25,7 @@ from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, plot, write_into
 from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.common.whole_files import write_json
+from weftformer.scripts.parsers.benchmark import build_parser
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5, 500 new tokens", beams=5),
@@ -43,31 +44,6 @@ CASES: dict[str, Any] = {
     "batching": BatchingCase("training on 1,024 routes"),
     "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
 }
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer benchmark", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all; routes and batching only if their files are named)")  # fmt: skip
-    parser.add_argument("--runs", type=int, default=5, help="counted runs of each contender (default: %(default)s)")
-    parser.add_argument("--warm-ups", type=int, default=3, help="runs before those (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
-    parser.add_argument("--new-tokens", type=int, help="tokens to write when decoding (default: the case's)")
-    parser.add_argument("--peer-runs", type=int, default=1,
-                        help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--model", help="of the case routes: folder of a trained dms-flash-10m")
-    parser.add_argument("--routes", help="of the cases routes and batching: a file of routes")  # fmt: skip
-    parser.add_argument("--no-compile", action="store_true", help="leave compiled contenders out")
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first"
-    )
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--plot", type=Path, help="draw the costs to this file (needs matplotlib)")
-    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", default=[],
-                        help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; "
-                             "the case `summary` is one table of all")  # fmt: skip
-    parser.add_argument("--figures", type=Path, nargs="+", metavar="FILE",
-                        help="measure nothing, take what --json wrote to these files")  # fmt: skip
-    return parser
 
 
 def _status(name: str) -> int | None:

@@ -1,9 +1,9 @@
 """Multi30k, English to German or French, from its raw files to BLEU: the recipe of Transformer-Tiny (Wu et al. 2021).
 
-`python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output_dir runs/multi30k-de` prepares the texts as the data set's
+`python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output-dir runs/multi30k-de` prepares the texts as the data set's
 authors do (lower-cased, punctuation normalized, Moses tokens), trains as `benchmarks/multi30k.yaml` says, averages the
 last checkpoints and translates test_2016_flickr. Repeated, the same command goes on where the last one was stopped. Every
-argument of `weftformer train` may follow: `--max_steps 2000`, `--config_overrides num_experts=8,...`.
+argument of `weftformer train` may follow: `--max-steps 2000`, `--config-overrides num_experts=8,...`.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True,
                         help="folder with {train,val,test_2016_flickr}.{en,de,fr}.gz, the raw texts of task 1")  # fmt: skip
     parser.add_argument("--language", choices=("de", "fr"), default="de", help="of the target (default: %(default)s)")
-    parser.add_argument("--output_dir", type=Path, help="default: runs/multi30k-<language>")
+    parser.add_argument("--output-dir", type=Path, help="default: runs/multi30k-<language>")
     parser.add_argument("--average", type=int, default=10, help="checkpoints to average (default: %(default)s)")
     return parser
 
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f"--average must be at least 1: got {own.average}.")
     folder = own.output_dir or Path("runs") / f"multi30k-{own.language}"
     files = prepare(own.data, own.language, folder / "data")
-    words = ["--train_file", files[TRAIN], "--validation_file", files[VALIDATION], "--output_dir", folder]
+    words = ["--train-file", files[TRAIN], "--validation-file", files[VALIDATION], "--output-dir", folder]
     model_args, data_args, training_args = parse_arguments([str(RECIPE), *map(str, words), *rest])
     trainer, _ = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:

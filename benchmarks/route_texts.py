@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             model = trained(texts, seed, arguments)
             for name, _, words in ways:
                 columns = evaluate.read_predictions([planned(model, name, words, arguments)])
-                pairs = evaluate.matched(next(iter(columns.values())), references, name, False)
+                pairs = evaluate.matched(next(iter(columns.values())), references, name, "refuse")
                 counted = figures(
                     [plan for _, (plan, _) in pairs], [canonical_route(route) for route, _ in pairs], stock
                 )

@@ -1,1 +1,1 @@
-"""What every room may need: whole files, statistics, worker processes."""
+"""Code for all other folders: atomic writing of files, statistics, worker processes."""

@@ -1,4 +1,4 @@
-"""How sure a measured figure is: intervals of shares and of means."""
+"""Confidence intervals of shares and of means."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
-# Elements of one block of resamples: 32 MB of counts, however many targets there are.
+# Elements of one block of resamples: 32 MB of counts, for any number of targets.
 _BLOCK = 4_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A share or a mean over `n` trials and its 95 % interval; all NaN (None in JSON) where there are no trials."""
+    """A share or a mean over `n` trials, with its 95 % interval. All are NaN (None in JSON) if there are no trials.
+
+    Args:
+        value: the share or the mean.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        n: number of trials.
+    """
 
     value: float
     low: float
@@ -26,25 +33,26 @@ class Estimate:
         return f"{self.value:.1%} [{self.low:.1%}, {self.high:.1%}] (n={self.n})"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which knows no NaN."""
+        """Return the fields for JSON, with None instead of NaN, which JSON does not have."""
         return {name: None if number != number else number for name, number in vars(self).items()}
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Score interval of a proportion, E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209-212, doi 10.2307/2276774.
+    """Return the score interval of a proportion (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927, doi 10.2307/2276774).
 
-    Unlike value ± z·sqrt(p(1-p)/n) it stays within [0, 1] and keeps its coverage near 0 and 1 and for small n.
+    Unlike p ± z·sqrt(p(1-p)/n), it stays within [0, 1], and has the right coverage near 0 and 1 and for small n.
 
     Args:
         successes: number of successes, 0 to `n`.
         n: number of trials, at least 1.
-        level: of confidence.
+        level: level of confidence.
 
     Returns:
         Lower and upper end.
 
     Raises:
-        ValueError: `n` is not positive or `successes` is not within 0 and `n`.
+        ValueError: `n` is not positive, or `successes` is not between 0 and `n`.
+        ImportError: SciPy is not installed.
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
@@ -64,22 +72,23 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Percentile interval: B. Efron, Ann. Statist. 7 (1979) 1-26, doi 10.1214/aos/1176344552.
+    """Return the bootstrap percentile interval of a statistic (B. Efron, Ann. Statist. 7, 1979, doi 10.1214/aos/1176344552).
 
-    It has no width where all values are the same, e.g. a share of 0 or 1, however few they are: `wilson_interval` has.
+    If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use `wilson_interval`
+    for shares.
 
     Args:
         values: one number for each target.
-        statistic: called with samples of shape (resamples, values) and `axis=1`.
-        n: resamples.
-        seed: seed of the draws; the same gives the same interval.
+        statistic: the statistic, called with samples of shape (resamples, values) and `axis=1`.
+        n: number of resamples.
+        seed: seed of the random numbers. The same seed gives the same interval.
         level: share of the resamples within the interval.
 
     Returns:
         Lower and upper end.
 
     Raises:
-        ValueError: there are no values, or `n` or `level` makes no sense.
+        ValueError: there are no values, `n` is below 1, or `level` is not between 0 and 1.
     """
     sample = np.asarray(values, dtype=float)
     if sample.ndim != 1 or not len(sample) or n < 1 or not 0 < level < 1:
@@ -92,11 +101,16 @@ def bootstrap_interval(
 
 
 def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> list[Estimate]:
-    """The mean of each column with the interval that `bootstrap_interval` has for it, for all columns at once.
+    """Return the mean of each column with its interval from [`bootstrap_interval`], for all columns at once.
 
     Args:
-        table: of shape (targets, metrics); a NaN says that a metric is not defined for a target, which then is left out.
-        n, seed: as in `bootstrap_interval`. All columns are resampled together.
+        table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then left
+            out of the mean.
+        n: number of resamples, which all columns share.
+        seed: seed of the random numbers.
+
+    Returns:
+        An estimate for each column.
     """
     known = ~np.isnan(table)
     filled, counts = np.where(known, table, 0.0), known.sum(axis=0)
@@ -104,10 +118,10 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
     with np.errstate(invalid="ignore"):  # 0 / 0: no target of a resample has the metric
         value = filled.sum(axis=0) / counts
         for drawn in _draws(len(table), n, seed) if len(table) else ():
-            # how often each target is drawn: sums over a resample are then products of matrices
+            # count how often each target is drawn: then the sums over all resamples are one matrix product
             rows = len(drawn)
-            places = drawn + np.arange(rows)[:, None] * len(table)
-            times = np.bincount(places.ravel(), minlength=places.size).reshape(rows, -1).astype(float)
+            indices = drawn + np.arange(rows)[:, None] * len(table)
+            times = np.bincount(indices.ravel(), minlength=indices.size).reshape(rows, -1).astype(float)
             blocks.append((times @ filled) / (times @ known))
     means = np.concatenate(blocks) if blocks else np.full((1, table.shape[1]), np.nan)
     estimates = []
@@ -119,7 +133,7 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
 
 
 def _draws(size: int, n: int, seed: int) -> Any:
-    """Indices of `n` resamples, of shape (resamples, size), in blocks that fit the memory."""
+    """Yield the indices of `n` resamples, in blocks of shape (resamples, size) that fit into memory."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // size)
     for start in range(0, n, block):

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Atomic writing: a file or a folder appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """A name to write to, of the same ending, which becomes `path` when the block ends.
+    """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
 
-    Readers see the old file or the whole new one; whatever goes wrong in the block, the old one stays as it was.
+    Readers see the old file or the complete new one. If the block raises an error, the old file stays.
 
     Args:
         path: the file.
-        staging: a folder of the same file system to write in. Default: the file's own.
+        staging: the folder of the temporary file, on the same file system. Defaults to the folder of `path`.
 
     Raises:
-        OSError: the file cannot be put in its place.
+        OSError: the temporary file cannot be renamed.
     """
     path = Path(path)
     # os.replace is atomic only within one file system
@@ -36,15 +36,31 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
 
 
 @contextmanager
+def growing_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+    """Yield a text file to write to. It is called `path` with `.part` behind it until the block ends.
+
+    When the block is cut short, what was written stays under that name: it may be the work of hours.
+
+    Raises:
+        OSError: the file cannot be written, or cannot be renamed.
+    """
+    path = Path(path)
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        yield file
+    os.replace(part, path)
+
+
+@contextmanager
 def whole_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """A folder to write into, which gets its name when everything is written; an error leaves nothing behind.
+    """Yield a temporary folder to write into, and rename it to `folder` when the block ends. An error removes it.
 
     Args:
         folder: its name.
-        replace: a folder of this name, and what is in it, makes way for the whole new one.
+        replace: whether the new folder takes the place of one that has this name and is not empty.
 
     Raises:
-        ValueError: the folder exists and is not empty, or is a file, and is not to be replaced.
+        ValueError: `folder` is a file, or is not empty, and `replace` is False.
     """
     folder = Path(folder)
     is_there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -64,9 +80,11 @@ def whole_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> It
 
 
 def write_json(path: str | os.PathLike[str], data: Any, **settings: Any) -> None:
-    """Write data as indented JSON, whole or not at all.
+    """Write data as indented JSON, atomically.
 
     Args:
+        path: the file.
+        data: the data.
         settings: further arguments of `json.dumps`.
     """
     with whole_file(path) as temporary:

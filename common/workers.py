@@ -1,4 +1,4 @@
-"""One method of one object over a stream, in several processes, in order."""
+"""Calls a method of an object for each item of a stream, in several processes, with the results in order."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-# Items that a process is given at once.
+# Number of items that a process gets at once.
 _BATCH = 256
-# Batches under way for each process: none of them waits, and memory stays bounded.
+# Number of batches in progress for each process: enough to keep it busy, few enough to limit memory.
 _AHEAD = 3
 
 _subject: Any = None
 
 
 class Workers:
-    """Processes that each hold a copy of an object; started when there is enough to do, ended by the `with` statement.
+    """Processes that each have a copy of an object. They start with the second batch, and end with the `with` statement.
 
     Args:
-        subject: the object; it can be pickled.
-        count: processes; with one, or for a single batch, the work is done in this process.
+        subject: the object, which must be picklable.
+        count: number of processes. With 1, or for a single batch, the work is done in this process.
     """
 
     def __init__(self, subject: Any, count: int):
@@ -38,14 +38,14 @@ class Workers:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def map(self, method: Callable[[Any, Any], list[Any]], items: Iterable[Any]) -> Iterator[Any]:
-        """What the method of the subject makes of each item, one after the other, in order.
+        """Yield the results of a method of the object for each item, in the order of the items.
 
         Args:
-            method: a method of the subject's class that returns a list for an item.
-            items: taken a few batches ahead.
+            method: a method of the object's class, which returns a list of results for an item.
+            items: the items, which are read a few batches ahead.
 
         Raises:
-            ChildProcessError: a process died. Whatever the method or the items raise, in its place in the order.
+            ChildProcessError: a process died. An error of the method or of `items` is raised at its place in the order.
         """
         batches = _batched(items)
         first, second = next(batches, []), next(batches, [])
@@ -54,7 +54,7 @@ class Workers:
                 yield from method(self._subject, item)
             return
         if self._pool is None:
-            # spawned: a forked copy of a process with threads (tokenizers, torch) may hang
+            # "spawn", because a forked copy of a process with threads (tokenizers, torch) may hang
             self._pool = ProcessPoolExecutor(
                 self._count, multiprocessing.get_context("spawn"), _begin, (self._subject,)
             )
@@ -68,8 +68,8 @@ class Workers:
                 yield from under_way.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process was killed, for want of memory (try with fewer workers), or because the script that asks for "
-                'them has no `if __name__ == "__main__":`'
+                "a worker process was killed: memory was too small (try fewer workers), or the script that starts the workers "
+                'has no `if __name__ == "__main__":`'
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a Weft model: fields, derivation and validation, nothing else."""
+"""The configuration of a Weft model: its fields, the values derived from them, and their validation."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -204,10 +204,11 @@ class WeftConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
         "max_position_embeddings": "max_target_positions",
     }
-    # Its default in transformers is for one stack, and would split tables from the heads that are tied to them; the model
-    # classes have plans of their own.
+    # transformers' default is for one stack, and would separate embedding tables from tied heads. The model classes have their
+    # own plans.
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
-    # Set by `weftformer/__init__.py`: writes the model's code beside a saved configuration. This room knows no other.
+    # Writes the model's code beside a saved configuration. `weftformer/__init__.py` sets it, so that this file need not
+    # import `hub`.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
@@ -288,11 +289,11 @@ class WeftConfig(PreTrainedConfig):
         rope = self.rope_parameters
         if rope is not None and not isinstance(rope, dict):
             raise ValueError(f"rope_parameters={rope!r} is not allowed: set it to a dictionary or None.")
-        # transformers writes into it, and it may be the caller's
+        # a copy, because transformers writes into it and the dictionary may be the caller's
         self.rope_parameters = dict(rope or {})
         super().__post_init__(**kwargs)
         if rope is None or "original_max_position_embeddings" not in rope:
-            # what transformers has written is the limit of one stack, and each has its own
+            # transformers has set it to the limit of one stack, but each stack has its own
             self.rope_parameters.pop("original_max_position_embeddings", None)
         for stack in ("encoder", "decoder"):
             types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
@@ -307,20 +308,44 @@ class WeftConfig(PreTrainedConfig):
     def __setattr__(self, key: str, value: Any) -> None:
         try:
             super().__setattr__(key, value)
-        except StrictDataclassError as error:  # not a ValueError, which is what callers catch
+        except StrictDataclassError as error:  # callers catch ValueError, which this error is not
             raise ValueError(str(error)) from error
 
     @classmethod
     def field_names(cls) -> set[str]:
-        """Every name a configuration of this class can be given."""
+        """
+        Return the names of all arguments of this class.
+
+        Returns:
+            `set[str]`: the fields, and transformers' names for some of them, such as `hidden_size`.
+        """
         return {field.name for field in dataclass_fields(cls)} | set(cls.attribute_map)
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "WeftConfig":
-        """The configuration of a named size (see `weftformer.configuration.presets.PRESETS`), with single fields replaced.
+        """
+        Return the configuration of a preset.
+
+        Args:
+            name (`str`):
+                The name of the preset, a key of `weftformer.configuration.PRESETS`.
+            overrides (*optional*):
+                Fields that replace those of the preset.
+
+        Returns:
+            [`WeftConfig`]
 
         Raises:
             ValueError: no preset has that name, or an override is unknown or not allowed.
+
+        Example:
+
+        ```python
+        >>> from weftformer import WeftConfig
+
+        >>> WeftConfig.from_preset("modern-small", vocab_size=16000).d_model
+        384
+        ```
         """
         return cls(**(preset_fields(name) | overrides))
 
@@ -329,30 +354,46 @@ class WeftConfig(PreTrainedConfig):
         known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
-                logger.warning(f"The configuration file has a field that this Weft does not know, ignored: `{name}`.")
+                logger.warning(
+                    f"The configuration file has a field that this Weft does not know and ignores: `{name}`."
+                )
             config_dict = {key: value for key, value in config_dict.items() if key != name}
-        # What a person adds in `from_pretrained(folder, dropout=0.2)` is derived and checked like any other field.
+        # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
-        # A number of the file that followed from its other fields follows from the new ones.
+        # a number in the file that is just the default derived from its other fields is derived again from the new fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
         return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, with the Weft that writes it.
+        """
+        Return the fields as a dictionary, as in transformers, with the version of Weft.
 
-        What follows from other fields is a number here too, where the number alone says the same: None stays where encoder
-        and decoder have different heads, and where two tables have one vocabulary. `from_dict(dictionary, d_model=...)`
-        changes fields and what follows from them.
+        A derived field (`num_key_value_heads`, `head_dim`, `decoder_vocab_size`) is a number in the dictionary if one number is
+        right for the whole model. Otherwise it is None: if encoder and decoder have different heads, or if source and target
+        have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields again.
+
+        Returns:
+            `dict[str, Any]`
         """
         numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
-        """As in transformers: with `decoder=True` or `encoder=True` a copy whose plain names are those of one stack.
+        """
+        Return the configuration of one stack, as in transformers.
 
-        Fields under their own names stay, and the encoder's `max_position_embeddings` is the source's.
+        Args:
+            decoder (`bool`, *optional*):
+                True returns a copy in which `num_hidden_layers` and the like are those of the decoder.
+            encoder (`bool`, *optional*):
+                True returns a copy in which they are those of the encoder. `max_position_embeddings` is then
+                `max_source_positions`.
+
+        Returns:
+            [`WeftConfig`]: the copy, which also has all fields of this configuration, or this configuration if neither
+            argument is given.
         """
         view = super().get_text_config(decoder=decoder, encoder=encoder)
         if view is not self:
@@ -362,7 +403,20 @@ class WeftConfig(PreTrainedConfig):
         return view
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
-        """As in transformers, with the model's code beside the file: the folder loads without Weft installed."""
+        """
+        Save the configuration as in transformers, with the model's code beside it, so that the folder loads without Weft.
+
+        Args:
+            save_directory (`str` or `os.PathLike`):
+                The folder.
+            push_to_hub (`bool`, *optional*, defaults to `False`):
+                Whether to push the folder to the Hub.
+            kwargs (*optional*):
+                Further arguments of `PreTrainedConfig.save_pretrained`.
+
+        Raises:
+            ValueError: a field is not allowed. Nothing is written then.
+        """
         self.validate()  # before anything is written
         exporter = type(self).code_exporter
         if exporter is not None:
@@ -370,47 +424,79 @@ class WeftConfig(PreTrainedConfig):
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def _get_files_timestamps(self, *args, **kwargs):
-        # What stands here counts as pushed before; the code has only just been written, and is to be pushed.
+        # transformers does not push files that have a timestamp here, but the code was just written and must be pushed
         found = super()._get_files_timestamps(*args, **kwargs)
         return {name: time for name, time in found.items() if not name.endswith(".py")}
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
-        """(attention heads, key-value heads, width of a head) of one stack."""
+        """
+        Return the numbers of one stack's attention.
+
+        Args:
+            is_decoder (`bool`):
+                True for the decoder, False for the encoder.
+
+        Returns:
+            `tuple[int, int, int]`: the number of attention heads, the number of key-value heads, and the width of a head.
+        """
         heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
         return heads, self.given("num_key_value_heads") or heads, self.given("head_dim") or self.d_model // heads
 
     def given(self, name: str) -> Any:
-        """A field as it was given: None where the number that is read follows from other fields."""
+        """
+        Return a field as it was given.
+
+        Args:
+            name (`str`):
+                The name of the field.
+
+        Returns:
+            The value. It is None for a derived field that was not given.
+        """
         return vars(self)[name]
 
     @property
     def has_two_vocabularies(self) -> bool:
-        """Whether the target has a vocabulary of its own, be it as large as the source's."""
+        """Whether the target has its own vocabulary, which may have the same size as the source's."""
         return self.given("decoder_vocab_size") is not None and not self.share_encoder_decoder_embeddings
 
     @property
     def target_vocab_size(self) -> int:
-        """Tokens the head scores."""
+        """The number of tokens in the target vocabulary."""
         return self.decoder_vocab_size or self.vocab_size
 
     @property
     def has_final_norm(self) -> bool:
+        """Whether a norm follows the last layer of each stack."""
         return self.norm_first if self.final_norm is None else self.final_norm
 
     @property
     def has_sparse_layers(self) -> bool:
+        """Whether encoder or decoder has a sparse layer."""
         return "sparse" in (self.encoder_mlp_layer_types or ()) or "sparse" in (self.decoder_mlp_layer_types or ())
 
     @property
     def has_relative_self_attention(self) -> bool:
-        """Whether the logits of self-attention depend on the offset between query and key."""
+        """Whether self-attention has a learned bias for each offset between query and key."""
         return self.self_attention_position_type in ("relative", "bucketed")
 
     def uses_attention_positions(self, kind: str) -> bool:
+        """
+        Return whether self-attention or cross-attention has positions of a type.
+
+        Args:
+            kind (`str`):
+                A value of `self_attention_position_type`.
+        """
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)
 
     def validate(self) -> None:
-        """Check every field and the fields against each other; called at construction and before saving."""
+        """
+        Check each field, and the fields together. This happens at construction and before saving.
+
+        Raises:
+            ValueError: a field is not allowed. The message names it, its value, what is allowed and what to do.
+        """
         for name, rule in RULES.items():
             rule.check(name, getattr(self, name))
         check_consistency(self)

@@ -1,4 +1,4 @@
-"""Checks of the fields of a configuration against each other; each field by itself is checked by its rule in `fields`."""
+"""Checks that the fields of a configuration fit together. The rules in `fields.py` check each field by itself."""
 
 from copy import copy
 from typing import Any
@@ -9,18 +9,18 @@ from .fields import closest, number
 
 try:
     from transformers.activations import ACT2FN
-except ImportError:  # the model, which cannot do without it, says what to install
+except ImportError:  # the model needs it, and says what to install
     ACT2FN = None
 
 
 def check_consistency(config: Any) -> None:
-    """Refuse fields that do not fit together.
+    """Check that the fields fit together.
 
     Args:
-        config: a `WeftConfig`; its type is left open because that room imports this one.
+        config: a `WeftConfig`. It has no type here, because its file imports this one.
 
     Raises:
-        ValueError: the message names the fields, their values and what to do.
+        ValueError: they do not. The message names the fields, their values and what to do.
     """
     if ACT2FN is not None and config.activation_function not in ACT2FN:
         raise ValueError(
@@ -29,7 +29,7 @@ def check_consistency(config: Any) -> None:
         )
     if config.position_embedding_type == "sinusoidal" and config.d_model % 2:
         raise ValueError(
-            f"d_model={config.d_model} is odd, and sinusoidal positions pair sines with cosines: make it even."
+            f"d_model={config.d_model} is odd, but sinusoidal positions pair sines with cosines: make it even."
         )
     if config.is_encoder_decoder is not True:
         raise ValueError(
@@ -58,14 +58,14 @@ def _check_heads(config: Any) -> None:
             )
         if config.uses_attention_positions("rotary") and head_dim % 2:
             raise ValueError(
-                f"The {stack}'s heads are {head_dim} wide, and rotary positions turn pairs: choose d_model, heads "
+                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: choose d_model, heads "
                 "or `head_dim` so that the width is even, or another attention position type."
             )
     if config.uses_attention_positions("rotary") and config.stack_heads(False)[2] != config.stack_heads(True)[2]:
         raise ValueError(
             f"encoder_attention_heads={config.encoder_attention_heads} and decoder_attention_heads="
-            f"{config.decoder_attention_heads} give heads of different width, and rotary positions share one table: "
-            "set `head_dim`, or as many heads in both stacks."
+            f"{config.decoder_attention_heads} give heads of different widths, but rotary positions need one width: "
+            "set `head_dim`, or give both stacks the same number of heads."
         )
 
 
@@ -79,7 +79,7 @@ def _check_rope(config: Any) -> None:
             number(0.0, above=True).check(f"rope_parameters[{name!r}]", rope[name])
     if not config.uses_attention_positions("rotary"):
         return
-    _check_turned(rope, config.stack_heads(is_decoder=True)[2])
+    _check_rotated(rope, config.stack_heads(is_decoder=True)[2])
     try:
         filled = copy(config)
         filled.rope_parameters = dict(rope)
@@ -89,16 +89,19 @@ def _check_rope(config: Any) -> None:
         raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
 
 
-def _check_turned(rope: dict[str, Any], head_dim: int) -> None:
-    """The part of a head that is turned must be pairs; `proportional` lets some of them stand still instead."""
+def _check_rotated(rope: dict[str, Any], head_dim: int) -> None:
+    """Check that the rotated part of a head is a whole number of pairs.
+
+    With `proportional` all of the head counts: it rotates some pairs by an angle of 0 instead.
+    """
     factor = rope.get("partial_rotary_factor", 1.0)
-    turned = head_dim if rope["rope_type"] == "proportional" else int(head_dim * factor)
-    # with one pair, dynamic scaling divides by zero
+    rotated = head_dim if rope["rope_type"] == "proportional" else int(head_dim * factor)
+    # with a single pair, dynamic scaling divides by zero
     least = 4 if rope["rope_type"] == "dynamic" else 2
-    if factor > 1 or turned % 2 or turned < least:
+    if factor > 1 or rotated % 2 or rotated < least:
         raise ValueError(
-            f"rope_parameters={rope!r} turns {turned} of the {head_dim} numbers of a head: take a "
-            f"`partial_rotary_factor` of at most 1, or wider heads, so that it turns an even number, and at least {least}."
+            f"rope_parameters={rope!r} rotates {rotated} of the {head_dim} numbers of a head, but the number must be even and "
+            f"at least {least}: choose another `partial_rotary_factor` of at most 1, or another width of the heads."
         )
 
 
@@ -106,9 +109,9 @@ def _check_buckets(config: Any) -> None:
     buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance
     if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
         raise ValueError(
-            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit: half of "
-            "the buckets hold one offset each and the others reach up to the distance, so take an even number of "
-            "buckets and a distance of more than half of it."
+            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit together: "
+            "half of the buckets hold one offset each, and the others reach up to the distance. Choose an even number of "
+            "buckets, and a distance larger than half of it."
         )
 
 
@@ -117,7 +120,7 @@ def _check_layer_types(config: Any) -> None:
         types, layers = getattr(config, f"{stack}_mlp_layer_types"), getattr(config, f"{stack}_layers")
         if len(types) != layers:
             raise ValueError(
-                f"{stack}_mlp_layer_types has {len(types)} entries and {stack}_layers is {layers}: give one entry for "
+                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one entry for "
                 'each layer, or one word ("dense" or "sparse") for all.'
             )
     if config.num_experts_per_tok > config.num_experts:
@@ -136,7 +139,7 @@ def _check_vocabulary(config: Any) -> None:
         )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         value = getattr(config, name)
-        # The pad stands in source and target alike; the others are read and written by the decoder only.
+        # the pad token is in source and target, the other tokens only in the target
         limit = (
             min(config.vocab_size, config.target_vocab_size) if name == "pad_token_id" else config.target_vocab_size
         )
@@ -152,6 +155,6 @@ def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
         raise ValueError(
-            f"infer_attention_mask=True with pad_token_id={pad} and eos_token_id={ends}: no id stands for pads alone, so they "
-            "do not tell a mask. Change one of the ids, or leave infer_attention_mask out and give the mask."
+            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id that only "
+            "pads have. Change one of the ids, or leave infer_attention_mask out and give the mask."
         )

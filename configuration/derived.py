@@ -1,19 +1,19 @@
-"""Fields that are numbers before anybody gives one: each follows from others for as long as it is None."""
+"""Derived fields of a configuration: while such a field is None, its value is computed from other fields."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class Derived:
-    """A field of a configuration that is kept as it was given and read as a number.
+    """A field that is stored as it was given, and read as a number.
 
-    What is None stays None inside, so that the number follows when other fields change: when tables are resized, when a
-    stack gets other heads, in the view that `get_text_config` gives of one stack.
+    None stays stored, so that the number changes with the other fields: when embedding tables are resized, when the number of
+    heads changes, and in the copy for one stack that `get_text_config` returns.
 
     Args:
-        number: configuration -> the number that follows, for the stack whose heads are its `num_attention_heads`.
-        says_it_all: configuration -> whether that number says of the whole model what None says. Only then may it stand in a
-            file in None's place.
+        number: returns the number for a configuration, for the stack that `num_attention_heads` is of.
+        says_it_all: returns whether this number is right for the whole model of a configuration. Only then may a file have
+            the number instead of None.
     """
 
     def __init__(self, number: Callable[[Any], int], says_it_all: Callable[[Any], bool]):
@@ -25,7 +25,7 @@ class Derived:
 
     def __get__(self, config: Any, owner: type | None = None) -> int | None:
         if config is None:
-            return None  # what a dataclass takes for the default
+            return None  # a dataclass takes this as the field's default
         given = vars(config).get(self.name)
         return self.number(config) if given is None else given
 
@@ -42,14 +42,14 @@ def _heads_are_alike(config: Any) -> bool:
 
 def _heads_share_the_width(config: Any) -> bool:
     heads, width = config.encoder_attention_heads, config.d_model
-    # a file's fields are not checked yet
+    # `from_dict` calls this before the fields of a file are checked
     is_number = isinstance(heads, int) and isinstance(width, int) and heads > 0
     return is_number and width % heads == 0 and _heads_are_alike(config)
 
 
-# Any, which a field of any type may have as its default
+# the values are typed as Any, which type checkers accept as the default of any field
 DERIVED: dict[str, Any] = {
-    # of two tables a number says that each has a vocabulary of its own
+    # with two embedding tables, a number means that source and target have their own vocabularies, and None that they do not
     "decoder_vocab_size": Derived(
         lambda config: config.vocab_size, lambda config: config.share_encoder_decoder_embeddings is True
     ),
@@ -59,7 +59,7 @@ DERIVED: dict[str, Any] = {
 
 
 def superfluous(config: Any) -> set[str]:
-    """The fields that hold just the number they would have if nothing had been given."""
+    """Return the derived fields whose given number is the one that None would give."""
     return {
         name
         for name, field in DERIVED.items()

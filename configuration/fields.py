@@ -1,4 +1,4 @@
-"""What each field of a Weft configuration may hold, as data, and the one sentence that says so when it does not."""
+"""Rules for the values of each field of a Weft configuration, with the message for a value that is not allowed."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ ROUTER_TYPES = ("linear", "noisy_top_k")
 ROUTER_NOISE_MODES = ("training", "always")
 EXPERT_CAPACITY_MODES = ("training", "always")
 
-# Not fields of ours, but words that transformers itself passes to a configuration or writes into its file.
+# Not fields of Weft: transformers passes these names to a configuration, or writes them into its file.
 TRANSFORMERS_KEYS = frozenset(
     [
         "model_type",
@@ -41,7 +41,13 @@ TRANSFORMERS_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Rule:
-    """One field's allowed values: a test, and the words that describe what passes it."""
+    """The allowed values of a field.
+
+    Args:
+        allows: returns whether a value is allowed.
+        allowed: describes the allowed values in a message.
+        optional: whether None is allowed too.
+    """
 
     allows: Callable[[Any], bool]
     allowed: str
@@ -64,7 +70,7 @@ def integer(minimum: int, optional: bool = False) -> Rule:
 
 
 def number(minimum: float, below: float = math.inf, above: bool = False, optional: bool = False) -> Rule:
-    """A finite number in [minimum, below), or in (minimum, below) with `above`."""
+    """Return a rule for a finite number in [minimum, below), or in (minimum, below) with `above`."""
 
     def allows(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -171,6 +177,6 @@ RULES: dict[str, Rule] = {
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?` for a mistyped name, or nothing when no known name comes near."""
+    """Return " Did you mean `...`?" with the known name that is most like the given one, or "" if none is."""
     matches = difflib.get_close_matches(name, sorted(known), n=1)
     return f" Did you mean `{matches[0]}`?" if matches else ""

@@ -1,9 +1,9 @@
-"""Named sizes. Each preset is the complete difference to the defaults of `WeftConfig`.
+"""Presets: named configurations. Each one lists all differences from the defaults of `WeftConfig`.
 
 The seven `dms-*` sizes are those of DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983), from the
-files in its wheel's `default_configs/`. `transformer-base` is the base model of Vaswani et al. 2017, `tiny` the
-Transformer-Tiny of Wu et al. 2021. The `modern-*` sizes are Weft's own, and so is `dms-tiny`: DirectMultiStep's vocabulary
-and number of steps on the modern recipe, small enough to learn on two CPU cores while one waits.
+files in its wheel's `default_configs/`. `transformer-base` is the base model of Vaswani et al. 2017, and `tiny` is the
+Transformer-Tiny of Wu et al. 2021. The `modern-*` sizes and `dms-tiny` are Weft's own. `dms-tiny` combines DirectMultiStep's
+vocabulary and its number of steps with a modern architecture, and is small enough to train on two CPU cores.
 """
 
 from typing import Any
@@ -27,8 +27,8 @@ _VASWANI: dict[str, Any] = _POST_NORM | {
     "position_embedding_type": "sinusoidal",
 }
 
-# The vocabulary of routes, windows and the number of steps as condition; pads stand in the middle of a source, between the
-# product and the starting material, and its tokenizer gives no mask.
+# The vocabulary and lengths of routes, with the number of steps as condition. `infer_attention_mask` is on because a source has
+# pads in its middle, between the product and the starting material, and the tokenizer gives no mask.
 _ROUTES: dict[str, Any] = {
     "vocab_size": 53,
     "pad_token_id": 52,
@@ -63,7 +63,7 @@ _DMS: dict[str, Any] = (
     }
 )
 
-# Deterministic and dropless, which is what its users want; the published behaviour (noise at inference, capacity 1.0) is
+# Deterministic at inference and without dropped tokens. The published behaviour (noise at inference, capacity factor 1.0) is
 # router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always".
 _DMS_SPARSE: dict[str, Any] = _DMS | {
     "encoder_mlp_layer_types": "sparse",
@@ -91,8 +91,8 @@ def _width(d_model: int, heads: int, ffn: int) -> dict[str, Any]:
     }
 
 
-# Rotary positions in cross-attention too: source and target count alike, so a span copied from the source lies on a
-# diagonal. A route repeats most of its molecules: after 300 steps the same small model had a test loss of 0.27 with this and
+# Rotary positions in cross-attention too: source and target have the same frequencies, so a span copied from the source has a
+# constant offset. Routes copy much of the source: after 300 steps the same small model had a test loss of 0.27 with this, and
 # of 0.40 without.
 _COPYING = {"cross_attention_position_type": "rotary"}
 
@@ -101,7 +101,7 @@ _EVERY_SECOND = {
     "decoder_mlp_layer_types": ["dense", "sparse"] * 6,
 }
 
-# As published (Wang et al. 2024, arXiv:2408.15664): a bias alone, and no balance loss that pulls at the weights.
+# As published (Wang et al. 2024, arXiv:2408.15664): balanced by a bias alone, without a balance loss.
 _BALANCED_BY_BIAS = {"router_bias_update_rate": 1e-3, "router_aux_loss_coef": 0.0}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -127,10 +127,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_fields(name: str) -> dict[str, Any]:
-    """The fields of a preset, free to change.
+    """Return a copy of the fields of a preset.
 
     Raises:
-        ValueError: no preset has that name; the message lists those that exist.
+        ValueError: no preset has that name. The message lists those that exist.
     """
     if name not in PRESETS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Weights of other families as Weft models, and back: one file a source, each a configuration and a table of keys."""
+"""Converts weights of other model families to Weft and back. Each source has a file, with its configuration and its table of keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,10 +35,20 @@ SOURCES: dict[str, Source] = {
 
 
 def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any] | None = None) -> Source:
-    """The source that weights come from, by the `model_type` of their configuration or by their keys.
+    """
+    Return the source of weights, found by the `model_type` of their configuration or by their keys.
+
+    Args:
+        weights (`Mapping[str, torch.Tensor]`):
+            The tensors by the source's keys.
+        source_config (`Mapping[str, Any]`, *optional*):
+            The source's own configuration.
+
+    Returns:
+        [`Source`]
 
     Raises:
-        ValueError: no source knows them, or more than one.
+        ValueError: no source knows the keys, or several do.
     """
     model_type = (source_config or {}).get("model_type")
     found = [source for source in SOURCES.values() if model_type in source.model_types]

@@ -1,15 +1,16 @@
 """DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983; PyPI `directmultistep`).
 
-Its checkpoints are a plain `state_dict`, or a Lightning file that holds one under keys beginning with `model.`. All seven
-published sizes convert; which one a file holds is read off its shapes. `dms-flex-20m` and `dms-explorer-19m` have the
-same shapes (the explorers carry a step embedding they never read), so one of the two has to be named.
+A checkpoint is a plain `state_dict`, or a Lightning file that contains one under keys that begin with `model.`. All seven
+published sizes convert, and the shapes of the weights tell the size. Only `dms-flex-20m` and `dms-explorer-19m` have the same
+shapes (the explorers have a step embedding that they never read), so the user must name one of the two.
 
-The sparse sizes come out deterministic and without capacity. The published behaviour, noise at inference and experts
-that turn tokens away, is `router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always"`. Not expressed:
-the experts' dropout after their second linear layer, which acts in training only.
+Converted sparse sizes are deterministic and have no capacity limit. The published behaviour, with noise at inference and
+dropped tokens, is `router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always"`. Weft does not have the
+experts' dropout after their second linear layer, which acts in training only.
 
-Its embeddings are multiplied by sqrt(hid_dim) cast to the type of the token ids, that is rounded down. The published sizes
-have sqrt(256) = 16; of another width the tables are multiplied by what was lost, once.
+DirectMultiStep multiplies its embeddings by sqrt(hid_dim), rounded down because it is cast to the type of the token ids. The
+published sizes have sqrt(256) = 16. For other widths, the conversion multiplies the tables once by the ratio of the rounded
+to the exact factor.
 """
 
 import math
@@ -85,7 +86,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         rename(steps, "model.encoder.condition_proj.weight", operation=Transpose()),
         Leave(
             steps,
-            "made and never read by a model trained without steps",
+            "a model trained without steps never reads it",
             back=_zeros if source_config.get("encoder", {}).get("initiate_steps", True) else None,
         ),
     ]
@@ -113,17 +114,19 @@ def _shape_fields(weights: Mapping[str, torch.Tensor]) -> Fields:
 
 
 def _own_fields(source_config: Mapping[str, Any]) -> Fields:
-    """What DirectMultiStep's own configuration file (YAML with `encoder` and `decoder`) says beyond the shapes."""
+    """Return the fields that DirectMultiStep's own configuration (YAML with `encoder` and `decoder`) gives besides the shapes."""
     fields: Fields = {}
     for name in ("ff_activation", "top_k"):
         values = {own[name] for stack in ("encoder", "decoder") if name in (own := source_config[stack])}
         if len(values) > 1:
-            raise ValueError(f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}): Weft has one.")
+            raise ValueError(
+                f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}), but Weft has one value for both."
+            )
     for stack in ("encoder", "decoder"):
         own = source_config[stack]
         fields[f"{stack}_attention_heads"] = own["n_heads"]
         fields |= dict.fromkeys(("dropout", "attention_dropout"), own["dropout"])
-        # between the two linear layers: the experts have none there
+        # the dropout between the two linear layers, which experts do not have
         fields["activation_dropout"] = 0.0 if "n_experts" in own else own["dropout"]
         fields |= {"activation_function": own["ff_activation"], "pad_token_id": own["pad_idx"]}
         fields |= {"bos_token_id": own["start_idx"], "decoder_start_token_id": own["start_idx"]}
@@ -141,7 +144,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     presets = matching_presets(shapes, "dms-")
     if len(presets) > 1:
         raise ValueError(
-            f"These shapes are those of {' and of '.join(presets)}, which differ in what they read: name one with "
+            f"These shapes are those of {' and of '.join(presets)}, which differ in what they read: choose one with "
             "`--preset`."
         )
     if presets:
@@ -161,7 +164,7 @@ SOURCE = Source(
     fields=_fields,
     table=_table,
     must_be_given=HEADS,
-    # as long as DirectMultiStep's own searches
+    # the length limit of DirectMultiStep's own searches
     generation=lambda source_config: {"max_length": 1074},
     tokenizer="routes",
 )

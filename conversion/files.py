@@ -1,4 +1,4 @@
-"""Weights and configurations from files that others wrote, read as data only."""
+"""Reads weights and configurations from files of others, without running code from them."""
 
 import json
 import os
@@ -21,21 +21,26 @@ from .table import Weights
 
 PICKLES = (".ckpt", ".pt", ".pth", ".bin")
 READABLE = (".safetensors", *PICKLES, ".npz")
-# Where training loops put the weights among other things.
+# The keys under which training loops store the weights.
 _NESTS = ("state_dict", "model_state_dict", "model")
 
 
 def read_weights(path: str | os.PathLike) -> Weights:
-    """The tensors of a file, or of all weights files of a folder, by their keys.
+    """
+    Read the tensors of a file, or of all weights files of a folder.
 
     Args:
-        path: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` as `torch.save` writes them (a state dict, alone or under
-            `state_dict`, `model_state_dict` or `model`; a Lightning checkpoint loses the `model.` before its keys); or
-            `.npz` with Haiku's paths for names. Or a folder that holds such files.
+        path (`str` or `os.PathLike`):
+            A folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a state dict,
+            alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of Haiku as names. The
+            prefix `model.` of a Lightning checkpoint's keys is removed.
+
+    Returns:
+        `dict[str, torch.Tensor]`: the tensors by their keys.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`.
-        ValueError: the file is damaged, is of another kind, or asks for code to be unpickled, which is refused.
+        FileNotFoundError: `path` does not exist.
+        ValueError: a file is damaged, is of another kind, or contains code to be run by unpickling.
     """
     path = Path(path)
     if not path.exists():
@@ -50,7 +55,7 @@ def read_weights(path: str | os.PathLike) -> Weights:
     for file in files:
         for key, tensor in _read_file(file).items():
             if key in weights:
-                raise ValueError(f"{key} stands in more than one file of {path}: name the file to convert.")
+                raise ValueError(f"{key} is in more than one file of {path}: give the file to convert.")
             weights[key] = tensor
     return weights
 
@@ -70,9 +75,8 @@ def _read_file(file: Path) -> Weights:
         if name is None and "reduce" not in str(error).lower():  # not a pickle at all
             raise ValueError(f"{file} is damaged or not what its name says: copy or download it again.") from error
         raise ValueError(
-            f"{file} holds more than tensors{f' (a {name[1]})' if name else ''}, and to read the rest would run whatever "
-            "code its author put there: it is refused. Where you trust it, load it yourself and save `model.state_dict()` "
-            "alone."
+            f"{file} holds more than tensors{f' (a {name[1]})' if name else ''}, and reading the rest could run any code of its "
+            "author. Weft does not read it. If you trust the file, load it yourself and save only `model.state_dict()`."
         ) from error
     except Exception as error:  # each format has its own errors for a damaged file
         raise ValueError(f"{file} is damaged or not what its name says: copy or download it again.") from error
@@ -88,7 +92,8 @@ def _state_dict(file: Path, content: Any) -> Weights:
         weights, Mapping) else [type(weights).__name__]  # fmt: skip
     if others or not weights:
         raise ValueError(
-            f"{file} holds no state dict: {', '.join(map(str, others[:5])) or 'it is empty'} is no tensor."
+            f"{file} holds no state dict: "
+            + (f"{', '.join(map(str, others[:5]))} is not a tensor." if others else "it is empty.")
         )
     if nest == "state_dict" and all(key.startswith("model.") for key in weights):
         weights = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
@@ -96,12 +101,19 @@ def _state_dict(file: Path, content: Any) -> Weights:
 
 
 def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
-    """The source's own configuration: of a folder its `config.json`, or a JSON or YAML file; empty where there is none.
+    """
+    Read a source's own configuration.
 
-    A configuration of transformers comes back with its defaults filled in.
+    Args:
+        path (`str` or `os.PathLike`):
+            A JSON or YAML file, or a folder with a `config.json`.
+
+    Returns:
+        `dict[str, Any]`: the fields. For a configuration of transformers, they include its defaults. For a folder without
+        `config.json`, there are none.
 
     Raises:
-        ValueError: the file cannot be read as a mapping.
+        ValueError: the file cannot be read, or is not a mapping.
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
@@ -113,7 +125,7 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} cannot be read as a configuration: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a mapping, and holds {type(content).__name__}.")
+        raise ValueError(f"{file} must hold a mapping, but holds a {type(content).__name__}.")
     if content.get("model_type") in CONFIG_MAPPING_NAMES:
         return AutoConfig.from_pretrained(str(file)).to_dict()
     return content

@@ -1,15 +1,16 @@
-"""A transformer built of Haiku modules (JAX): parameters are a nested dict of arrays, weights in (in, out) order.
+"""A transformer of Haiku modules (JAX). Its parameters are a nested dictionary of arrays, with weights in (in, out) order.
 
-The modules are those of the Haiku package: `hk.MultiHeadAttention` (query, key, value, linear), `hk.Linear`, `hk.LayerNorm`
-(eps 1e-5) and `hk.Embed`, under these names, whatever root stands before them:
+The modules are `hk.MultiHeadAttention` (query, key, value, linear), `hk.Linear`, `hk.LayerNorm` (eps 1e-5) and `hk.Embed`,
+under these names, after any root:
 
     source_embedding, target_embedding (or one `embedding` for both), output
     encoder/layer_0/self_attention, self_attention_norm, feed_forward/linear, feed_forward/linear_1, feed_forward_norm
     decoder/layer_0/ the same, and cross_attention, cross_attention_norm
 
-Its function of ids makes the source's mask from the pads, and so does the converted model where none is given. Other names
-can be mapped on the way (`weftformer convert --rename`). Post-norm, ReLU, embeddings times sqrt(d_model), sinusoidal
-positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and a final linear layer.
+The transformer infers the source's mask from pads, and so does the converted model if no mask is given. Other names can be
+mapped during conversion (`weftformer convert --rename`). The architecture is post-norm with ReLU, embeddings times
+sqrt(d_model), sinusoidal positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and
+a final linear layer.
 """
 
 from collections.abc import Mapping
@@ -38,15 +39,15 @@ _SUBLAYERS = {
 
 
 def flatten(params: Mapping[str, Any]) -> Weights:
-    """Haiku's parameters by their path below the root: `{"transformer/~/output": {"w": ...}}` gives `output/w`.
+    """Return Haiku's parameters by their path below the root: `{"transformer/~/output": {"w": ...}}` gives `output/w`.
 
-    What Haiku writes for the method that made a module (`~`, `~encode`) is left out.
+    The parts of a path that name the method that made a module (`~`, `~encode`) are left out.
 
     Args:
-        params: what `init` of a transformed function returns; arrays of JAX or numpy.
+        params: the parameters from `init` of a transformed function, as arrays of JAX or numpy.
 
     Raises:
-        ValueError: two paths become one.
+        ValueError: two paths become the same.
     """
     leaves: dict[str, Any] = {}
 
@@ -63,13 +64,13 @@ def flatten(params: Mapping[str, Any]) -> Weights:
         parts = {key: p[1:] for key, p in parts.items()}
     names = {key: "/".join(path) for key, path in parts.items()}
     if len(set(names.values())) < len(names):
-        raise ValueError(f"Two of Haiku's paths become one: {', '.join(sorted(names.values()))}.")
+        raise ValueError(f"Two of Haiku's paths become the same: {', '.join(sorted(names.values()))}.")
     return {names[key]: _tensor(value) for key, value in leaves.items()}
 
 
 def _tensor(value: Any) -> torch.Tensor:
     array = np.array(value)
-    if array.dtype.name == "bfloat16":  # not numpy's own, and torch reads none but those
+    if array.dtype.name == "bfloat16":  # torch reads only numpy's own types, and this is not one of them
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

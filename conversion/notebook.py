@@ -1,12 +1,11 @@
-"""A lecture notebook's transformer: masks as valid lengths, no biases, incremental decoding from a per-layer state.
+"""A lecture notebook's transformer, with valid lengths as masks, without biases, and with a state per layer for decoding.
 
-Key names are those of the notebook family it belongs to (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`); whether
-a linear layer has a bias, the keys tell. Valid lengths become masks with [`valid_length_mask`]; the per-layer state is
-the KV cache.
+The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also tell whether
+a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is its KV cache.
 
-Where the text slips: its decoder normalises the output of the cross-attention alone, without the residual around it. Its
-prose and its figure have the residual, as has Weft: weights trained with the slip convert, and give other outputs than they
-were trained to give.
+The notebook's code has an error: its decoder normalises the output of the cross-attention without the residual. The
+notebook's text and figure have the residual, and so has Weft. Weights that were trained with this code convert, but the
+converted model gives other outputs.
 """
 
 from collections.abc import Mapping
@@ -33,14 +32,14 @@ _BLOCKS = {
 
 
 def valid_length_mask(valid_lengths: torch.Tensor, keys: int) -> torch.Tensor:
-    """Valid lengths as an attention mask: key j may be seen where j < length.
+    """Return valid lengths as an attention mask, in which a query may attend to key j if j < length.
 
     Args:
-        valid_lengths: (B,), or (B, L) with one length for each query.
+        valid_lengths: lengths of shape (B,), or of shape (B, L) with one length for each query.
         keys: number of keys.
 
     Returns:
-        (B, keys) of 0 and 1 for lengths (B,); (B, 1, L, keys), boolean, for lengths (B, L).
+        A mask of shape (B, keys) with 0 and 1 for lengths (B,), or a boolean one of shape (B, 1, L, keys) for lengths (B, L).
     """
     mask = torch.arange(keys, device=valid_lengths.device) < valid_lengths[..., None]
     return mask.long() if valid_lengths.ndim == 1 else mask[:, None]

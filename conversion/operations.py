@@ -1,6 +1,6 @@
-"""The few things that happen to a tensor on its way from a source to Weft, each with its way back.
+"""The operations that convert tensors of a source to tensors of Weft, each with its inverse.
 
-Shape suffixes: H heads, K width of a head, D input width; `...` is (D,) for a weight and nothing for a bias.
+Shape suffixes: H heads, K width of a head, D input width. `...` is (D,) for a weight and nothing for a bias.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Tensors = list[torch.Tensor]
 
 
 class Heads(NamedTuple):
-    """What an operation may need to know of the attention it works on."""
+    """The numbers of an attention that operations may need: heads, key-value heads, and the width of a head."""
 
     number: int
     key_value_number: int
@@ -21,9 +21,9 @@ class Heads(NamedTuple):
 
 
 class Operation:
-    """From the source's tensors to Weft's (`forward`) and back (`backward`; nothing where the way leads nowhere).
+    """Converts the source's tensors to Weft's (`forward`) and back (`backward`, which returns [] if it cannot).
 
-    This one changes nothing.
+    This base class changes nothing.
     """
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
@@ -34,7 +34,7 @@ class Operation:
 
 
 class Transpose(Operation):
-    """(in, out) to (out, in): Haiku stores what it multiplies from the right. A vector stays as it is."""
+    """Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right. A vector does not change."""
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [tensor.t().contiguous() for tensor in tensors]
@@ -44,7 +44,7 @@ class Transpose(Operation):
 
 @dataclass(frozen=True)
 class Split(Operation):
-    """One fused projection whose parts stand one below the other, as in `nn.MultiheadAttention`."""
+    """Splits a fused projection into parts along its rows, as in `nn.MultiheadAttention`."""
 
     parts: int
 
@@ -58,7 +58,7 @@ class Split(Operation):
 
 @dataclass(frozen=True)
 class SplitByHead(Operation):
-    """One fused projection laid out head by head: (H, parts, K, ...), so that a plain split would mix the heads."""
+    """Splits a fused projection whose rows are ordered head by head: (H, parts, K, ...). A plain split would mix the heads."""
 
     parts: int
 
@@ -73,7 +73,7 @@ class SplitByHead(Operation):
 
 
 class Stack(Operation):
-    """The experts of a layer, one tensor each, as one tensor with a first dimension of experts."""
+    """Stacks the tensors of a layer's experts into one tensor, whose first dimension is the expert."""
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [torch.stack(tensors)]
@@ -84,9 +84,9 @@ class Stack(Operation):
 
 
 class PairsToHalves(Operation):
-    """Rows of a q or k projection whose rotary pairs are neighbours (2i, 2i + 1), as pairs (i, i + K/2).
+    """Reorders the rows of a q or k projection: rotary pairs (2i, 2i + 1) become pairs (i, i + K/2).
 
-    The same permutation in q and k leaves every product of a query and a key as it was.
+    The same permutation in q and k does not change the product of a query and a key.
     """
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
@@ -98,7 +98,7 @@ class PairsToHalves(Operation):
 
 @dataclass(frozen=True)
 class SkipRows(Operation):
-    """A table whose first rows are never read; on the way back they are zeros."""
+    """Removes the first rows of a table, which are never read. The inverse adds rows of zeros."""
 
     rows: int
 
@@ -110,7 +110,7 @@ class SkipRows(Operation):
 
 
 class DropFirstAxis(Operation):
-    """(1, V) to (V,)."""
+    """Reshapes (1, V) to (V,)."""
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [tensor.squeeze(0) for tensor in tensors]
@@ -121,7 +121,7 @@ class DropFirstAxis(Operation):
 
 @dataclass(frozen=True)
 class Scale(Operation):
-    """A constant of the source's forward pass, multiplied into its weights once."""
+    """Multiplies weights by a constant of the source's forward pass, which Weft's forward pass does not have."""
 
     factor: Callable[[Heads], float]
 
@@ -133,7 +133,7 @@ class Scale(Operation):
 
 
 class Chain(Operation):
-    """Several operations, the first one first."""
+    """Applies several operations, the first one first."""
 
     def __init__(self, *operations: Operation):
         self.operations = operations

@@ -1,4 +1,4 @@
-"""Reading a configuration off the shapes of weights."""
+"""Finds a configuration from the keys and shapes of weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,23 +9,23 @@ from .table import match
 
 
 def count(weights: Mapping[str, torch.Tensor], pattern: str, place: str = "layer") -> int:
-    """How many numbers stand in `place` over all keys that fit; other places may hold anything."""
+    """Return how many different numbers the placeholder `place` has in the keys that match. Others may have any value."""
     return len({places[place] for key in weights if (places := match(pattern, key)) is not None})
 
 
 def first(weights: Mapping[str, torch.Tensor], *patterns: str, dims: int | None = None) -> torch.Tensor:
-    """The first tensor whose key fits the first of the patterns that any key fits.
+    """Return the first tensor whose key matches the first pattern, or else the second, and so on.
 
     Raises:
-        ValueError: none fits; the message names the patterns.
+        ValueError: no key matches (the message names the patterns), or the tensor does not have `dims` dimensions.
     """
     for pattern in patterns:
         for key, tensor in weights.items():
             if match(pattern, key) is not None:
                 if dims is not None and tensor.dim() != dims:
-                    raise ValueError(f"{key} has the shape {tuple(tensor.shape)}, and {dims} dimensions are expected.")
+                    raise ValueError(f"{key} has shape {tuple(tensor.shape)}, but must have {dims} dimensions.")
                 return tensor
-    raise ValueError(f"No key fits {' or '.join(patterns)}, which tells the configuration.")
+    raise ValueError(f"No key matches {' or '.join(patterns)}, which is needed to find the configuration.")
 
 
 def has(weights: Mapping[str, torch.Tensor], *patterns: str) -> bool:
@@ -40,13 +40,15 @@ def vaswani_fields(
     first_linear: str,
     axis: int = 0,
 ) -> dict[str, Any]:
-    """Fields of the post-norm transformer with ReLU and sines (Vaswani et al. 2017) that the tutorials build on.
+    """Return the fields of a post-norm transformer with ReLU and sinusoidal positions (Vaswani et al. 2017).
 
     Args:
-        source, target: the embedding tables; no target where the two are one.
-        biases: a field that says whether a bias is there, and the pattern of a key it would have.
+        weights: the source's tensors by its keys.
+        source: embedding table of the source.
+        target: embedding table of the target. None if the two share one.
+        biases: for each field that says whether there is a bias, the pattern of the bias's key.
         first_linear: pattern of the feed-forward's first weight, with `<stack>` and `<layer>`.
-        axis: the axis of that weight that is as long as the feed-forward is wide.
+        axis: the axis of this weight whose length is the width of the feed-forward.
     """
     fields: dict[str, Any] = {
         "vocab_size": source.shape[0],

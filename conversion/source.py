@@ -1,4 +1,4 @@
-"""What a source is, and the way from its weights to a Weft model."""
+"""Sources of weights, and the conversion of their weights to a Weft model and back."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from .table import Found, Table, Weights, from_weft, match, to_weft
 
 Fields = dict[str, Any]
 
-# Left before every key by the wrappers a model was saved in: DataParallel, torch.compile.
+# The prefixes of keys from wrappers around a saved model: DataParallel, torch.compile.
 _WRAPPERS = re.compile(r"(^|\.)(?:(?:module|_orig_mod)\.)+")
-# Where a stack's keys stand in the table, which is written for the whole model.
+# The prefix of a class's keys in the tables, which have the keys of the whole model.
 _PLACE_IN_MODEL = {
     WeftForConditionalGeneration: "",
     WeftModel: "model.",
@@ -32,20 +32,32 @@ def _whole_model(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrain
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of checkpoint: its keys, its configuration, its table.
+    """
+    A kind of checkpoint: how to recognise it, its configuration and its table of keys.
 
     Args:
-        name: what the command line calls it.
-        title: one line of what it is.
-        signature: patterns of keys; weights that have a key for each are taken for this source's.
-        fields: (weights, the source's own configuration) to fields of `WeftConfig`.
-        table: (configuration, the source's own configuration) to the table of keys.
-        model_types: `model_type` in the config.json of a transformers folder.
-        must_be_given: fields that neither the weights nor the source's own configuration tell.
-        new: patterns of Weft's keys that this source has nothing for.
-        part: the Weft class the weights make, and what to write before each of their keys to have the table's.
-        generation: the source's own configuration to settings of `generate` that belong to it.
-        tokenizer: "routes" where the source's vocabulary is DirectMultiStep's.
+        name (`str`):
+            The name on the command line.
+        title (`str`):
+            A description in a few words.
+        signature (`tuple[str, ...]`):
+            Patterns of keys. Weights are of this source if they have a key for each pattern.
+        fields (`Callable`):
+            Takes the weights and the source's own configuration, and returns fields of [`WeftConfig`].
+        table (`Callable`):
+            Takes a [`WeftConfig`] and the source's own configuration, and returns the table of keys.
+        model_types (`tuple[str, ...]`, *optional*):
+            The values of `model_type` in a `config.json` of transformers.
+        must_be_given (`tuple[str, ...]`, *optional*):
+            Fields that the user must give, because neither the weights nor the source's own configuration has them.
+        new (`tuple[str, ...]`, *optional*):
+            Patterns of Weft's keys that this source does not have.
+        part (`Callable`, *optional*):
+            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the table.
+        generation (`Callable`, *optional*):
+            Takes the source's own configuration, and returns settings of `generate`.
+        tokenizer (`str`, *optional*):
+            `"routes"` if the vocabulary is that of DirectMultiStep.
     """
 
     name: str
@@ -66,7 +78,15 @@ class Source:
 
 
 class DoesNotFit(ValueError):
-    """A source's weights and a configuration do not fit; `found` holds the whole table."""
+    """
+    Weights of a source and a configuration do not fit together.
+
+    Args:
+        source ([`Source`]):
+            The source.
+        found (`Found`):
+            The keys of the table, with the missing, unexpected and wrong ones.
+    """
 
     def __init__(self, source: "Source", found: Found):
         problems = [
@@ -81,7 +101,21 @@ class DoesNotFit(ValueError):
 
 @dataclass
 class Conversion:
-    """The outcome: configuration, class and weights of the Weft model, and how each key was found."""
+    """
+    The result of a conversion.
+
+    Args:
+        source ([`Source`]):
+            The source.
+        config ([`WeftConfig`]):
+            The configuration of the Weft model.
+        model_class (`type`):
+            Its class.
+        found (`Found`):
+            Its weights, and the keys that they come from.
+        source_config (`Mapping[str, Any]`):
+            The source's own configuration.
+    """
 
     source: Source
     config: WeftConfig
@@ -90,13 +124,23 @@ class Conversion:
     source_config: Mapping[str, Any]
 
     def build(self, seed: int = 0) -> WeftPreTrainedModel:
-        """The model, in the dtype of the weights; what the source has nothing for starts at random from `seed`."""
+        """
+        Build the model, in the dtype of the weights.
+
+        Args:
+            seed (`int`, *optional*, defaults to 0):
+                The seed of weights that the source does not have.
+
+        Returns:
+            [`WeftPreTrainedModel`]
+        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = self.model_class(self.config)
         place = _PLACE_IN_MODEL[self.model_class]
         weights = {key.removeprefix(place): tensor for key, tensor in self.found.weights.items()}
-        model.load_state_dict(weights, strict=False)  # complete but for what is tied or new: `convert` saw to it
+        # not strict, because tied and new weights are missing; `convert` has checked all others
+        model.load_state_dict(weights, strict=False)
         dtypes = {tensor.dtype for tensor in weights.values()}
         if len(dtypes) == 1:
             model.to(dtypes.pop())
@@ -106,10 +150,20 @@ class Conversion:
 
 
 def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str, str]] = ()) -> Weights:
-    """Keys without what wrappers left before them, each `(pattern, replacement)` of `renames` applied in turn.
+    """
+    Remove the prefixes of wrappers from keys, and rename keys.
+
+    Args:
+        weights (`Mapping[str, torch.Tensor]`):
+            Tensors by their keys.
+        renames (`Sequence[tuple[str, str]]`, *optional*):
+            Pairs of a regular expression and its replacement, applied to each key in turn.
+
+    Returns:
+        `dict[str, torch.Tensor]`: the tensors by their new keys.
 
     Raises:
-        ValueError: two keys become one, or a pattern is no regular expression.
+        ValueError: two keys become the same, or a pattern is not a regular expression.
     """
     result: Weights = {}
     for key, tensor in weights.items():
@@ -126,7 +180,7 @@ def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str,
 
 
 def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
-    """Every tensor of a model once, by the key it has in the whole model; a shared one under its first owner's name."""
+    """Return each tensor of a model once, by its key in the whole model. A shared tensor has the key of its first owner."""
     place = _PLACE_IN_MODEL[type(model)]
     owners = ("model.shared.", "model.encoder.", "model.decoder.", "lm_head.")
 
@@ -141,7 +195,7 @@ def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
 
 
 def weft_shapes(config: WeftConfig, model_class: type[WeftPreTrainedModel]) -> dict[str, torch.Size]:
-    """The shape of every tensor that a model of this configuration holds, by the key it has in the whole model."""
+    """Return the shapes of all tensors of a model of this configuration, by their keys in the whole model."""
     with torch.device("meta"):
         model = model_class(config)
     return {key: tensor.shape for key, tensor in _saved_tensors(model).items()}
@@ -155,28 +209,36 @@ def convert(
     source_config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Conversion:
-    """Convert a source's weights.
+    """
+    Convert the weights of a source.
 
     Args:
-        weights: tensors by the source's keys (see `clean_keys`).
-        preset: take the configuration of this name (`weftformer.configuration.presets.PRESETS`) instead of reading shapes.
-        source_config: the source's own configuration, where it has one.
-        overrides: fields of `WeftConfig` that win over all of these.
+        weights (`Mapping[str, torch.Tensor]`):
+            Tensors by the source's keys, see [`clean_keys`].
+        source ([`Source`]):
+            The source, see [`detect`].
+        preset (`str`, *optional*):
+            A preset to take the configuration from, a key of `weftformer.configuration.PRESETS`. Without it, the
+            configuration is found from the shapes of the weights.
+        source_config (`Mapping[str, Any]`, *optional*):
+            The source's own configuration, see [`read_source_config`].
+        overrides (`Mapping[str, Any]`, *optional*):
+            Fields of [`WeftConfig`], which replace all others.
 
     Returns:
-        The conversion, complete.
+        [`Conversion`]: `build()` makes the model.
 
     Raises:
-        DoesNotFit: a key is missing, unexpected or of the wrong shape; the message holds the whole table.
-        ValueError: the configuration cannot be known, or these are the keys of another source.
+        DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.
+        ValueError: a field of the configuration is unknown, or the keys are those of another source.
     """
     overrides, source_config = dict(overrides or {}), source_config or {}
     model_class, prefix = source.part(weights)
     weights = {prefix + key: tensor for key, tensor in weights.items()}
     if preset is None and not source.recognises(weights):
         raise ValueError(
-            f"These are not the keys of {source.title}: {', '.join(source.signature)} are expected, and the first keys "
-            f"are {', '.join(list(weights)[:5])}."
+            f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but the first "
+            f"keys are {', '.join(list(weights)[:5])}."
         )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)
@@ -185,13 +247,13 @@ def convert(
         unknown = [name for name in source.must_be_given if name not in fields]
         if unknown:
             raise ValueError(
-                f"The weights of {source.title} do not tell {' and '.join(unknown)}: give "
+                f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "
                 f"{'them' if len(unknown) > 1 else 'it'}"
                 + (" (`--heads N` for both)." if set(unknown) & set(HEADS) else " (`--config-overrides field=value`).")
             )
         config = WeftConfig(**fields)
     shapes = weft_shapes(config, model_class)
-    # the selection bias of bias-balanced routing starts at zero, whatever the source
+    # no source has the selection bias of balanced routing, which starts at zero
     new = (*source.new, "model.encoder.layers.<layer>.mlp.router.selection_bias",
            "model.decoder.layers.<layer>.mlp.router.selection_bias")  # fmt: skip
     found = to_weft(weights, source.table(config, source_config), config, shapes, new)
@@ -201,10 +263,22 @@ def convert(
 
 
 def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[str, Any] | None = None) -> Weights:
-    """A Weft model's weights under the keys of a source: the table run the other way.
+    """
+    Convert the weights of a Weft model to those of a source.
+
+    Args:
+        model ([`WeftPreTrainedModel`]):
+            The model.
+        source ([`Source`]):
+            The source.
+        source_config (`Mapping[str, Any]`, *optional*):
+            The source's own configuration.
+
+    Returns:
+        `dict[str, torch.Tensor]`: the tensors by the source's keys.
 
     Raises:
-        ValueError: the source cannot hold the model; the message names what it has no place for.
+        ValueError: the source has no key for a tensor. The message names the tensor.
     """
     weights = {
         key: tensor
@@ -215,7 +289,7 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
 
 
 def matching_presets(fields: Fields, prefix: str) -> list[str]:
-    """The presets whose name begins with `prefix` and that agree with these fields, layer types spelled out."""
+    """Return the presets whose name begins with `prefix` and that have these fields (with a layer type for each layer)."""
     found = []
     for name in (name for name in PRESETS if name.startswith(prefix)):
         config = WeftConfig.from_preset(name)

@@ -1,15 +1,16 @@
 """symm-learning 0.8.1 (PyPI `symm-learning`): its plain transformer encoder and decoder, stacks and single layers.
 
-Attention is `nn.MultiheadAttention` or one of the three classes whose positions enter q and k only; which one, the keys
-tell. The rotary one turns neighbouring channels, Weft the two halves of a head: the rows of q and k are put in that order.
-As with `torch.nn.Transformer` there are no embeddings, and the number of heads has to be given. A norm without bias is
-taken for the `rmsnorm` that is the default there: give `norm_type="layernorm"` for a LayerNorm built with `bias=False`.
-Other defaults: `norm_first=False`, `activation_function="gelu"`, a rotary base of 10000 (`rope_parameters`). The equivariant
-classes are not covered: their weights are parametrised by a group.
+The attention is `nn.MultiheadAttention`, or one of three classes with positions in q and k only. The keys tell which one it is.
+Its rotary positions rotate neighbouring channels, but Weft's rotate the two halves of a head, so the conversion reorders the
+rows of q and k. As with `torch.nn.Transformer`, there are no embeddings, and the number of heads must be given. A norm without
+bias is taken for `rmsnorm`, the default of symm-learning: give `norm_type="layernorm"` for a LayerNorm with `bias=False`. Other
+defaults are `norm_first=False`, `activation_function="gelu"` and a rotary base of 10000 (`rope_parameters`). The equivariant
+classes do not convert, because their weights are parametrised by a group.
 
-Where the two may part: symm takes a float causal `tgt_mask` for a hint, and with nothing padded its relative attention then
-loses its bias, which Weft always applies; a last `nn.RMSNorm` built without `eps` has another one than the layers; and Weft's
-decoder counts real tokens where a 2-D mask is given, symm all of them (give `position_ids`).
+Outputs can differ in three cases. symm-learning takes a float causal `tgt_mask` for a hint; its relative attention then ignores
+its bias if there are no pads, but Weft always applies the bias. A final `nn.RMSNorm` without `eps` has another eps than the
+layers. With a 2-D mask, Weft's decoder counts positions of non-pad tokens only, and symm-learning of all tokens (give
+`position_ids`).
 """
 
 from collections.abc import Mapping
@@ -57,7 +58,10 @@ def _position_type(weights: Mapping[str, torch.Tensor], attention: str) -> str:
 
 
 def _table_rows(weights: Mapping[str, torch.Tensor]) -> Fields:
-    """Rows of the additive tables; Weft's table of the cross-attention is as long as the longer of source and target."""
+    """Return the lengths of the additive position tables, as fields.
+
+    In Weft, the table of the cross-attention has the larger of the source's and the target's length.
+    """
 
     def rows(attention: str) -> int:
         pattern = f"{attention}.pos_emb"
@@ -79,7 +83,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "attention_out_bias": has(weights, *biases),
         "self_attention_position_type": _position_type(weights, "self_attn"),
         "cross_attention_position_type": _position_type(weights, "multihead_attn"),
-        # it belongs to the attention modules, which are built before the layer and have none by default
+        # the attention modules are built before the layer, and their dropout is 0 by default
         "attention_dropout": 0.0,
     }
     fields["norm_type"] = "layernorm" if fields["norm_bias"] else "rmsnorm"

@@ -1,9 +1,9 @@
-"""A table of key patterns, and what running it over a source's weights finds; it runs the other way too.
+"""Tables of key patterns, which convert the weights of a source to Weft and back.
 
-A pattern is a key with places: `<part>` stands for `weight` or `bias`, `<stack>` for `encoder` or `decoder`, `<layer>`,
-`<expert>` and every other name for a number.
-A place that only the source's pattern has is gathered: its tensors reach the operation as a list in the order of the
-number. A place that only Weft's pattern has is spread: every key it fits gets a copy.
+A pattern is a key with placeholders ("places"): `<part>` stands for `weight` or `bias`, `<stack>` for `encoder` or `decoder`,
+and `<layer>`, `<expert>` and any other name for a number. If only the source's pattern has a placeholder, it is gathered: the
+operation gets its tensors as a list in the order of the numbers. If only Weft's pattern has it, it is spread: every matching key
+gets a copy.
 """
 
 import re
@@ -41,13 +41,13 @@ def _regex(pattern: str) -> re.Pattern:
 
 
 def match(pattern: str, key: str) -> Places | None:
-    """What stands in the places of `pattern` in `key`; None when the key does not fit."""
+    """Return the values of a pattern's placeholders in a key, or None if the key does not match."""
     found = _regex(pattern).fullmatch(key)
     return None if found is None else found.groupdict()
 
 
 def fill(pattern: str, places: Places) -> str:
-    """The pattern with its places filled, those that `places` does not know left open."""
+    """Return the pattern with its placeholders replaced by the values in `places`. Others stay."""
     return _PLACE.sub(lambda place: places.get(place[1], place[0]), pattern)
 
 
@@ -57,12 +57,12 @@ def places_of(pattern: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors of the source and what they become.
+    """Converts tensors of the source to tensors of Weft.
 
     Args:
         source: pattern of the source's keys.
-        targets: patterns of Weft's keys, one for each tensor the operation gives.
-        operation: what happens on the way (default: nothing).
+        targets: patterns of Weft's keys, one for each tensor that the operation returns.
+        operation: the operation. The default changes nothing.
     """
 
     source: str
@@ -80,13 +80,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Leave:
-    """Keys of the source that Weft does without.
+    """Keys of the source that Weft does not need.
 
     Args:
         source: pattern of the keys.
         reason: why nothing is lost, for the report.
-        same_as: the key whose tensor this one repeats; where it holds another, conversion is refused.
-        back: makes the tensor from the source's others, for the way from Weft.
+        same_as: the key of a tensor that this one must be equal to.
+        back: makes the tensor from the source's other tensors, for the conversion from Weft.
     """
 
     source: str
@@ -99,13 +99,23 @@ Table = Sequence[Rule | Leave]
 
 
 def rename(source: str, *targets: str, operation: Operation | None = None) -> Rule:
-    """A rule in one line."""
+    """Return a rule."""
     return Rule(source, targets, operation or Operation())
 
 
 @dataclass
 class Found:
-    """What a table made of a source's weights."""
+    """The result of applying a table to the weights of a source.
+
+    Args:
+        weights: tensors by Weft's keys.
+        matched: for each rule that was used, a description and the number of keys.
+        left: keys that Weft does not need, with the reason.
+        new: Weft's keys that the source does not have.
+        missing: keys of the source that Weft needs.
+        unexpected: keys of the source that no entry of the table matches.
+        wrong: problems with the values or shapes of tensors.
+    """
 
     weights: Weights = field(default_factory=dict)
     matched: list[tuple[str, int]] = field(default_factory=list)
@@ -120,7 +130,7 @@ class Found:
         return not (self.missing or self.unexpected or self.wrong)
 
     def describe(self) -> str:
-        """The table of matched, missing and unexpected keys, with every key that stands in the way named."""
+        """Return a report of matched, left out, new, missing, unexpected and wrong keys."""
         rows = [f"{'matched':<12}{sum(count for _, count in self.matched):>6}"]
         rows += [f"  {line}  ({count})" for line, count in self.matched]
         for name, entries in (
@@ -140,12 +150,14 @@ def heads_of(config: WeftConfig, target: str) -> Heads:
 
 def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
             new: Iterable[str] = ()) -> Found:  # fmt: skip
-    """Run the table over a source's weights.
+    """Apply the table to a source's weights.
 
     Args:
-        weights: the source's tensors by its own keys.
-        shapes: the shape of every tensor that the Weft model of `config` holds.
-        new: patterns of Weft's keys that this source has nothing for.
+        weights: the source's tensors by its keys.
+        table: the table.
+        config: the configuration of the Weft model.
+        shapes: the shapes of all tensors of the Weft model, by their keys.
+        new: patterns of Weft's keys that this source does not have.
     """
     found = Found()
     open_keys = dict.fromkeys(weights)
@@ -168,7 +180,7 @@ def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfi
 
 
 def _origin(key: str, table: Table) -> str:
-    """The source's key or pattern that one of Weft's keys would come from."""
+    """Return the key or pattern of the source that one of Weft's keys comes from."""
     for rule in (entry for entry in table if isinstance(entry, Rule)):
         for target in rule.targets:
             if (places := match(target, key)) is not None:
@@ -177,16 +189,16 @@ def _origin(key: str, table: Table) -> str:
 
 
 def _repeats_another(entry: Leave, key: str, weights: Mapping[str, torch.Tensor], found: Found) -> bool:
-    """Note it when a key that should repeat another holds something else."""
+    """Return whether a tensor differs from the one it must be equal to, and record it in `found`."""
     other = weights.get(entry.same_as) if entry.same_as else None
     if other is None or torch.equal(other, weights[key]):
         return False
-    found.wrong.append(f"{key} differs from {entry.same_as}, which it should repeat: the two are one in Weft")
+    found.wrong.append(f"{key} differs from {entry.same_as}, but the two must be equal: Weft has one tensor for both")
     return True
 
 
 def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, found: Found) -> list[str]:
-    """Convert the keys that fit a rule, group by group; returns those that were used."""
+    """Convert the keys that match a rule, group by group, and return the used ones."""
     groups: dict[tuple, list[str]] = {}
     gathered = rule.gathered
     for key, places in fitting.items():
@@ -197,16 +209,16 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
             keys.sort(key=lambda key: [int(fitting[key][name]) for name in sorted(gathered)])
         targets = _targets(rule, dict(shared), shapes)
         if not targets:
-            continue  # a key of the right form that this configuration has no place for
+            continue  # the keys match, but a model of this configuration has no such tensor
         used += keys
         tensors = _run(rule, keys, weights, heads_of(config, targets[0][0]), found)
-        # none where the operation could not take the tensors apart, which `_run` noted
+        # no tensors if the operation failed, which `_run` has recorded
         for tensor, names in zip(tensors, targets, strict=bool(tensors)):
             for name in names:
                 if tuple(tensor.shape) != tuple(shapes[name]):
                     found.wrong.append(
-                        f"{name} would be {tuple(tensor.shape)} from {_shapes_of(keys, weights)}, and "
-                        f"the configuration makes it {tuple(shapes[name])}"
+                        f"{name} would be {tuple(tensor.shape)} from {_shapes_of(keys, weights)}, but by "
+                        f"the configuration it is {tuple(shapes[name])}"
                     )
                 found.weights[name] = tensor
     if used:
@@ -215,7 +227,7 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
 
 
 def _targets(rule: Rule, places: Places, shapes) -> list[list[str]]:
-    """Weft's keys for each tensor of the rule; empty when the model has none of them."""
+    """Return Weft's keys for each tensor of the rule, or [] if the model lacks one of the tensors."""
     patterns = [fill(target, places) for target in rule.targets]
     if not rule.spread:
         names = [[pattern] if pattern in shapes else [] for pattern in patterns]
@@ -231,16 +243,16 @@ def _shapes_of(keys: list[str], weights) -> str:
 def _run(rule: Rule, keys: list[str], weights, heads: Heads, found: Found) -> list[torch.Tensor]:
     try:
         return rule.operation.forward([weights[key] for key in keys], heads)
-    except RuntimeError as error:  # a shape that the operation cannot take apart
-        found.wrong.append(f"{_shapes_of(keys, weights)} cannot be taken apart or put together: {error}")
+    except RuntimeError as error:  # a shape that the operation cannot split or join
+        found.wrong.append(f"{_shapes_of(keys, weights)} cannot be split or joined: {error}")
         return []
 
 
 def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig) -> Weights:
-    """Run the table the other way: Weft's weights under the source's keys.
+    """Apply the table backwards, and return Weft's weights by the source's keys.
 
     Raises:
-        ValueError: the source has no place for a tensor, or one place for tensors that differ.
+        ValueError: the source has no key for a tensor, or one key for tensors that differ.
     """
     result: Weights = {}
     open_keys = dict.fromkeys(weights)
@@ -254,14 +266,16 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
             tensors = rule.operation.backward([weights[name] for name in names], heads_of(config, key))
             source = fill(rule.source, places)
             if not rule.gathered and not tensors:
-                continue  # not tensors this rule could have made
+                continue  # this rule cannot have made these tensors
             if source in result and not torch.equal(result[source], tensors[0]):
-                raise ValueError(f"{source} stands for all of {rule.targets[0]}, and {key} differs from the others.")
+                raise ValueError(
+                    f"{source} is one tensor for all of {rule.targets[0]}, but {key} differs from the others."
+                )
             result |= _named(source, rule, tensors)
             for name in names:
                 open_keys.pop(name)
     if open_keys:
-        raise ValueError(f"The source has no place for {', '.join(sorted(open_keys)[:5])}.")
+        raise ValueError(f"The source has no key for {', '.join(sorted(open_keys)[:5])}.")
     for entry in table:
         if isinstance(entry, Leave) and entry.source not in result:
             result |= _left(entry, result)
@@ -269,14 +283,14 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
 
 
 def _left(entry: Leave, result: Weights) -> Weights:
-    """What Weft has no tensor for, from what the others have become."""
+    """Return the tensor of an entry that Weft does not need, made from the converted tensors if possible."""
     if entry.same_as in result:
         return {entry.source: result[entry.same_as]}
     return {} if entry.back is None else {entry.source: entry.back(result)}
 
 
 def _named(source: str, rule: Rule, tensors: Sequence[torch.Tensor]) -> Weights:
-    """One tensor under the source's name, or several that it numbers."""
+    """Return the tensors by the source's keys: one, or several with numbered keys."""
     if not rule.gathered:
         return {source: tensors[0]}
     (place,) = rule.gathered

@@ -1,9 +1,9 @@
 """`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers.
 
-They hold no embeddings and no head: the result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` to be fed
-`inputs_embeds`, with embedding tables of three tokens that start at random (more with `vocab_size`). The weights do not
-tell the number of heads, the order of the norms or the activation: the heads have to be given; the others are taken as
-the constructors have them (`norm_first=False`, `activation_function="relu"`) unless they are given.
+These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for `inputs_embeds`,
+with random embedding tables of three tokens (more with `vocab_size`). The weights do not tell the number of heads, the order of
+the norms or the activation. The number of heads must be given. The others default to those of PyTorch's constructors
+(`norm_first=False`, `activation_function="relu"`).
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ _NORMS = {
 
 
 def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Whole model, stack or single layer, and what stands before its keys in the table."""
+    """Return Weft's class for the weights of a model, a stack or a layer, and the prefix of their keys in the table."""
     first_words = {key.split(".")[0] for key in weights}
     stack = "decoder" if any(".multihead_attn." in f".{key}" for key in weights) else "encoder"
     if {"encoder", "decoder"} <= first_words:
@@ -38,7 +38,7 @@ def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrained
 
 
 def fused_attention(there: str, here: str) -> list[Rule]:
-    """The keys of `nn.MultiheadAttention`."""
+    """Return the rules for `nn.MultiheadAttention`."""
     targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
     return [
         rename(f"{there}.in_proj_<part>", *targets, operation=Split(3)),
@@ -47,11 +47,12 @@ def fused_attention(there: str, here: str) -> list[Rule]:
 
 
 def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, second_linear: str) -> list[Rule]:
-    """The table of a bare transformer.
+    """Return the table of a transformer without embeddings and head.
 
     Args:
-        attention: the rules of one attention module, from its name there and in Weft.
-        first_linear, second_linear: the feed-forward, as its keys go on after the layer's.
+        attention: returns the rules of an attention module for its name in the source and its name in Weft.
+        first_linear: name of the feed-forward's first linear layer within a layer.
+        second_linear: name of its second linear layer.
     """
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     rules = [
@@ -70,10 +71,11 @@ def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, 
 
 
 def stack_fields(weights: Mapping[str, torch.Tensor], first_linear: str) -> Fields:
-    """What the shapes of a bare transformer tell; a stack that is not there is taken to be as large as the other.
+    """Return the fields of a transformer without embeddings and head. A stack without weights gets the size of the other.
 
     Args:
-        first_linear: the first linear layer of the feed-forward, as its key goes on after the layer's.
+        weights: the source's tensors by its keys.
+        first_linear: name of the feed-forward's first linear layer within a layer.
     """
     layer = "<stack>.layers.<layer>"
     fields: Fields = {

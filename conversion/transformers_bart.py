@@ -1,17 +1,17 @@
 """transformers' own BART family: BART, mBART, Pegasus, Marian, M2M100 and dense NLLB, and NLLB-MoE.
 
-All of them are read from a folder with a `config.json`; their keys differ little, so they share one table. What the
-fields of Weft make of them:
+All of them are read from a folder with a `config.json`. Their keys differ little, so they share one table. The Weft model differs
+from the originals in these points:
 
-- BART and mBART never read the first two rows of their position tables, which are left out.
+- BART and mBART never read the first two rows of their position tables. Weft does not have these rows.
 - `final_logits_bias` becomes the bias of the head.
-- The pad's embedding learns through the inputs in Weft; the originals hold it still.
-- M2M100 and NLLB count positions over real tokens only; Weft counts pads too, which makes a difference only where pads
-  stand before or between the tokens of a source.
-- NLLB-MoE: transformers 5.23 reads its router's mask as expert numbers, so that every token goes to experts 0 and 1.
-  What converts is the published model (each token to its two best experts), without capacity, as its own setting for
-  inference has it. The factor `1 - moe_token_dropout` on the experts' output is multiplied into their last layer; the
-  dropping itself, in training, is not expressed.
+- In Weft the embedding of the pad token is trained through the inputs. In the originals it is not.
+- M2M100 and NLLB count positions of non-pad tokens only. Weft counts pads too, which matters only if pads are before or
+  between the tokens of a source.
+- NLLB-MoE: transformers 5.23 reads the mask of its router as numbers of experts, so every token goes to experts 0 and 1. Weft
+  has the published model: each token goes to its two best experts, without a capacity limit, as in the model's own setting for
+  inference. The factor `1 - moe_token_dropout` on the output of the experts is multiplied into their last layer. Weft does not
+  have this dropout itself, which acts in training.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _POST_NORM = {"norm_first": False, "final_norm": False}
 _LEARNED = {"position_embedding_type": "learned", "normalize_embedding": True}
 _SINES = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "concatenated"}
 _FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
-# model_type: what its code does and its configuration does not say
+# The fields of each `model_type` that follow from its code, and that its configuration does not have.
 _FAMILIES: dict[str, Fields] = {
     "bart": _POST_NORM | _LEARNED,
     "mbart": _PRE_NORM | _LEARNED,
@@ -55,17 +55,17 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     family = source_config.get("model_type")
     if family not in _FAMILIES:
         raise ValueError(
-            f"model_type={family!r} is none of {', '.join(_FAMILIES)}: weights of this family are read with the config.json "
-            "that belongs to them."
+            f"model_type={family!r} is none of {', '.join(_FAMILIES)}: to read weights of this family, give their config.json "
+            "too."
         )
     fields = {name: source_config[name] for name in _SAME_NAME if name in source_config}
-    # None where the configuration has none: a default of Weft's would be some other token there
+    # None if the configuration has none: Weft's default would be another token
     fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
     shared = source_config.get("share_encoder_decoder_embeddings", True)
     fields |= _FAMILIES[family] | {
         "decoder_vocab_size": None if shared else source_config.get("decoder_vocab_size"),
         "share_encoder_decoder_embeddings": shared,
-        "lm_head_bias": "final_logits_bias" in weights,  # transformers does without where it was left out
+        "lm_head_bias": "final_logits_bias" in weights,  # some files do not have it
         "tie_word_embeddings": source_config.get("tie_word_embeddings", True),
         "max_source_positions": source_config["max_position_embeddings"],
         "max_target_positions": source_config["max_position_embeddings"],
@@ -77,8 +77,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
         raise ValueError(
-            f"pad_token_id={source_config['pad_token_id']!r}: this family counts positions from the pad's id on, and only 1 "
-            "converts."
+            f"pad_token_id={source_config['pad_token_id']!r} does not convert: this family counts positions from the pad's id on, "
+            "and Weft has this only for pad_token_id=1."
         )
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
@@ -88,13 +88,13 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
-            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, in "
-            'inference too: only "all" converts.'
+            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also at "
+            'inference: only "all" converts.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
         raise ValueError(
-            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens in "
-            "inference: only 1.0, where every token has its experts, converts."
+            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens at "
+            "inference: only 1.0, which drops none, converts."
         )
     return {
         f"{stack}_mlp_layer_types": _sparse_layers(
@@ -112,7 +112,7 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
 
 
 def _embeddings(config: WeftConfig) -> Table:
-    """The tables, of which a file may hold every copy or only one."""
+    """Return the entries for the embedding tables. A file may have all copies of a shared table, or only one."""
     tied = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
     copies = "repeats the shared table"
     entries: list[Rule | Leave] = []
@@ -171,7 +171,10 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 
 def _part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Files of the model without a head lack the first word of every key; the head is tied to the embeddings."""
+    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
+
+    Such a file is enough for a whole model, because the head is tied to the embeddings.
+    """
     return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
 
 

@@ -1,14 +1,15 @@
 """transformers' T5 family: T5, T5 1.1, Flan-T5 and ByT5 (`model_type` "t5"), and mT5 ("mt5").
 
-What the fields of Weft make of them:
+The Weft model differs from the originals in these points:
 
-- T5 does not divide the logits by the square root of the head's width: q is multiplied by it once.
-- T5's first layer holds the relative bias for all layers; Weft has one in each, and after conversion they train apart.
-- Where T5 multiplies the decoder's output by d_model^-0.5 before the tied head (the first T5s), the head becomes a table
-  of its own with that factor in it, and trains apart from the embeddings.
-- T5 also drops out after its last norms, which Weft does not: outputs agree in evaluation.
+- T5 does not divide the attention scores by the square root of the head's width. The weights of q are multiplied by it instead.
+- T5's first layer has the relative bias for all layers. In Weft each layer has its own bias, and they are trained separately.
+- The first T5s multiply the decoder's output by d_model^-0.5 before the tied head. In Weft the head is then a separate weight,
+  multiplied by this factor, and is trained separately from the embeddings.
+- T5 has dropout after its final norms, and Weft does not. The outputs agree in evaluation mode.
 
-UMT5 is not among them: transformers 5.23 scales its output whatever its file says, so there is nothing to hold it against.
+UMT5 does not convert: transformers 5.23 scales its output even if its file says not to, so there is no correct model to compare
+with.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from .table import Leave, Rule, Table, rename
 
 
 class AlsoScaled(Operation):
-    """A table, and the same times a factor."""
+    """Converts a table to two: itself, and itself times a factor."""
 
     def __init__(self, factor: float):
         self.factor = factor
@@ -38,8 +39,8 @@ class AlsoScaled(Operation):
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     if source_config.get("model_type") not in SOURCE.model_types:
         raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is none of {', '.join(SOURCE.model_types)}: weights of this "
-            "family are read with the config.json that belongs to them."
+            f"model_type={source_config.get('model_type')!r} is none of {', '.join(SOURCE.model_types)}: to read weights of this "
+            "family, give their config.json too."
         )
     own = source_config
     return {
@@ -70,7 +71,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
 
 
 def _scales_output(source_config: Mapping[str, Any]) -> bool:
-    """T5 1.1 and mT5 do not; their configurations say so by a field, and by a `model_type`."""
+    """Return whether the model scales the decoder's output. T5 1.1 does not (by a field), nor mT5 (by its `model_type`)."""
     published = source_config.get("tie_word_embeddings") is not False
     return source_config["model_type"] == "t5" and source_config.get("scale_decoder_outputs", published)
 
@@ -88,7 +89,7 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
             Leave("lm_head.weight", copies, same_as="shared.weight"),
         ]
     else:
-        # the embeddings are the head, unless the file has one of its own
+        # the head is the embedding table, unless the file has a separate head
         head = [
             rename("shared.weight", "model.shared.weight", "lm_head.weight", operation=AlsoScaled(factor)),
             rename("lm_head.weight", "lm_head.weight", operation=Scale(lambda heads: factor)),
@@ -98,7 +99,7 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         *head,
         Leave("encoder.embed_tokens.weight", copies, same_as="shared.weight"),
         Leave("decoder.embed_tokens.weight", copies, same_as="shared.weight"),
-        # the first published files have it
+        # only the first published files have this tensor
         Leave("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", "never read"),
     ]
 

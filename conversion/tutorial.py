@@ -1,14 +1,14 @@
 """A widespread English-to-Persian tutorial in plain PyTorch.
 
-Its marks: one fused q/k/v projection whose output is laid out head by head as [q, k, v] (fused k/v in the cross-attention
-likewise), norms with `gamma` and `beta` that divide by (standard deviation + 1e-6), sinusoidal positions, ReLU with
-dropout before the second linear layer, post-norm, a vocabulary for each language. The vocabularies, `{"source_vocabulary":
-{token: id}, "target_vocabulary": {token: id}}`, may be given as the source's configuration: their `<SOS>`, `<PAD>` and `<EOS>`
-then become the special ids; the source's `<PAD>` has to be an id of the target's vocabulary too.
+It has one fused q/k/v projection with an output ordered head by head as [q, k, v] (and a fused k/v projection in the
+cross-attention), norms with `gamma` and `beta` that divide by (standard deviation + 1e-6), sinusoidal positions, ReLU with
+dropout before the second linear layer, post-norm, and a vocabulary for each language. The vocabularies can be given as the
+source's configuration, `{"source_vocabulary": {token: id}, "target_vocabulary": {token: id}}`. The ids of `<SOS>`, `<PAD>` and
+`<EOS>` then become the special ids. The id of the source's `<PAD>` must also be in the target's vocabulary.
 
-Where the text slips: its decoder hands its own stream to the cross-attention as keys and values, so that the source is
-never read. Its prose, its figure and its formulas take them from the encoder, and so does Weft: weights trained with the
-slip convert, and give other outputs than they were trained to give.
+The tutorial's code has an error: its decoder takes the keys and values of the cross-attention from its own states, so it never
+reads the source. The tutorial's text, figure and formulas take them from the encoder, and so does Weft. Weights that were trained
+with this code convert, but the converted model gives other outputs.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from .table import Rule, Table, rename
 
 
 def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapping[str, int]) -> Fields:
-    """The special ids of two vocabularies given as token -> id, as fields of `WeftConfig`.
+    """Return the special ids of two vocabularies, as fields of `WeftConfig`.
 
-    The pad is the source's, from which the encoder's mask is inferred.
+    The pad is that of the source, because the encoder's mask is inferred from it.
 
     Args:
-        source_vocabulary: holds `<PAD>`.
-        target_vocabulary: holds `<SOS>`, `<PAD>` and `<EOS>`.
+        source_vocabulary: token -> id, with `<PAD>`.
+        target_vocabulary: token -> id, with `<SOS>`, `<PAD>` and `<EOS>`.
 
     Raises:
         ValueError: a token is missing.
@@ -51,7 +51,7 @@ def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapp
 
 
 def _generation(source_config: Mapping[str, Any]) -> Fields:
-    """What fills up rows that have ended is the target's pad."""
+    """Return the target's pad token for `generate`, which fills up rows that have ended with it."""
     vocabulary = source_config.get("target_vocabulary")
     return {"pad_token_id": vocabulary["<PAD>"]} if vocabulary else {}
 
@@ -109,7 +109,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     fields |= {"dropout": 0.1, "activation_dropout": 0.1}
     given = {"source_vocabulary", "target_vocabulary"} & set(source_config)
     if len(given) == 1:
-        raise ValueError(f"The configuration has {given.pop()} alone: give source_vocabulary and target_vocabulary.")
+        raise ValueError(f"The configuration has only {given.pop()}: give source_vocabulary and target_vocabulary.")
     if given:
         fields |= special_tokens(source_config["source_vocabulary"], source_config["target_vocabulary"])
     return fields

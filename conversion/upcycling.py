@@ -1,4 +1,4 @@
-"""Sparse upcycling: a dense model's feed-forwards as the experts a sparse one starts from."""
+"""Sparse upcycling: makes a sparse model from a dense one, with copies of its feed-forwards as experts."""
 
 from collections.abc import Sequence
 
@@ -23,20 +23,32 @@ def upcycle(
     seed: int = 0,
     **fields,
 ) -> WeftPreTrainedModel:
-    """A sparse model whose experts are all copies of the dense model's feed-forward (Komatsuzaki et al. 2022,
-    arXiv:2212.05055).
+    """
+    Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward (Komatsuzaki et
+    al. 2022, arXiv:2212.05055).
 
-    Weights of the chosen experts sum to one and no token is dropped, so before its first training step the sparse model
-    gives the dense model's outputs, whatever its routers say.
+    The weights of a token's experts sum to one and no token is dropped. So before its first training step, the sparse model
+    gives the same outputs as the dense model, with any router weights.
 
     Args:
-        model: a Weft model with dense layers; it is left as it is.
-        encoder_mlp_layer_types, decoder_mlp_layer_types: "dense" or "sparse" for each layer, or one word for all.
-        seed: of the routers' initial weights.
-        **fields: other fields of `WeftConfig` for the sparse model, such as `router_aux_loss_coef`.
+        model ([`WeftPreTrainedModel`]):
+            A model with dense layers only. It is not changed.
+        num_experts (`int`, *optional*, defaults to 8):
+            The number of experts in each sparse layer.
+        num_experts_per_tok (`int`, *optional*, defaults to 2):
+            The number of experts that each token is sent to.
+        encoder_mlp_layer_types, decoder_mlp_layer_types (`Sequence[str]` or `str`, *optional*, defaults to `"sparse"`):
+            `"dense"` or `"sparse"` for each layer, or one of the two words for all layers.
+        seed (`int`, *optional*, defaults to 0):
+            The seed of the routers' initial weights.
+        fields (*optional*):
+            Other fields of [`WeftConfig`] for the sparse model, such as `router_aux_loss_coef`.
+
+    Returns:
+        [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
 
     Raises:
-        ValueError: a layer to be made sparse is sparse already, or the fields would change the outputs.
+        ValueError: the model has a sparse layer already, or the fields would change the outputs.
     """
     changes = {
         "num_experts": num_experts,

@@ -1,4 +1,4 @@
-"""A Weft model in the formats of other runtimes: `torch.export`, ONNX, CTranslate2."""
+"""Exports Weft models to the formats of other runtimes: `torch.export`, ONNX, CTranslate2."""
 
 from .comparing import Comparison, compare_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2

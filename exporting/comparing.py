@@ -1,4 +1,4 @@
-"""What CTranslate2 makes of a model it was given, beside what the model itself does."""
+"""Compares a model in CTranslate2 with the model itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,22 @@ from ..modeling import WeftForConditionalGeneration
 from .ctranslate2 import check_expressible, vocabularies
 from .extras import needed
 
-# real tokens of each sample's source, and tokens to write
+# number of non-pad tokens in the source of each sample, and number of new tokens
 _LENGTHS, _NEW_TOKENS = (7, 4, 6), 12
 
 
 class Comparison(NamedTuple):
-    """largest_difference: of the logarithms of token probabilities. same_beams: of how many samples out of `samples`."""
+    """
+    The result of a comparison.
+
+    Args:
+        largest_difference (`float`):
+            The largest difference of the log-probability of a token.
+        same_beams (`int`):
+            The number of samples for which beam search finds the same sequence.
+        samples (`int`):
+            The number of samples.
+    """
 
     largest_difference: float
     same_beams: int
@@ -26,7 +36,7 @@ class Comparison(NamedTuple):
 
 @contextmanager
 def _plain_generation(model: WeftForConditionalGeneration) -> Iterator[None]:
-    """Without the settings of the model's own: CTranslate2 is not given them."""
+    """Remove the model's own settings of `generate` within this context, because CTranslate2 does not get them."""
     own = model.generation_config
     config = model.config
     names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
@@ -41,10 +51,21 @@ def _plain_generation(model: WeftForConditionalGeneration) -> Iterator[None]:
 def compare_ctranslate2(
     model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None, beams: int = 4
 ) -> Comparison:
-    """Score random targets and search with `beams` beams over random sources, in CTranslate2 and in Weft.
+    """
+    Compare scores of random targets, and beam search over random sources, in CTranslate2 and in Weft.
 
     Args:
-        folder: what `write_ctranslate2(model, folder, tokenizer)` wrote.
+        model ([`WeftForConditionalGeneration`]):
+            The model.
+        folder (`Path`):
+            The folder that [`write_ctranslate2`] has written for this model.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer that was given to [`write_ctranslate2`].
+        beams (`int`, *optional*, defaults to 4):
+            The number of beams.
+
+    Returns:
+        [`Comparison`]
 
     Raises:
         ValueError: CTranslate2 is not installed.
@@ -79,7 +100,7 @@ def compare_ctranslate2(
     wanted = logits.log_softmax(dim=-1).gather(-1, torch.cat([targets, ends], dim=1)[..., None])[..., 0]
     difference = (wanted - torch.tensor([result.log_probs for result in scored])).abs().max().item()
 
-    # sums of logarithms: of lengths the two make different things
+    # length_penalty=0 compares sums of log-probabilities, because the two have different length penalties
     with _plain_generation(model):
         found = model.generate(
             sources, attention_mask=mask, num_beams=beams, length_penalty=0.0, max_new_tokens=_NEW_TOKENS

@@ -1,4 +1,4 @@
-"""A dense Weft model in CTranslate2's format, as far as that can express it."""
+"""Writes a dense Weft model in CTranslate2's format, if the format can express it."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
 from .extras import needed
 
-# names of CTranslate2's activations
+# activation functions and their names in CTranslate2
 _ACTIVATIONS = {
     "relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH", "gelu_new": "GELUTanh",
     "gelu_pytorch_tanh": "GELUTanh", "quick_gelu": "GELUSigmoid", "tanh": "Tanh", "sigmoid": "Sigmoid",
@@ -22,24 +22,29 @@ _ALLOWED: dict[str, tuple] = {
     "activation_function": tuple(_ACTIVATIONS),
     "self_attention_position_type": ("none", "rotary"),
     "cross_attention_position_type": ("none",),
-    # it has a place for these norms and computes something else of them: log-probabilities come out 0.3 off
+    # CTranslate2 has these norms, but computes them differently: log-probabilities differ by 0.3
     "use_qk_norm": (False,),
     "num_condition_features": (0,),
 }
 
 
 def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
-    raise ValueError(f"CTranslate2 cannot express {name}={value!r}: what it can is {allowed}.")
+    raise ValueError(f"CTranslate2 cannot express {name}={value!r}: it can express {allowed}.")
 
 
 def check_expressible(config: WeftConfig) -> tuple[int, int]:
-    """Refuse a configuration that CTranslate2 has no words for.
+    """
+    Check that CTranslate2 can express a configuration.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration.
 
     Returns:
-        The ids of the token a target starts with and of the one it ends with.
+        `tuple[int, int]`: the ids of the start token and of the end token of a target.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: it cannot. The message names the field, its value and what is allowed.
     """
     for name in ("encoder_mlp_layer_types", "decoder_mlp_layer_types"):
         if "sparse" in getattr(config, name):
@@ -66,7 +71,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _set_linear(spec: Any, *linears: nn.Linear) -> None:
-    """One linear layer, or several over the same input as one."""
+    """Set a linear layer, or one layer made of several with the same input."""
     spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
     if linears[0].bias is not None:
         spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
@@ -80,7 +85,8 @@ def _set_norm(spec: Any, norm: Any) -> None:
 
 def _set_attention(spec: Any, attention: Any, norm: nn.Module, is_cross: bool = False) -> None:
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    if is_cross:  # queries, keys and values, output: where there is one input, all three are one layer
+    # one layer for each input: queries and keys have different ones in cross-attention, the same in self-attention
+    if is_cross:
         _set_linear(spec.linear[0], projections[0])
         _set_linear(spec.linear[1], *projections[1:])
     else:
@@ -90,12 +96,12 @@ def _set_attention(spec: Any, attention: Any, norm: nn.Module, is_cross: bool = 
 
 
 def _set_stack(spec: Any, embeddings: Any, stack: Any, rows: int) -> None:
-    """What encoder and decoder have in common; `rows`: of the position table, where there is one."""
+    """Set the parts that encoder and decoder have in common. `rows` is the length of the position table, if there is one."""
     config: WeftConfig = stack.config
     embeddings.weight = _array(stack.embed_tokens.weight)
     spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
     if config.self_attention_position_type != "rotary":
-        # without a table CTranslate2 adds sines and cosines of its own
+        # without a table CTranslate2 would add its own sines and cosines
         table = torch.zeros(1, rows, config.d_model)
         if stack.embed_positions is not None:
             table = stack.embed_positions(torch.arange(rows)[None])
@@ -118,7 +124,7 @@ def _set_stack(spec: Any, embeddings: Any, stack: Any, rows: int) -> None:
 
 
 def _spec(config: WeftConfig) -> Any:
-    """The empty model."""
+    """Return CTranslate2's model without weights."""
     from ctranslate2.specs import common_spec, transformer_spec
 
     def stack(spec_class: Any, layers: int, is_decoder: bool) -> Any:
@@ -141,7 +147,8 @@ def _spec(config: WeftConfig) -> Any:
             rotary_interleave=False,
             **rotary,
         )
-        spec.pre_norm = config.norm_first  # told at once, it would leave no place for a last norm after post-norm
+        # set afterwards: given to the constructor, False would remove the final norm
+        spec.pre_norm = config.norm_first
         return spec
 
     return transformer_spec.TransformerSpec(
@@ -151,13 +158,16 @@ def _spec(config: WeftConfig) -> Any:
 
 
 def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
-    """What CTranslate2 calls the tokens: as the tokenizer does, or by their numbers."""
+    """Return the names of the tokens in CTranslate2: those of the tokenizer, or their ids."""
     known = {} if tokenizer is None else {index: word for word, index in tokenizer.get_vocab().items()}
     return [known.get(index, str(index) if tokenizer is None else f"<unused{index}>") for index in range(size)]
 
 
 def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:
-    """Words of the source and of the target; a tokenizer knows the source's, and the target's where they are the same."""
+    """Return the names of the source's and of the target's tokens.
+
+    A tokenizer has the names of the source, and of the target if both have the same vocabulary.
+    """
     source = words(tokenizer, config.vocab_size)
     separate = config.target_vocab_size != config.vocab_size
     return source, words(None, config.target_vocab_size) if separate else source
@@ -166,14 +176,19 @@ def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) 
 def write_ctranslate2(
     model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
-    """Write CTranslate2's files (in fp32: it quantises when it loads, `compute_type="int8"`).
+    """
+    Write a model in CTranslate2's format, in fp32. CTranslate2 can quantise it when it loads it (`compute_type="int8"`).
 
     Args:
-        folder: there, and empty.
-        tokenizer: gives the tokens their names; without one they are called "0", "1", ...
+        model ([`WeftForConditionalGeneration`]):
+            The model, with dense layers only.
+        folder (`Path`):
+            An existing, empty folder.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer, which gives the tokens their names. Without it they are called `"0"`, `"1"`, ...
 
     Raises:
-        ValueError: CTranslate2 is not installed or cannot express the configuration.
+        ValueError: CTranslate2 is not installed, or cannot express the configuration.
     """
     config = model.config
     start, end = check_expressible(config)

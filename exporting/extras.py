@@ -1,10 +1,11 @@
-"""Packages that not everybody installs."""
+"""Checks of optional packages."""
 
 from importlib.util import find_spec
 
 
 def needed(*packages: str) -> None:
-    """
+    """Check that packages are installed.
+
     Raises:
         ValueError: one of them is not installed.
     """

@@ -1,4 +1,4 @@
-"""The two graphs a Weft model is exported as, with nothing but tensors in and out, and their `torch.export`.
+"""The two graphs that a Weft model is exported as, with tensors as inputs and outputs, and their `torch.export`.
 
 Shape suffixes: B batch, S source tokens, T cached tokens, N decoder layers, H key-value heads, K width of a head, V vocabulary.
 """
@@ -26,7 +26,7 @@ OUTPUTS = {
 
 
 class _GivenLayer(DynamicLayer):
-    """A cache layer over tensors that are there already, and may be empty."""
+    """A cache layer with the given tensors, which may be empty."""
 
     def __init__(self, keys_BHTK: torch.Tensor, values_BHTK: torch.Tensor):
         super().__init__()
@@ -34,7 +34,7 @@ class _GivenLayer(DynamicLayer):
         self.keys, self.values = keys_BHTK, values_BHTK
 
     def get_seq_length(self, *args) -> int:
-        # transformers asks first whether it is empty, and the answer for the example would be fixed in the graph
+        # transformers first checks whether the cache is empty, and the result for the example would be fixed in the graph
         return self.keys.shape[-2]
 
 
@@ -49,7 +49,13 @@ def _stacked(cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class EncoderGraph(nn.Module):
-    """What is computed once for a source: the encoder's states and the keys and values cross-attention reads."""
+    """
+    The graph that runs once for a source: the encoder, and the projections to the keys and values of cross-attention.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model.
+    """
 
     name = ENCODER
 
@@ -67,13 +73,18 @@ class EncoderGraph(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, condition_values: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
+        r"""
         Args:
-            input_ids: (B, S) int64. attention_mask: (B, S) int64, 1 where a token is real, pads anywhere.
-            condition_values: (B, num_condition_features), where the model has such features.
+            input_ids (`torch.LongTensor` of shape `(batch, source)`):
+                Ids of the source tokens.
+            attention_mask (`torch.LongTensor` of shape `(batch, source)`):
+                1 for source tokens and 0 for pads, wherever they stand.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
+                The condition values, if the model has any.
 
         Returns:
-            encoder_hidden_states (B, S, d_model), cross_keys and cross_values (N, B, H, S, K).
+            `encoder_hidden_states` of shape `(batch, source, d_model)`, and `cross_keys` and `cross_values` of shape
+            `(layers, batch, heads, source, head_dim)`.
         """
         states = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, condition_values=condition_values
@@ -94,7 +105,15 @@ class EncoderGraph(nn.Module):
         return states, keys, values
 
     def example(self, batch: int, source: int, seed: int = 0) -> Inputs:
-        """Inputs of random tokens, padded on the right by one more in each row, and in the middle of the first."""
+        """
+        Return random inputs, in which row i has i pads on the right, and the first row a pad in the middle.
+
+        Args:
+            batch, source (`int`):
+                The batch size and the number of source tokens.
+            seed (`int`, *optional*, defaults to 0):
+                The seed.
+        """
         generator = torch.Generator().manual_seed(seed)
         inputs = {
             "input_ids": torch.randint(0, self.config.vocab_size, (batch, source), generator=generator),
@@ -113,7 +132,13 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderStepGraph(nn.Module):
-    """One new token for each row: cache in, scores of the next token and longer cache out."""
+    """
+    The graph of a decoding step: it takes one new token for each row and the cache, and returns logits and a longer cache.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model.
+    """
 
     name = STEP
 
@@ -132,18 +157,24 @@ class DecoderStepGraph(nn.Module):
         cross_keys: torch.Tensor,
         cross_values: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
+        r"""
         Args:
-            decoder_input_ids: (B, 1) int64. attention_mask: (B, S), that of the source.
-            self_keys, self_values: (N, B, H, T, K) of the tokens before; T is 0 at the first step.
-            cross_keys, cross_values: (N, B, H, S, K), from the encoder's graph.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, 1)`):
+                Ids of the new tokens.
+            attention_mask (`torch.LongTensor` of shape `(batch, source)`):
+                The mask of the source.
+            self_keys, self_values (`torch.Tensor` of shape `(layers, batch, heads, cached, head_dim)`):
+                Keys and values of the tokens before. `cached` is 0 at the first step.
+            cross_keys, cross_values (`torch.Tensor` of shape `(layers, batch, heads, source, head_dim)`):
+                Keys and values of the source, from [`EncoderGraph`].
 
         Returns:
-            logits (B, V), new_self_keys and new_self_values (N, B, H, T + 1, K).
+            `logits` of shape `(batch, vocabulary)`, and `new_self_keys` and `new_self_values` of shape
+            `(layers, batch, heads, cached + 1, head_dim)`.
         """
         cache = EncoderDecoderCache(_given_cache(self_keys, self_values), _given_cache(cross_keys, cross_values))
         cache.is_updated = dict.fromkeys(range(self.config.decoder_layers), True)
-        # with a filled cache only their shape is read
+        # only the shape of the states is read, because the cross-attention cache is filled
         states = cross_keys.new_zeros(1, 1, 1).expand(*attention_mask.shape, self.config.d_model)
         hidden_states = self.decoder(
             input_ids=decoder_input_ids,
@@ -154,7 +185,15 @@ class DecoderStepGraph(nn.Module):
         return self.lm_head(hidden_states[:, -1]), *_stacked(cache.self_attention_cache)
 
     def example(self, batch: int, source: int, cached: int = 3) -> Inputs:
-        """Inputs of the shapes of a step; their values do not matter."""
+        """
+        Return inputs with the shapes of a step. Their values do not matter.
+
+        Args:
+            batch, source (`int`):
+                The batch size and the number of source tokens.
+            cached (`int`, *optional*, defaults to 3):
+                The number of cached tokens.
+        """
         _, heads, width = self.config.stack_heads(is_decoder=True)
         dtype = self.lm_head.weight.dtype
         own = torch.zeros(self.config.decoder_layers, batch, heads, cached, width, dtype=dtype)
@@ -175,19 +214,26 @@ class DecoderStepGraph(nn.Module):
 
 
 def graphs(model: WeftForConditionalGeneration) -> tuple[EncoderGraph, DecoderStepGraph]:
+    """Return the two graphs of a model."""
     return EncoderGraph(model).eval(), DecoderStepGraph(model).eval()
 
 
 def check_exportable(config: WeftConfig) -> None:
-    """Refuse what depends on more than a graph can hold.
+    """
+    Check that a fixed graph can compute a model of this configuration.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: it cannot. The message names the field, its value and what is allowed.
     """
     rope_type = (config.rope_parameters or {}).get("rope_type")
     if config.uses_attention_positions("rotary") and rope_type in ("dynamic", "longrope"):
         raise ValueError(
-            f'rope_type="{rope_type}" chooses its frequencies by the length of each call: take "default".'
+            f'rope_type="{rope_type}" chooses its frequencies by the length of each sequence, which a graph cannot do: take '
+            '"default".'
         )
     if (
         config.has_sparse_layers
@@ -195,18 +241,26 @@ def check_exportable(config: WeftConfig) -> None:
         and config.expert_capacity_mode == "always"
     ):
         raise ValueError(
-            f"expert_capacity_factor={config.expert_capacity_factor} counts the tokens of each call, and an export would "
-            'keep the count of its example: set expert_capacity_mode to "training".'
+            f"expert_capacity_factor={config.expert_capacity_factor} counts the tokens of each call, but an export would keep "
+            'the count of its example: set expert_capacity_mode to "training".'
         )
     if config.has_sparse_layers and config.router_type == "noisy_top_k" and config.router_noise == "always":
-        raise ValueError('router_noise="always" draws other experts in each call: set it to "training".')
+        raise ValueError('router_noise="always" chooses experts at random in each call: set it to "training".')
 
 
 def exported_programs(model: WeftForConditionalGeneration) -> dict[str, ExportedProgram]:
-    """Both graphs of a model on the CPU as `torch.export` writes them down, batch and lengths dynamic, by name.
+    """
+    Export both graphs of a model with `torch.export`, with dynamic batch size and lengths.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, on the CPU.
+
+    Returns:
+        `dict[str, ExportedProgram]`: the programs `"encoder"` and `"decoder_step"`.
 
     Raises:
-        ValueError: the model does what a graph cannot hold.
+        ValueError: a fixed graph cannot compute this model, see [`check_exportable`].
     """
     check_exportable(model.config)
     with torch.no_grad():
@@ -216,7 +270,7 @@ def exported_programs(model: WeftForConditionalGeneration) -> dict[str, Exported
                 (),
                 kwargs=graph.example(2, 5),
                 dynamic_shapes=graph.dynamic_shapes(),
-                # what its solver cannot prove of grouped heads (that some stride is the smallest) is checked in each call
+                # torch's solver cannot prove which stride is the smallest for grouped heads, so each call checks it
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
             for graph in graphs(model)

@@ -1,4 +1,4 @@
-"""The graphs as ONNX files, `encoder.onnx` and `decoder_step.onnx`, run by onnxruntime."""
+"""Writes the graphs as ONNX files, `encoder.onnx` and `decoder_step.onnx`, and runs them with onnxruntime."""
 
 from pathlib import Path
 
@@ -12,11 +12,18 @@ from .running import Exported, Run
 
 
 def write_onnx(model: WeftForConditionalGeneration, folder: Path) -> None:
-    """Write both graphs and the configuration into a folder that is there.
+    """
+    Write both graphs and the configuration of a model as `encoder.onnx`, `decoder_step.onnx` and `config.json`.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, on the CPU.
+        folder (`Path`):
+            An existing folder.
 
     Raises:
-        ValueError: onnx or onnxscript is not installed, or experts or attention are computed in a way that does not
-            convert ("eager" does, for both).
+        ValueError: onnx or onnxscript is not installed, or the implementation of experts or attention does not convert
+            (`"eager"` does, for both).
     """
     needed("onnx", "onnxscript")
     if model.config.has_sparse_layers and model.config._experts_implementation == "grouped_mm":
@@ -29,8 +36,8 @@ def write_onnx(model: WeftForConditionalGeneration, folder: Path) -> None:
             written = torch.onnx.export(program, dynamo=True, output_names=list(OUTPUTS[name]), verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
             raise ValueError(
-                f"`torch.onnx.export` does not write the {name} of this model ({error.__cause__}): try "
-                '`model.set_attn_implementation("eager")`, without which relative positions fail.'
+                f"`torch.onnx.export` cannot write the {name} of this model ({error.__cause__}): try "
+                '`model.set_attn_implementation("eager")`, which relative positions need.'
             ) from error
         assert written is not None
         written.save(folder / f"{name}.onnx")
@@ -38,7 +45,15 @@ def write_onnx(model: WeftForConditionalGeneration, folder: Path) -> None:
 
 
 def load_onnx(folder: Path) -> Exported:
-    """What [`write_onnx`] wrote, on the CPU.
+    """
+    Load the graphs that [`write_onnx`] has written, to run on the CPU.
+
+    Args:
+        folder (`Path`):
+            The folder.
+
+    Returns:
+        [`Exported`]
 
     Raises:
         ValueError: onnxruntime is not installed.

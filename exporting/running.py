@@ -1,4 +1,4 @@
-"""Exported graphs read back: a greedy loop over them, and how far they are from the model they were made of."""
+"""Runs exported graphs: greedy search with them, and a comparison with the model."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,22 +11,28 @@ from ..modeling import WeftForConditionalGeneration
 from .graphs import Inputs, graphs
 
 Run = Callable[[Inputs], Sequence[torch.Tensor]]
-# (rows, source tokens) of the samples of a comparison: none of them those of the export
+# batch size and number of source tokens of the samples of a comparison, which are not those of the export
 _SAMPLES = ((3, 7), (1, 4))
 _STEPS = 4
 
 
 def start_tokens(config: WeftConfig, batch: int) -> torch.Tensor:
-    """(B, 1): what every row begins with; 0 where the configuration does not say."""
+    """Return the start tokens of all rows (B, 1): the configuration's start token, or 0 if it has none."""
     return torch.full((batch, 1), config.decoder_start_token_id or 0)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Encoder and decoder step of one model, whatever runs them.
+    """
+    The two graphs of a model, in any runtime.
 
     Args:
-        encoder: inputs of [`EncoderGraph`] by name -> its outputs. step: the same of [`DecoderStepGraph`].
+        config ([`WeftConfig`]):
+            The configuration of the model.
+        encoder (`Callable`):
+            Takes the inputs of [`EncoderGraph`] as a dictionary, and returns its outputs.
+        step (`Callable`):
+            Takes the inputs of [`DecoderStepGraph`] as a dictionary, and returns its outputs.
     """
 
     config: WeftConfig
@@ -34,29 +40,54 @@ class Exported:
     step: Run
 
     def begin(self, inputs: Inputs) -> tuple[Sequence[torch.Tensor], Inputs]:
-        """The encoder's outputs, and what the first step needs beside its tokens."""
+        """
+        Run the encoder.
+
+        Args:
+            inputs (`dict[str, torch.Tensor]`):
+                The inputs of [`EncoderGraph`].
+
+        Returns:
+            The outputs of the encoder, and the inputs of the first step without its tokens.
+        """
         outputs = self.encoder(inputs)
         _, keys, values = outputs
-        empty = keys[:, :, :, :0]  # self-attention has the same heads, and has read no token yet
+        empty = keys[:, :, :, :0]  # the cache of self-attention is empty, and has the same heads
         mask = inputs["attention_mask"]
         return outputs, {
             "attention_mask": mask, "self_keys": empty, "self_values": empty, "cross_keys": keys, "cross_values": values,
         }  # fmt: skip
 
     def advance(self, tokens: torch.Tensor, state: Inputs) -> tuple[Sequence[torch.Tensor], Inputs]:
-        """The outputs of the step that reads `tokens` (B, 1), and what the next one needs."""
+        """
+        Run a decoding step.
+
+        Args:
+            tokens (`torch.LongTensor` of shape `(batch, 1)`):
+                Ids of the new tokens.
+            state (`dict[str, torch.Tensor]`):
+                The other inputs, from [`begin`] or the step before.
+
+        Returns:
+            The outputs of the step, and the inputs of the next one without its tokens.
+        """
         outputs = self.step({"decoder_input_ids": tokens} | state)
         return outputs, state | {"self_keys": outputs[1], "self_values": outputs[2]}
 
     @torch.no_grad()
     def greedy(self, inputs: Inputs, max_new_tokens: int) -> torch.Tensor:
-        """The best token at each step, as `model.generate` chooses them with one beam.
+        """
+        Generate with the best token at each step, as `model.generate` does with one beam.
 
         Args:
-            inputs: `input_ids` (B, S), `attention_mask` (B, S) and, where the model reads them, `condition_values`.
+            inputs (`dict[str, torch.Tensor]`):
+                `input_ids` and `attention_mask` of shape `(batch, source)` and, if the model has them, `condition_values`.
+            max_new_tokens (`int`):
+                The largest number of new tokens.
 
         Returns:
-            (B, 1 + at most max_new_tokens): the start token, what was written, pads after its end.
+            `torch.LongTensor` of shape `(batch, length)`: the start token, at most `max_new_tokens` tokens, and pads after an
+            end token.
         """
         eos = self.config.eos_token_id
         ends = torch.tensor([] if eos is None else eos).view(-1)
@@ -81,7 +112,18 @@ def _difference(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor])
 
 @torch.no_grad()
 def largest_difference(model: WeftForConditionalGeneration, exported: Exported) -> float:
-    """Over all outputs of both graphs, for padded sources of two shapes and four steps each; infinite if shapes differ."""
+    """
+    Compare exported graphs with the model, for padded sources of two shapes and four steps each.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model.
+        exported ([`Exported`]):
+            The exported graphs.
+
+    Returns:
+        `float`: the largest difference of an output, infinite if a shape differs or an output is NaN.
+    """
     encoder, step = graphs(model)
     reference = Exported(model.config, lambda inputs: encoder(**inputs), lambda inputs: step(**inputs))
     differences = []

@@ -1,4 +1,4 @@
-"""The graphs as files of `torch.export`: `encoder.pt2` and `decoder_step.pt2`."""
+"""Writes and loads the graphs as files of `torch.export`, `encoder.pt2` and `decoder_step.pt2`."""
 
 from pathlib import Path
 
@@ -11,14 +11,34 @@ from .running import Exported, Run
 
 
 def write_torch(model: WeftForConditionalGeneration, folder: Path) -> None:
-    """Write both graphs and the configuration into a folder that is there."""
+    """
+    Write both graphs and the configuration of a model as `encoder.pt2`, `decoder_step.pt2` and `config.json`.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, on the CPU.
+        folder (`Path`):
+            An existing folder.
+
+    Raises:
+        ValueError: a fixed graph cannot compute this model, see [`check_exportable`].
+    """
     for name, program in exported_programs(model).items():
         torch.export.save(program, folder / f"{name}.pt2")
     model.config.to_json_file(folder / "config.json")
 
 
 def load_torch(folder: Path) -> Exported:
-    """What [`write_torch`] wrote."""
+    """
+    Load the graphs that [`write_torch`] has written.
+
+    Args:
+        folder (`Path`):
+            The folder.
+
+    Returns:
+        [`Exported`]
+    """
 
     def run(name: str) -> Run:
         module = torch.export.load(folder / f"{name}.pt2").module()

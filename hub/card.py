@@ -1,4 +1,4 @@
-"""A model card made from what is known of a model: the Hub's metadata, and a text from `model_cards/template.md`."""
+"""Builds the card of a model: metadata for the Hub, and a text from `model_cards/template.md`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,30 @@ _ROUTE_TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured value and, where one was computed, its 95 % interval.
+    """
+    A measured value, with its 95 % interval if one was computed.
 
     Args:
-        metric: the Hub's name of the metric, such as "exact_match".
-        name: for people, such as "Exact route, top-1".
-        value: in the metric's own unit.
-        dataset: what it was measured on, for people.
-        low, high: ends of the interval.
-        method: how the interval was computed, such as "Wilson".
-        n: number of examples.
-        split: such as "test".
-        dataset_type: id of the data set on the Hub, where it is there.
-        percent: the value is a share, to be shown as a percentage.
+        metric (`str`):
+            The Hub's name of the metric, such as `"exact_match"`.
+        name (`str`):
+            The metric's name for readers, such as `"Exact route, top-1"`.
+        value (`float`):
+            The value, in the unit of the metric.
+        dataset (`str`):
+            The name of the data set for readers.
+        low, high (`float`, *optional*):
+            The ends of the interval.
+        method (`str`, *optional*):
+            How the interval was computed, such as `"Wilson"`.
+        n (`int`, *optional*):
+            The number of examples.
+        split (`str`, *optional*):
+            The split of the data set, such as `"test"`.
+        dataset_type (`str`, *optional*, defaults to `"custom"`):
+            The id of the data set on the Hub, if it is there.
+        percent (`bool`, *optional*, defaults to `False`):
+            Whether the value is a share, which the card shows as a percentage.
     """
 
     metric: str
@@ -58,7 +69,13 @@ class Measured:
         return f"[{self._show(self.low)}, {self._show(self.high)}]" + (f", {self.method}" if self.method else "")
 
     def for_index(self, task: str) -> EvalResult:
-        """The entry in the metadata's `model-index`, the interval among the metric's arguments."""
+        """
+        Return the entry for the `model-index` of the metadata, with the interval among the arguments of the metric.
+
+        Args:
+            task (`str`):
+                The Hub's name of the task.
+        """
         settings: dict[str, Any] = {"n": self.n}
         if self.low is not None and self.high is not None:
             settings |= {
@@ -82,22 +99,58 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a model; of what is left out the card says that it is not known, or nothing.
+    """
+    The facts about a model that its card states. Of a fact that is left out, the card says that it is not known, or nothing.
 
     Args:
-        name: what `from_pretrained` is to be given.
-        config: its configuration.
-        parameters, active_parameters: all weights, and those a token goes through.
-        summary: one paragraph.
-        has_weights: False for a size of which none are published.
-        model_class: name of its class; has_tokenizer: whether a tokenizer lies beside the weights.
-        license, license_note: the Hub's id of the weights' licence, and what is to be said of it.
-        language, tags, datasets, base_model, task: metadata of the Hub.
-        data, recipe, training: what it learned from, how, and the arguments as rows of a table.
-        results, results_note: what was measured.
-        decoding: settings of `generate`.
-        origin, parity, limits, citation: where the model comes from, rows of errors against the original, limits beyond
-            those of all such models, BibTeX.
+        name (`str`):
+            The name for `from_pretrained`.
+        config ([`WeftConfig`]):
+            The configuration.
+        parameters (`int`):
+            The number of parameters.
+        active_parameters (`int`):
+            The number of parameters that a token uses.
+        summary (`str`):
+            One paragraph about the model.
+        preset (`str`, *optional*):
+            The preset that the model has the size of.
+        has_weights (`bool`, *optional*, defaults to `True`):
+            False for a preset without published weights.
+        model_class (`str`, *optional*, defaults to `"WeftForConditionalGeneration"`):
+            The name of the model's class.
+        has_tokenizer (`bool`, *optional*, defaults to `True`):
+            Whether there is a tokenizer beside the weights.
+        license (`str`, *optional*):
+            The Hub's id of the weights' licence.
+        license_note (`str`, *optional*):
+            A remark on the licence.
+        language, tags, datasets (`Sequence[str]`, *optional*):
+            Metadata of the Hub. Languages are ISO 639 codes.
+        base_model (`str`, *optional*):
+            The name of the model that this one was fine-tuned from.
+        task (`str`, *optional*):
+            The Hub's name of the task. Defaults to `"text-generation"`, or `"feature-extraction"` for a model without a head.
+        data (`str`, *optional*):
+            The data that the model was trained on.
+        recipe (`str`, *optional*):
+            How it was trained.
+        training (`Mapping[str, Any]`, *optional*):
+            The rows of the table of training arguments.
+        results (`Sequence[Measured]`, *optional*):
+            The measured values.
+        results_note (`str`, *optional*):
+            A remark on them.
+        decoding (`Mapping[str, Any]`, *optional*):
+            The settings of `generate`.
+        origin (`str`, *optional*):
+            Where the model comes from.
+        parity (`Sequence[Sequence[str]]`, *optional*):
+            The rows of the table of errors against the original model.
+        limits (`Sequence[str]`, *optional*):
+            Limits of this model besides those of all such models.
+        citation (`str`, *optional*):
+            BibTeX of the work to cite.
     """
 
     name: str
@@ -129,16 +182,24 @@ class Facts:
 
 
 def writes_routes(config: WeftConfig) -> bool:
-    """Whether a model writes synthesis routes: its special tokens are those of the route vocabulary."""
+    """Return whether a model writes synthesis routes: its special tokens are those of the route vocabulary."""
     routes = PRESETS["dms-tiny"]
     return all(getattr(config, name) == routes[name] for name in _ROUTE_TOKENS)
 
 
 def build_card(facts: Facts) -> ModelCard:
-    """The card, its metadata as the Hub reads them.
+    """
+    Build the card of a model.
+
+    Args:
+        facts ([`Facts`]):
+            What the card states.
+
+    Returns:
+        `huggingface_hub.ModelCard`: the card, with metadata for the Hub.
 
     Raises:
-        ValueError: a language is no ISO 639 code.
+        ValueError: a language is not an ISO 639 code.
     """
     for language in facts.language:
         if not _LANGUAGE.fullmatch(language):
@@ -168,17 +229,17 @@ def build_card(facts: Facts) -> ModelCard:
         "generates": generates,
         "architecture": architecture(facts),
         "conditions": [1.0] * config.num_condition_features,
-        # three that are in every vocabulary
+        # three ids that every vocabulary has
         "example_ids": ", ".join(str(token % config.vocab_size) for token in (5, 6, 7)),
     }
     card = ModelCard.from_template(metadata, template_path=str(FOLDER / "template.md"), **(texts | extra))
-    # where a part of the template has nothing to say
+    # parts of the template that are empty leave blank lines
     card.text = re.sub(r"\n{3,}", "\n\n", card.text).rstrip() + "\n"
     return card
 
 
 def architecture(facts: Facts) -> dict[str, str]:
-    """Rows of a table: what a configuration says, in words."""
+    """Return the rows of the table that describes a configuration in words."""
     config = facts.config
     heads = " and ".join(
         str(count) for count in dict.fromkeys([config.encoder_attention_heads, config.decoder_attention_heads])

@@ -1,10 +1,10 @@
-"""Writes the model's code beside its weights, so that a machine with transformers alone loads the folder.
+"""Writes the model's code beside its weights, so that the folder loads with transformers alone.
 
-transformers copies the files of a custom model flat, and follows only imports of the same folder; Weft's rooms are
-folders, so their files are flattened here and their imports with them. What travels is the model and the plain path of
-decoding. The fast path and the splitting over processes read many private names of transformers, which a folder that is
-pushed today may not find next year: they come with the installed package. What else is not promised to be there next year
-stands in `modeling/transformers_names.py`, with what is done without it.
+transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files of
+`configuration` and `modeling` are written into one folder here, and their imports are rewritten. They contain the model and
+the plain path of decoding. The fast path and the splitting over processes come only with the installed package: they use many
+private names of transformers, which a later version may not have. `modeling/transformers_names.py` lists the other private
+names, and what happens if one is missing.
 """
 
 import os
@@ -17,8 +17,8 @@ from ..common.whole_files import whole_file
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
-# huggingface_hub keeps notes of its own in such a folder, and uploads nothing that lies in one, however deep and whoever
-# asks. What is being written goes there: an upload that begins meanwhile, or after a crash, does not list it.
+# huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary files go
+# there, so that an upload that begins meanwhile, or after a crash, does not include them.
 NOT_UPLOADED = ".cache/huggingface"
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
@@ -28,10 +28,10 @@ AUTO_MAP = {
 
 
 def flat_files() -> dict[str, str]:
-    """File name to text, every import pointing into the same folder.
+    """Return the texts of the exported files by file name, with imports within one folder.
 
     Raises:
-        ValueError: two rooms have a file of one name, which a flat folder cannot hold.
+        ValueError: two source folders have a file of the same name.
     """
     files: dict[str, str] = {}
     for room in _ROOMS:
@@ -39,14 +39,25 @@ def flat_files() -> dict[str, str]:
             if _STAYS_HERE.fullmatch(path.stem):
                 continue
             if path.name in files:
-                raise ValueError(f"{path.name} stands in two rooms: rename one, or the folder cannot be flat.")
+                raise ValueError(
+                    f"{path.name} is in two of the folders {' and '.join(_ROOMS)}, whose files are exported to one: rename it."
+                )
             text = path.read_text(encoding="utf-8")
             files[path.name] = re.sub(rf"from \.\.(?:{'|'.join(_ROOMS)})\.(\w+) import", r"from .\1 import", text)
     return files
 
 
 def export_code(folder: str | os.PathLike) -> dict[str, str]:
-    """Write the code into `folder` (each file whole or not at all) and return the `auto_map` that names its classes."""
+    """
+    Write the model's code into a folder, each file atomically.
+
+    Args:
+        folder (`str` or `os.PathLike`):
+            The folder, which is made if it does not exist.
+
+    Returns:
+        `dict[str, str]`: the `auto_map` for `config.json`, which names the classes for transformers' Auto classes.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:

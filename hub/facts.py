@@ -1,4 +1,4 @@
-"""What is known of a model without asking anyone: its sizes, its preset, the settings it generates with."""
+"""Facts about a model that can be found in the model itself: its sizes, its preset, its settings of `generate`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,7 +14,7 @@ from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from ..modeling.moe import ExpertsBase
 from .card import FOLDER, Facts, build_card, writes_routes
 
-# Fields in which a model may differ from its preset and still be of that size.
+# Fields in which a model may differ from a preset and still count as this preset.
 _FREE = frozenset(
     ["vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
      "dropout", "attention_dropout", "activation_dropout", "label_smoothing", "router_aux_loss_coef",
@@ -22,30 +22,30 @@ _FREE = frozenset(
      "expert_capacity_mode", "output_router_logits",
      "use_cache", "init_std"]
 )  # fmt: skip
-# How transformers begins the card of a repository that has none; it has no name for it.
+# The first sentence of the card that transformers writes for a repository without one.
 _DEFAULT_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."
 
 
 @cache
 def written_facts() -> Mapping[str, Any]:
-    """What `model_cards/facts.yaml` holds: citations, sources of conversion and presets, in words."""
+    """Return the content of `model_cards/facts.yaml`: texts about presets and sources of conversion, and citations."""
     return yaml.safe_load((FOLDER / "facts.yaml").read_text(encoding="utf-8"))
 
 
 def bibtex(name: str) -> str:
-    """The citation of a work in `model_cards/facts.yaml`."""
+    """Return the BibTeX of a work in `model_cards/facts.yaml`."""
     return written_facts()["citations"][name].strip()
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """What is written of a preset, and of its kind.
+    """Return the facts in `model_cards/facts.yaml` about a preset and about its kind.
 
     Raises:
-        ValueError: nothing is.
+        ValueError: there are none.
     """
     written = written_facts()
     if name not in written["presets"]:
-        raise ValueError(f"{FOLDER / 'facts.yaml'} says nothing of the preset {name}: write what it is there.")
+        raise ValueError(f"{FOLDER / 'facts.yaml'} has no entry for the preset {name}: describe the preset there.")
     own = written["presets"][name]
     known = written["kinds"].get(own.get("kind"), {}) | own
     known.pop("kind", None)
@@ -55,7 +55,10 @@ def preset_facts(name: str) -> dict[str, Any]:
 def count_parameters(
     config: WeftConfig, model_class: type[WeftPreTrainedModel] = WeftForConditionalGeneration
 ) -> tuple[int, int]:
-    """(all parameters, those a token goes through), without making the weights: a model may lie in pieces on many GPUs."""
+    """Return the number of parameters and the number that a token uses, from the configuration alone.
+
+    The weights themselves may be sharded over many GPUs.
+    """
     with torch.device("meta"):
         model = model_class(config)
     total = model.num_parameters()
@@ -70,7 +73,7 @@ def count_parameters(
 
 
 def preset_of(config: WeftConfig) -> str | None:
-    """The named size of a configuration, whatever its vocabulary, dropout and losses, or None."""
+    """Return the preset that a configuration has the size of, or None. Vocabulary, dropout and losses may differ."""
     names = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _FREE]
     for preset in PRESETS:
         size = WeftConfig.from_preset(preset)
@@ -80,7 +83,7 @@ def preset_of(config: WeftConfig) -> str | None:
 
 
 def decoding_settings(model: WeftPreTrainedModel) -> dict[str, Any]:
-    """The settings of `generate` that are saved with a model and decide what it writes, without ids of tokens."""
+    """Return the settings of `generate` that are saved with a model and change its output, without token ids."""
     if not model.can_generate():
         return {}
     settings = model.generation_config.to_diff_dict()
@@ -94,10 +97,19 @@ def decoding_settings(model: WeftPreTrainedModel) -> dict[str, Any]:
 
 
 def facts_of(model: WeftPreTrainedModel, name: str, **known: Any) -> Facts:
-    """What a model tells of itself, and what else is known (fields of [`Facts`]).
+    """
+    Return the facts about a model.
 
     Args:
-        name: what `from_pretrained` is to be given.
+        model ([`WeftPreTrainedModel`]):
+            The model.
+        name (`str`):
+            The name for `from_pretrained`.
+        known (*optional*):
+            Further fields of [`Facts`], which replace those found in the model.
+
+    Returns:
+        [`Facts`]
     """
     total, active = count_parameters(model.config, type(model))
     preset = preset_of(model.config)
@@ -122,12 +134,25 @@ def converted_card(
     new: Sequence[str] = (),
     has_tokenizer: bool = True,
 ) -> ModelCard:
-    """The card of weights that `weftformer convert` made.
+    """
+    Build the card of converted weights.
 
     Args:
-        name: what `from_pretrained` is to be given.
-        source: the name of the source of conversion; title: what it is.
-        new: weights that the source has nothing for, which are random.
+        model ([`WeftPreTrainedModel`]):
+            The converted model.
+        name (`str`):
+            The name for `from_pretrained`.
+        source (`str`):
+            The name of the source of the conversion, a key of `weftformer.conversion.SOURCES`.
+        title (`str`):
+            A description of the source, such as its `title`.
+        new (`Sequence[str]`, *optional*):
+            The names of weights that the source does not have, which are random.
+        has_tokenizer (`bool`, *optional*, defaults to `True`):
+            Whether there is a tokenizer beside the weights.
+
+    Returns:
+        `huggingface_hub.ModelCard`
     """
     known = written_facts()["sources"][source]
     facts = facts_of(
@@ -137,15 +162,17 @@ def converted_card(
         has_tokenizer=has_tokenizer,
         parity=known["parity"],
         **({"citation": bibtex(known["citation"])} if "citation" in known else {}),
-        license_note=f"it is that of the original weights. {known.get('license', '')}".rstrip(" ."),
-        data="The weights were trained before they were converted; how is not recorded here.",
-        limits=[f"Not trained, and to be trained before use: {', '.join(f'`{key}`' for key in new)}."] if new else [],
+        license_note=f"the licence of the original weights applies. {known.get('license', '')}".rstrip(" ."),
+        data="The weights were trained before they were converted. How they were trained is not recorded here.",
+        limits=[f"These weights are random and need training before use: {', '.join(f'`{key}`' for key in new)}."]
+        if new
+        else [],
     )
     return build_card(facts)
 
 
 def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-    """What `push_to_hub` of a model uploads, with a card of Weft in place of transformers' empty one; others stay."""
+    """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one. Any other card stays."""
     file = Path(working_dir, "README.md")
     if file.is_file() and _DEFAULT_CARD in file.read_text(encoding="utf-8"):
         tags = ModelCard.load(file).data.tags or []

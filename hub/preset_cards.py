@@ -1,4 +1,4 @@
-"""The cards of the presets, from the template, the configurations and what `model_cards/facts.yaml` says of each.
+"""Builds the cards of the presets from the template, the configurations and `model_cards/facts.yaml`.
 
 `python -m weftformer.hub.preset_cards` writes them into `model_cards/`.
 """
@@ -11,10 +11,10 @@ from .facts import count_parameters, preset_facts
 
 
 def preset_card(name: str) -> str:
-    """The card of a preset, as text.
+    """Return the card of a preset as text.
 
     Raises:
-        ValueError: no preset has that name, or nothing is written of it.
+        ValueError: no preset has that name, or `model_cards/facts.yaml` has no entry for it.
     """
     config, known = WeftConfig.from_preset(name), preset_facts(name)
     dataset = known.pop("dataset", "")

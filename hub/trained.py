@@ -1,4 +1,4 @@
-"""The card of a model that a Trainer of transformers has trained: its arguments, its hardware, what it measured."""
+"""Builds the card of a model that transformers' Trainer has trained: with its arguments, hardware and results."""
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from ..modeling import WeftPreTrainedModel
 from .card import Measured, build_card
 from .facts import facts_of
 
-if TYPE_CHECKING:  # a second to import, and `import weftformer` imports this file
+if TYPE_CHECKING:  # importing it takes a second, and `import weftformer` imports this file
     from transformers import Trainer
 
 _NAMES = {"loss": "loss", "exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
-# What a Trainer logs beside metrics.
+# Entries of a Trainer's log that are not metrics.
 _NO_METRICS = (
     "epoch",
     "gen_len",
@@ -39,12 +39,25 @@ def measured(
     intervals: Mapping[str, tuple[float, float, str]] | None = None,
     dataset_type: str = "custom",
 ) -> list[Measured]:
-    """What a Trainer's evaluation measured.
+    """
+    Return the metrics of a Trainer's evaluation for a card.
 
     Args:
-        metrics: `{prefix}_loss` and the like; what is no metric is left out.
-        dataset: what it was measured on, for people. n: number of examples.
-        intervals: by metric (without the prefix), the ends of its 95 % interval and how it was computed.
+        metrics (`Mapping[str, Any]`):
+            The output of the evaluation, with keys such as `f"{prefix}_loss"`. Entries that are not metrics are left out.
+        prefix (`str`):
+            The prefix of the keys, such as `"eval"`.
+        dataset (`str`):
+            The name of the data set for readers.
+        n (`int`, *optional*):
+            The number of examples.
+        intervals (`Mapping[str, tuple[float, float, str]]`, *optional*):
+            For a metric (without the prefix), the ends of its 95 % interval and how it was computed.
+        dataset_type (`str`, *optional*, defaults to `"custom"`):
+            The id of the data set on the Hub.
+
+    Returns:
+        `list[Measured]`
     """
     found = []
     for key, value in metrics.items():
@@ -77,15 +90,24 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
     dataset_args: str | Sequence[str] | None = None,
     **known: Any,
 ) -> ModelCard:
-    """The card of a trainer's model. The named arguments are those of `Trainer.create_model_card`.
+    """
+    Build the card of a trained model.
 
     Args:
-        trainer: after training; the losses and metrics are the last in its log.
-        model: the Weft model itself, without what wraps it.
-        known: more fields of [`Facts`]; `results` replace those of the trainer's log.
+        trainer (`Trainer`):
+            The trainer after training. The card has the last losses and metrics of its log.
+        model ([`WeftPreTrainedModel`]):
+            The model itself, without a wrapper such as DDP.
+        language, license, tags, model_name, finetuned_from, tasks, dataset_tags, dataset, dataset_args (*optional*):
+            As in `Trainer.create_model_card`.
+        known (*optional*):
+            Further fields of [`Facts`]. `results` replace those of the trainer's log.
+
+    Returns:
+        `huggingface_hub.ModelCard`
 
     Raises:
-        ValueError: a language is no ISO 639 code.
+        ValueError: a language is not an ISO 639 code.
     """
     start = str(getattr(model, "name_or_path", "") or "")
     if finetuned_from is None and start and not Path(start).exists():
@@ -94,7 +116,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
     found = {
         "language": _listed(language),
         "license": license,
-        "license_note": None if license else "it is for those to choose who publish them",
+        "license_note": None if license else "whoever publishes them chooses it",
         "tags": _listed(tags),
         "task": next(iter(_listed(tasks)), None),
         "datasets": _listed(dataset_tags),
@@ -109,7 +131,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
 
 
 def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, str]:
-    """The arguments that decide what is learned, what it ran on, and how far it came."""
+    """Return the rows of a table of the training: its arguments, its hardware and software, its steps and losses."""
     args, state, log = trainer.args, trainer.state, trainer.state.log_history
     devices = max(args.world_size, args.n_gpu)
     budget = getattr(args, "max_tokens_per_batch", None)
@@ -139,7 +161,7 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
 
 
 def hardware(args: Any) -> str:
-    """What a training runs on; of a CPU its name, where the system tells."""
+    """Return the number and the name of the GPUs, or the name and the threads of the CPU."""
     if args.device.type != "cpu":
         name = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else args.device.type
         return f"{max(args.world_size, args.n_gpu)} x {name}"
@@ -151,7 +173,7 @@ def hardware(args: Any) -> str:
 
 
 def _logged(trainer: "Trainer", names: str) -> list[Measured]:
-    """The last evaluation in the log."""
+    """Return the metrics of the last evaluation in the log."""
     entries = [entry for entry in trainer.state.log_history if any(key.startswith("eval_") for key in entry)]
     dataset: Any = trainer.eval_dataset
     n = len(dataset) if hasattr(dataset, "__len__") and not isinstance(dataset, dict) else None

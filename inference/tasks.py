@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
 
+from ..configuration import WeftConfig
 from ..routes.planning.search import RouteSearch
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 from .batching import Unwanted
 
 if TYPE_CHECKING:
-    from ..routes import Plan, RoutePlanner, Stock
+    from ..routes import Constraints, Plan, RoutePlanner, Stock
 
 # Tokens that a text model writes at most, where nobody says how many.
 _TEXT_TOKENS = 256
+# Rows whose logits are in memory together when texts are scored.
+_SCORED_ROWS = 8
 
 
 def _settle(tokenizer: Any) -> None:
@@ -45,6 +48,8 @@ class RouteSettings:
     beams: int
     ranking: str
     grammar: bool
+    constraints: Constraints | None
+    impossible: str
     max_new_tokens: int
 
 
@@ -84,6 +89,8 @@ class RouteTask:
         beams: int = 10,
         ranking: str = "log_probability",
         grammar: bool = True,
+        constraints: Constraints | None = None,
+        impossible: str = "behind",
         max_new_tokens: int | None = None,
     ) -> list[RouteWork]:
         """Check a request.
@@ -103,8 +110,9 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan
         self.planner.stream(
-            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar
-        )
+            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar,
+            constraints=constraints, impossible=impossible, stock=self.stock,
+        )  # fmt: skip
         search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
         if not isinstance(starting_material, list):
             starting_material = [starting_material] * len(targets)
@@ -115,7 +123,9 @@ class RouteTask:
             if room < 1:
                 raise ValueError(f"{target!r} is too long: the model has no room for a route to it.")
             # a batch has the room of its longest target: with it in the settings, neighbours have the same
-            settings = RouteSettings(beams, ranking, grammar, min(max_new_tokens or self.max_new_tokens, room))
+            settings = RouteSettings(
+                beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room)
+            )
             steps = (tried[0] if tried else tuple(DEFAULT_STEPS)) if self.takes_steps else None
             works.append(RouteWork(smiles, steps, material, settings))
         return works
@@ -127,15 +137,27 @@ class RouteTask:
         return self.planner.stream(
             [work.target for work in works], n_steps=steps,
             starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
-            ranking=settings.ranking, grammar=settings.grammar, max_new_tokens=settings.max_new_tokens,
+            ranking=settings.ranking, grammar=settings.grammar, constraints=settings.constraints,
+            impossible=settings.impossible, max_new_tokens=settings.max_new_tokens,
             logits_processor=[WhileWanted(is_wanted)], progress=False,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn, as in transformers' `GenerationConfig`; `top_k=0` leaves all tokens in."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True)
 class TextSettings:
     beams: int
     max_new_tokens: int
+    sampling: Sampling | None = None
+    candidates: int = 1
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,13 @@ class TextWork:
     ids: tuple[int, ...]
     conditions: tuple[float, ...]
     settings: TextSettings
+
+
+class Written(NamedTuple):
+    """A text, and the logarithm of the probability that the model gives it, its end included (None where nobody asked)."""
+
+    text: str
+    score: float | None = None
 
 
 class TextTask:
@@ -180,33 +209,98 @@ class TextTask:
             ValueError: a text is too long or holds a character that the vocabulary lacks, or the conditions are too many
                 or too few.
         """
-        features = self.model.config.num_condition_features
-        if len(conditions) != features:
-            raise ValueError(f"This model takes {features} conditions with a text: got {len(conditions)}.")
+        self.check_conditions(len(conditions))
         settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
-        longest = self.model.config.max_source_positions
-        encoded = (encode_checked(self.tokenizer, text, max_length=longest) for text in texts)
-        return [TextWork(tuple(ids), tuple(conditions), settings) for ids in encoded]
+        return [self.work(text, settings, conditions) for text in texts]
+
+    def check_conditions(self, count: int) -> None:
+        """Refuse a number of conditions that the model was not trained with.
+
+        Raises:
+            ValueError: naming both numbers.
+        """
+        features = self.model.config.num_condition_features
+        if count != features:
+            raise ValueError(f"This model takes {features} conditions with a text: got {count}.")
+
+    def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextWork:
+        """One text, checked.
+
+        Raises:
+            ValueError: the text is too long or holds a character that the vocabulary lacks.
+        """
+        ids = encode_checked(self.tokenizer, text, max_length=self.model.config.max_source_positions)
+        return TextWork(tuple(ids), tuple(conditions), settings)
 
     def compute(self, works: Sequence[TextWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, str]]:
         """The index and the translation of each work."""
+        yield from ((index, best.text) for index, (best, *_) in enumerate(self.write(works, is_wanted)))
+
+    @torch.no_grad()
+    def write(
+        self, works: Sequence[TextWork], is_wanted: Callable[[], bool] | None = None, *, with_scores: bool = False
+    ) -> list[list[Written]]:
+        """The texts for each work, all computed as one batch.
+
+        Args:
+            works: of equal settings.
+            is_wanted: whether anybody still waits; once it says no, [`Unwanted`] is raised.
+            with_scores: whether each text is read once more to say how probable it is.
+
+        Returns:
+            For each work as many texts as its settings ask for, best first (drawn ones in the order of their scores, where
+            there are any).
+        """
+        inputs, settings = self._inputs(works), works[0].settings
+        sampling = settings.sampling
+        sequences = self.model.generate(
+            **inputs,
+            num_beams=settings.beams,
+            num_return_sequences=settings.candidates,
+            do_sample=sampling is not None,
+            max_new_tokens=settings.max_new_tokens,
+            max_length=None,
+            logits_processor=[] if is_wanted is None else [WhileWanted(is_wanted)],
+            **({} if sampling is None else vars(sampling)),
+        )
+        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        scores = (
+            self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
+        )
+        written = [Written(text, score) for text, score in zip(texts, scores, strict=True)]
+        several = [
+            written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
+        ]
+        if with_scores and sampling is not None:
+            several = [sorted(one, key=lambda found: -(found.score or 0.0)) for one in several]
+        return several
+
+    def _inputs(self, works: Sequence[TextWork]) -> dict[str, torch.Tensor]:
         rows = [torch.tensor(work.ids) for work in works]
         source_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {"input_ids": source_ids, "attention_mask": mask}
         if works[0].conditions:
             inputs["condition_values"] = torch.tensor([work.conditions for work in works])
-        settings = works[0].settings
-        sequences = self.model.generate(
-            **{name: value.to(self.model.device) for name, value in inputs.items()},
-            num_beams=settings.beams,
-            num_return_sequences=1,
-            do_sample=False,
-            max_new_tokens=settings.max_new_tokens,
-            max_length=None,
-            logits_processor=[WhileWanted(is_wanted)],
-        )
-        yield from enumerate(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
+        return {name: value.to(self.model.device) for name, value in inputs.items()}
+
+    def _log_probabilities(
+        self, inputs: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
+    ) -> list[float]:
+        """Log-probability of each sequence (rows, tokens), from its second token to its first end."""
+        ends = torch.as_tensor(self.model.generation_config.eos_token_id, device=sequences.device)
+        scores: list[float] = []
+        sources = {name: value.repeat_interleave(candidates, dim=0) for name, value in inputs.items()}
+        # some rows at a time: the logits of all would take more memory than the search did
+        for start in range(0, len(sequences), _SCORED_ROWS):
+            rows = slice(start, start + _SCORED_ROWS)
+            read, written = sequences[rows, :-1], sequences[rows, 1:]
+            part = {name: value[rows] for name, value in sources.items()}
+            logits = self.model(**part, decoder_input_ids=read, use_cache=False).logits
+            log_p = logits.float().log_softmax(-1).gather(-1, written.unsqueeze(-1)).squeeze(-1)
+            is_end = torch.isin(written, ends).int()
+            scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()
+        return scores
 
 
 def load_task(
@@ -215,8 +309,12 @@ def load_task(
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock is given for a model that writes no routes. OSError: there is no such model.
+        ValueError: a stock is given for a model that writes no routes, or the model is of another family. OSError: there
+            is no such model.
     """
+    model_type = AutoConfig.from_pretrained(folder_or_hub_id).model_type
+    if model_type != WeftConfig.model_type:
+        raise ValueError(f"{folder_or_hub_id} is a {model_type} model: `weftformer convert` makes a Weft model of it.")
     tokenizer = AutoTokenizer.from_pretrained(folder_or_hub_id)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id)
     if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():

@@ -9,7 +9,7 @@ from .modeling_weft import (
     WeftStack,
 )
 
-# What the page of the model and the code that travels with weights do without.
+# `modeling_weft.py` does not import these parts, because the code that travels with weights does not have them.
 parallel.install(WeftPreTrainedModel, WeftStack)
 WeftForConditionalGeneration.fast_path = decoding_dispatch
 

@@ -1,4 +1,4 @@
-"""Self- and cross-attention over transformers' attention registry.
+"""Self-attention and cross-attention, with the implementations in transformers' attention registry.
 
 Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width, H heads, K width of a head.
 """
@@ -20,19 +20,19 @@ KeysValues = tuple[torch.Tensor, torch.Tensor]
 
 
 def new_cache(config: WeftConfig) -> EncoderDecoderCache:
-    """An empty cache of both attentions of the decoder."""
+    """Return an empty cache for the decoder's self-attention and cross-attention."""
     return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
 
 
 def self_attention_cache(past_key_values: Cache | None) -> Cache | None:
-    """The half of a cache that self-attention reads and fills."""
+    """Return the part of a cache that self-attention reads and fills."""
     if isinstance(past_key_values, EncoderDecoderCache):
         return past_key_values.self_attention_cache
     return past_key_values
 
 
 def reuse_or_fill(past_key_values: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
-    """Keys and values of the source: from the cache once a layer has filled it, else projected (and kept)."""
+    """Return the keys and values of the source: the cached ones, or else projected ones, which then go into the cache."""
     if not isinstance(past_key_values, EncoderDecoderCache):
         return project()
     cache = past_key_values.cross_attention_cache
@@ -54,27 +54,31 @@ def eager_attention_forward(
     position_bias: torch.Tensor | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The plain attention every other implementation is held against. Returns (B, L, H, K) and weights (B, H, L, M)."""
+    """Return the output (B, L, H, K) and the weights (B, H, L, M) of plain attention.
+
+    This is the reference: the tests compare every other implementation with it.
+    """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores_BHLM = torch.matmul(query, key.transpose(2, 3)) * scaling
     if position_bias is not None:
         scores_BHLM = scores_BHLM + position_bias
-    blind_BHL1 = None
+    # queries that may attend to no key: their output is 0
+    is_empty_BHL1 = None
     if attention_mask is not None:
         attention_mask = attention_mask[..., : key.shape[-2]]
-        blind_BHL1 = (attention_mask <= torch.finfo(attention_mask.dtype).min / 2).all(dim=-1, keepdim=True)
-        scores_BHLM = (scores_BHLM + attention_mask).masked_fill(blind_BHL1, 0.0)
+        is_empty_BHL1 = (attention_mask <= torch.finfo(attention_mask.dtype).min / 2).all(dim=-1, keepdim=True)
+        scores_BHLM = (scores_BHLM + attention_mask).masked_fill(is_empty_BHL1, 0.0)
     weights_BHLM = nn.functional.softmax(scores_BHLM, dim=-1, dtype=at_least_float32(query.dtype)).to(query.dtype)
-    if blind_BHL1 is not None:
-        weights_BHLM = weights_BHLM.masked_fill(blind_BHL1, 0.0)
+    if is_empty_BHL1 is not None:
+        weights_BHLM = weights_BHLM.masked_fill(is_empty_BHL1, 0.0)
     weights_BHLM = nn.functional.dropout(weights_BHLM, p=dropout, training=module.training)
     return torch.matmul(weights_BHLM, value).transpose(1, 2).contiguous(), weights_BHLM
 
 
 class AttentionBase(nn.Module):
-    """Projections, head norms and position tables that self- and cross-attention share."""
+    """The projections, head norms and position tables that self-attention and cross-attention have in common."""
 
     is_causal = False
 
@@ -109,7 +113,10 @@ class AttentionBase(nn.Module):
         return self.config._attn_implementation
 
     def _with_positions(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
-        """States plus their row of the additive table: what q and k are projected from, v never."""
+        """Return the states plus their rows of the additive position table.
+
+        Queries and keys are projected from the result, values from the states alone.
+        """
         table = self.position_table
         assert table is not None
         indices_BT = positions.indices_BT
@@ -142,16 +149,16 @@ class AttentionBase(nn.Module):
         return rotate(key, positions.key_rotation), value
 
     def _bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor | None:
-        """The relative bias (B, H, L, M), when this attention has one."""
+        """Return the relative bias (B, H, L, M), or None if this attention has none."""
         if self.relative_bias is None or positions is None:
             return None
         assert positions.relative_BLM is not None
         rows = self.relative_bias.to(query.dtype)[positions.relative_BLM]
-        # one scalar for all heads, subtracted; or one for each head, added
+        # "relative" subtracts one number for all heads, "bucketed" adds one number for each head
         bias_BHLM = -rows[:, None] if rows.ndim == 3 else rows.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
             bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
-        # as many heads as this process holds
+        # under tensor parallelism a process holds only some of the heads, and the query has just those
         return bias_BHLM.expand(query.shape[0], query.shape[1], -1, -1)
 
     def _attend(self, query, key, value, attention_mask, positions, **kwargs):
@@ -172,7 +179,7 @@ class AttentionBase(nn.Module):
 
 
 class SelfAttention(AttentionBase):
-    """Attention of a sequence to itself; in the decoder causal and cached."""
+    """Attention of a sequence to itself. In the decoder it is causal and cached."""
 
     def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool):
         kind = config.self_attention_position_type
@@ -187,7 +194,7 @@ class SelfAttention(AttentionBase):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Output (B, L, D) and, from the eager implementation, the weights (B, H, L, M)."""
+        """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
         query = self._queries(hidden_states, positions)
         key, value = self._keys_values(hidden_states, positions)
         cache = self_attention_cache(past_key_values)
@@ -197,12 +204,14 @@ class SelfAttention(AttentionBase):
 
 
 class CrossAttention(AttentionBase):
-    """Attention of the target to the source, whose keys and values are projected once."""
+    """Attention of the target to the source. The source's keys and values are projected once and then cached."""
 
     def __init__(self, config: WeftConfig, layer_idx: int):
         width = config.cross_attention_hidden_size or config.d_model
         super().__init__(config, layer_idx, True, config.cross_attention_position_type, source_width=width)
-        self.table_field = "max_source_positions, max_target_positions"  # the longer one
+        self.table_field = (
+            "max_source_positions, max_target_positions"  # the table is as long as the larger of the two
+        )
 
     def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
         return max(config.max_source_positions, config.max_target_positions)
@@ -220,7 +229,7 @@ class CrossAttention(AttentionBase):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Output (B, L, D) and, from the eager implementation, the weights (B, H, L, M)."""
+        """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
         query = self._queries(hidden_states, positions)
         key, value = reuse_or_fill(
             past_key_values, self.layer_idx, lambda: self._keys_values(encoder_hidden_states, positions)

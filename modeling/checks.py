@@ -1,8 +1,9 @@
-"""Refusals: every input that would end in a crash, or silently in nonsense, gets a ValueError that says what to do.
+"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError that says what to do.
 
-Names and shapes are looked at in every call. To read values is to wait for the device, so a model reads those of its first
-batch, before any kernel sees them; later ones where an operation has failed, as a CPU does at an id that has no row
-([`explained`]). Inside `torch.compile` and `torch.export` no value is read.
+Every call checks the names and shapes of its inputs. A check of values reads them from the device, and so waits for it.
+Therefore a model checks the values of its first batch alone, before any kernel sees them. It checks later values only after
+an operation has failed, as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and
+`torch.export` it reads no values.
 """
 
 import inspect
@@ -21,7 +22,7 @@ from .transformers_names import TransformersKwargs
 
 logger = logging.get_logger(__name__)
 
-# What transformers' own callers (Trainer, GenerationMixin, decorators) hand to `forward` beside named arguments.
+# Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` beside its parameters.
 _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
     "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_selected_experts",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
@@ -36,7 +37,7 @@ def is_tracing() -> bool:
 
 
 def explained(compute: Callable[[], Result], explain: Callable[[], None]) -> Result:
-    """What `compute` returns; when it finds an index out of range, `explain` has the first word, and raises what it finds."""
+    """Return `compute()`. If it raises an IndexError, call `explain` first, which raises a clearer error if it can."""
     if is_tracing():
         return compute()
     try:
@@ -47,9 +48,10 @@ def explained(compute: Callable[[], Result], explain: Callable[[], None]) -> Res
 
 
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
-    """Refuse a keyword that nothing reads: most often a typing slip. `forward` names those that are read.
+    """Raise a ValueError for a keyword that nothing reads, most often a typo. The parameters of `forward` are read.
 
-    Code that travels with weights warns, once, and takes it away: a later transformers may hand over what it does not know.
+    Code that travels with weights warns once and drops the keyword instead, because a later transformers may pass keywords
+    that this code does not know.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
         known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
@@ -66,14 +68,17 @@ def _warn_once(problem: str) -> None:
 
 
 def plain_table(table: nn.Module) -> nn.Embedding:
-    """The table itself, where an adapter stands around it."""
+    """Return the embedding table itself, also where an adapter wraps it."""
     return next(part for part in table.modules() if isinstance(part, nn.Embedding))
 
 
 def check_inputs(
     ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str, by_value: bool
 ) -> None:
-    """Exactly one of ids (B, T) and embeddings (B, T, D); neither empty; `by_value`: ids inside the vocabulary."""
+    """Check that exactly one of ids (B, T) and embeddings (B, T, D) is given, and that it is not empty.
+
+    With `by_value`, also check that the vocabulary has all ids.
+    """
     table = plain_table(table)
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"
@@ -89,57 +94,62 @@ def check_inputs(
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
     if 0 in ids.shape:
         raise ValueError(
-            f"`{name}` is empty: its shape is {tuple(ids.shape)}, and (batch, length) must both be at least 1."
+            f"`{name}` is empty: its shape is {tuple(ids.shape)}, but batch and length must both be at least 1."
         )
     if by_value:
         check_ids(ids, table.num_embeddings, name)
 
 
 def _range(ids: torch.Tensor) -> tuple[int, int]:
-    """The lowest and the highest, in one read."""
+    """Return the lowest and the highest id, with one read from the device."""
     low, high = torch.stack(torch.aminmax(ids)).tolist()
     return low, high
 
 
 def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
-    """Reads the ids, and refuses those that the vocabulary does not have."""
+    """Read the ids, and raise a ValueError if the vocabulary lacks one of them."""
     if ids.device.type == "meta":
         return
     low, high = _range(ids)
     if low < 0 or high >= vocab_size:
-        # whoever gave labels alone knows no decoder's input
-        origin = " (where none is given, it is `labels` moved right)" if name == "decoder_input_ids" else ""
+        # a user who gave only labels does not know this input
+        origin = " It defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
         raise ValueError(
-            f"`{name}` holds the id {low if low < 0 else high}, and the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}){origin}: was the text encoded with the tokenizer of this model? Labels use -100 for positions "
-            "that do not count, inputs do not."
+            f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
+            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? Only labels may contain -100, for "
+            "positions that do not count."
         )
 
 
 def check_states(states: torch.Tensor, width: int, name: str, batch: int | None = None) -> None:
-    """(B, T, width), neither batch nor length 0; the batch, where another input has set it."""
+    """Check that states are (B, T, width) and not empty, and that they have `batch` rows if another input sets the batch."""
     if is_tracing():
         return
     if states.ndim != 3 or 0 in states.shape or states.shape[2] != width or batch not in (None, states.shape[0]):
         shape = f"({'batch' if batch is None else batch}, length, {width})"
-        raise ValueError(f"`{name}` must be of shape {shape}, batch and length not 0: got {tuple(states.shape)}.")
+        raise ValueError(
+            f"`{name}` must have shape {shape}, with batch and length at least 1: got {tuple(states.shape)}."
+        )
 
 
 def inferred_mask(config: WeftConfig, mask: torch.Tensor | None, ids: torch.Tensor | None) -> torch.Tensor | None:
-    """The mask; where none is given and the configuration asks for it, what the pads among the ids say."""
+    """Return the mask. If it is None and the configuration says `infer_attention_mask`, return a mask of the pads in `ids`."""
     if mask is None and ids is not None and config.infer_attention_mask:
         return mask_of_pads(ids, config.pad_token_id, config.eos_token_id)
     return mask
 
 
 def mask_of_pads(ids: torch.Tensor, pad_token_id: int | None, *ends: int | list[int] | None) -> torch.Tensor | None:
-    """False where a pad stands. None, as in transformers, where there is none or it is one of the ends, which are real."""
+    """Return a mask that is False at pads.
+
+    As in transformers, return None if there is no pad token, or if it is also an end token: an end token counts.
+    """
     is_end = any(pad_token_id in end if isinstance(end, list) else pad_token_id == end for end in ends)
     return None if pad_token_id is None or is_end else ids.ne(pad_token_id)
 
 
 def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, keys: int, name: str) -> None:
-    """(batch, keys), or 4-D (batch or 1, heads or 1, queries, keys)."""
+    """Check that a mask is (batch, keys), or 4-D (batch or 1, heads or 1, queries, keys)."""
     if mask is None or is_tracing():
         return
     fits = tuple(mask.shape) == (batch, keys) if mask.ndim == 2 else (
@@ -148,28 +158,31 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
     )  # fmt: skip
     if not fits:
         raise ValueError(
-            f"`{name}` has shape {tuple(mask.shape)}, and must be ({batch}, {keys}), or 4-D "
+            f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), or 4-D "
             f"({batch} or 1, {heads} or 1, {queries}, {keys}): one column for each position, cached ones included."
         )
 
 
 def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
-    """(T,) or (B, T) as (B, T) or (1, T), or an error that says which shapes are allowed."""
+    """Return values of shape (T,), (1, T) or (B, T) as (1, T) or (B, T). Raise a ValueError for any other shape."""
     rows = values[None] if values.ndim == 1 else values
     if rows.ndim != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != length:
-        raise ValueError(f"`{name}` has shape {tuple(values.shape)}, and must be ({length},) or ({batch}, {length}).")
+        raise ValueError(f"`{name}` has shape {tuple(values.shape)}, but must be ({length},) or ({batch}, {length}).")
     return rows
 
 
 def check_position_limit(
     config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str, is_counted: bool, by_value: bool
 ) -> None:
-    """Positions that a learned table has no row for.
+    """Raise a ValueError if a learned position table has no row for one of the positions.
 
     Args:
-        ids: (B, T). length: of the sequence so far. limit, field: the table's rows, and what the configuration calls them.
-        is_counted: whether the positions are 0, 1, 2, ..., so that the length says which there are; else they are read, if
-            `by_value`.
+        ids: positions of shape (B, T).
+        length: length of the sequence so far.
+        limit: number of rows of the table.
+        field: the field of the configuration that sets `limit`.
+        is_counted: whether the positions are 0, 1, 2, ...: then `length` alone is checked.
+        by_value: whether other positions are read and checked.
     """
     uses_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
     if not uses_table or is_tracing():
@@ -181,11 +194,11 @@ def check_position_limit(
 
 
 def check_positions(ids: torch.Tensor, length: int, limit: int, field: str) -> None:
-    """Reads positions, and refuses those that a table of `limit` rows does not have."""
+    """Read the positions, and raise a ValueError if a table of `limit` rows has no row for one of them."""
     if ids.device.type == "meta":
         return
     low, high = _range(ids)
-    if high >= limit:  # most often because the sequence is too long
+    if high >= limit:  # the usual reason is a sequence that is too long
         _check_length(length, limit, field)
     if low < 0 or high >= limit:
         raise ValueError(
@@ -207,12 +220,12 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         return
     if features == 0:
         raise ValueError(
-            "`condition_values` were given, and this model has none: it was built with num_condition_features=0."
+            "`condition_values` were given, but this model has none: it was built with num_condition_features=0."
         )
     if tuple(values.shape) != (batch, features):
         raise ValueError(
-            f"`condition_values` has shape {tuple(values.shape)}, and must be ({batch}, {features}): one number for each "
-            "row and each of the model's num_condition_features."
+            f"`condition_values` has shape {tuple(values.shape)}, but must be ({batch}, {features}): (batch, "
+            "num_condition_features)."
         )
 
 
@@ -225,20 +238,20 @@ def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Te
         raise ValueError(f"`labels` is empty: its shape is {tuple(labels.shape)}.")
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
-            f"`labels` has shape {tuple(labels.shape)} and the decoder's input {tuple(decoder_inputs.shape)}: give one "
-            "label for each of its positions, or leave the input out and it is the labels moved right."
+            f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape {tuple(decoder_inputs.shape)}: give "
+            "one label for each position of the input, or leave the input out (it is then `labels` shifted right)."
         )
     if by_value:
         check_label_values(labels, vocab_size)
 
 
 def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
-    """Reads the labels, and refuses those that are neither -100 nor in the target's vocabulary."""
+    """Read the labels, and raise a ValueError if one of them is neither -100 nor in the target vocabulary."""
     if labels.device.type == "meta":
         return
     low, high = _range(labels.masked_fill(labels == -100, 0))
     if low < 0 or high >= vocab_size:
         raise ValueError(
-            f"`labels` hold the id {low if low < 0 else high}, and the target vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}); -100 marks a position that does not count."
+            f"`labels` contains the id {low if low < 0 else high}, but the target vocabulary has {vocab_size} tokens (0 to "
+            f"{vocab_size - 1}). Use -100 for positions that do not count."
         )

@@ -1,4 +1,4 @@
-"""What the fast path of decoding keeps from token to token (see `decoding_step.py`).
+"""The cache of the fast path of decoding (see `decoding_step.py`).
 
 Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M source
 positions, K width of a head.
@@ -12,17 +12,18 @@ from ..configuration.configuration_weft import WeftConfig
 
 
 class FastPathRequest(EncoderDecoderCache):
-    """An ordinary cache, with what the fast path has to know of a request that it may decode.
+    """An ordinary cache, plus what the fast path has to know of a request.
 
-    The prefix is read into it as into any other. The fast path takes its keys and values over from there; a search that
-    needs the whole forward pass goes on with it as it is.
+    The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A search
+    that needs whole forward passes uses it as it is.
 
     Args:
-        config: of the model.
-        sources: sources in the batch. beams: rows of one source.
-        prefix_mask: (B, prefix), 0 where a prefix is padded on the left; None where none is.
-        source_mask: (B, M), 1 where a source position may be seen; None where all may.
-        length: tokens of a row at most, where that is known.
+        config: the model's configuration.
+        sources: number of sources in the batch.
+        beams: number of beams of each source.
+        prefix_mask: mask of shape (B, prefix), 0 for pads on the left of a prefix. None if there are none.
+        source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
+        length: the largest number of tokens in a row, if known.
     """
 
     def __init__(
@@ -40,11 +41,11 @@ class FastPathRequest(EncoderDecoderCache):
 
 
 class DecodingCache:
-    """Both halves of what the fast path keeps, made of a prefix that has been read.
+    """The keys and values of target and source on the fast path, taken from the cache that the prefill has filled.
 
     Args:
-        request: with the keys and values of the prefix, one row a source; it is empty afterwards.
-        is_returned: whether [`as_dynamic`] will be called, which needs what nobody may see of the source too.
+        request: the filled cache, one row for each source. It is empty afterwards.
+        is_returned: whether [`as_dynamic`] will be called, which also needs the masked positions of the source.
     """
 
     def __init__(self, request: FastPathRequest, is_returned: bool = False):
@@ -57,11 +58,11 @@ class DecodingCache:
         self._whole_source = states if is_returned else None
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         self.target.reorder(beam_idx)
 
     def as_dynamic(self) -> EncoderDecoderCache:
-        """The cache that transformers' own search would return: one row a beam, in the order of their ranks."""
+        """Return the cache that transformers' own search would return: one row for each beam, in the order of their ranks."""
         assert self._whole_source is not None
         halves = []
         for states in (self.target.by_rank(), self._whole_source.repeat_interleave(self.target.beams, dim=2)):
@@ -73,61 +74,64 @@ class DecodingCache:
 
 
 def _taken(cache: Cache) -> torch.Tensor:
-    """Keys and values of all layers (2, L, B, G, T, K), which the cache then holds no more."""
+    """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []
     return torch.stack([*keys, *values]).unflatten(0, (2, -1))
 
 
 def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(2, L, ...) as the keys and values of each layer."""
+    """Split states (2, L, ...) into the keys and values of each layer."""
     keys, values = states.unbind()
     return list(zip(keys.unbind(), values.unbind(), strict=True))
 
 
 class BeamCache:
-    """Keys and values of the target: the prefix that all beams of a source share is kept once, and a suffix for each beam.
+    """Keys and values of the target: a shared prefix, stored once for all beams of a source, and a suffix for each beam.
 
-    A beam keeps its slot among the suffixes for as long as it lives, whatever its rank. Reordering the beams renumbers the
-    slots, and copies a suffix only where one beam goes on in two ways. From time to time the tokens that all beams of each
-    source have come to share move from the suffixes to the shared prefix. Without beams there is no shared prefix.
+    A beam stays in one slot of the suffixes, whatever its rank. Reordering the beams changes only which rank has which slot,
+    and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams of each
+    source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
 
     Args:
-        sources: sources in the batch.
-        beams: rows of one source.
-        prefix_mask: (B, prefix), 0 where a prefix is padded on the left.
-        length: tokens of a row at most, where that is known.
+        sources: number of sources in the batch.
+        beams: number of beams of each source.
+        prefix_mask: mask of shape (B, prefix), 0 for pads on the left of a prefix.
+        length: the largest number of tokens in a row, if known.
     """
 
-    # Tokens from one look at what the beams share to the next.
+    # Number of tokens between two comparisons of the beams.
     SHARE_EVERY = 16
-    # A shorter shared prefix is padded: graphs are compiled for lengths from two on.
+    # A shorter shared prefix is padded, because graphs are compiled for lengths from 2 on.
     _SHORTEST = 2
 
-    # Columns that are allocated at once on a CPU, which takes memory only as it is written to.
+    # Columns that are allocated at first on a CPU, where unused memory costs nothing until it is written to.
     _INITIAL_CAPACITY = 4096
 
     def __init__(self, sources: int, beams: int, prefix_mask: torch.Tensor | None = None, length: int = 0):
         self.sources, self.beams, self.prefix_mask = sources, beams, prefix_mask
         self.expected = length
-        # Columns in use, of the shared prefix and of the suffixes, and columns of the shared prefix that are padding.
+        # Columns in use in the shared prefix and in the suffixes, and columns of padding in the shared prefix.
         self.prefix_length = self.suffix_length = self.padding = 0
         # Allocated by `fill`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first.
         self.prefix = self.suffixes = torch.empty(0)
-        # Numbers to add to scores, (B, capacity): -inf for what nobody sees. Of the shared prefix, or without beams of the suffixes.
+        # Additive mask (B, capacity) of the shared prefix, or of the suffixes if there are no beams.
         self.mask = torch.empty(0)
         self.is_masked = False
-        # Which slot (of its source's) wrote each column of a slot (W, capacity): the same writers, the same past.
+        # The slot, numbered within its source, that wrote each column of a slot (W, capacity). Two slots with the same
+        # writers have the same tokens.
         self.writers = torch.empty(0)
-        self.slots: torch.Tensor | None = None  # the slot of each rank (W,), None while they agree
+        self.slots: torch.Tensor | None = (
+            None  # the slot of each rank (W,), None if each rank has the slot of its number
+        )
 
     @property
     def length(self) -> int:
-        """Tokens of each sequence."""
+        """The number of tokens in each sequence."""
         return self.prefix_length - self.padding + self.suffix_length
 
     def fill(self, prefix: torch.Tensor) -> None:
-        """Keys and values of the prefix (2, L, B, G, T, K), of which all beams of a source have the same."""
+        """Store the keys and values of the prefix (2, L, B, G, T, K), which all beams of a source have in common."""
         length = prefix.shape[4]
         self.padding = 0 if self.beams == 1 else max(0, self._SHORTEST - length)
         self._allocate(length, prefix)
@@ -140,7 +144,7 @@ class BeamCache:
             self.prefix_length = end
 
     def by_rank(self) -> torch.Tensor:
-        """Keys and values of each row (2, L, W, G, length, K), rows in the order of their ranks."""
+        """Return the keys and values of each row (2, L, W, G, length, K), in the order of the ranks."""
         suffixes = self.suffixes[:, :, :, :, : self.suffix_length]
         suffixes = suffixes if self.slots is None else suffixes.index_select(2, self.slots)
         if self.beams == 1:
@@ -156,7 +160,7 @@ class BeamCache:
         self.suffixes = like.new_empty(2, layers, self.sources * self.beams, heads, capacity, width)
         if self.beams > 1:
             self.prefix = like.new_empty(2, layers, self.sources, heads, capacity, width)
-            self.prefix[:, :, :, :, : self.padding] = 0  # masked, and still multiplied
+            self.prefix[:, :, :, :, : self.padding] = 0  # masked, but NaN times 0 is NaN
             self.writers = torch.zeros(self.suffixes.shape[2], capacity, dtype=torch.int32, device=like.device)
             self._own_numbers = torch.arange(self.beams, dtype=torch.int32, device=like.device)
         self.mask = like.new_zeros(self.sources, capacity)
@@ -168,13 +172,13 @@ class BeamCache:
             self.is_masked = True
 
     def key_positions(self) -> tuple[torch.Tensor, ...]:
-        """Positions of the columns in use: of the shared prefix, if there is one, and of the suffixes."""
-        device, parted = self.suffixes.device, self.prefix_length - self.padding
-        own = torch.arange(parted, self.length, device=device)
-        return (own,) if self.beams == 1 else (torch.arange(-self.padding, parted, device=device), own)
+        """Return the key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes."""
+        device, shared = self.suffixes.device, self.prefix_length - self.padding
+        own = torch.arange(shared, self.length, device=device)
+        return (own,) if self.beams == 1 else (torch.arange(-self.padding, shared, device=device), own)
 
     def grow(self, new: int = 1) -> None:
-        """Make the suffixes hold `new` more tokens, if they do not yet."""
+        """Enlarge the suffixes if they have no capacity for `new` more tokens."""
         if self.suffix_length + new > self.suffixes.shape[4]:
             more = max(self.suffixes.shape[4], new)
             self.suffixes = pad(self.suffixes, (0, 0, 0, more))
@@ -184,11 +188,11 @@ class BeamCache:
                 self.writers = pad(self.writers, (0, more))
 
     def next_column(self) -> torch.Tensor:
-        """Where keys and values of the next token go (2, L, W, G, K), in the order of the slots."""
+        """Return the view to write the keys and values of the next token to (2, L, W, G, K), in the order of the slots."""
         return self.suffixes[:, :, :, :, self.suffix_length]
 
     def end_step(self) -> None:
-        """One more token of each beam has been written to the next column."""
+        """Count the token of each beam that was written to the next column."""
         if self.beams > 1:
             self.writers.view(-1, self.beams, self.writers.shape[1])[:, :, self.suffix_length] = self._own_numbers
         self.suffix_length += 1
@@ -196,10 +200,10 @@ class BeamCache:
             self._share()
 
     def reorder(self, beam_idx: torch.Tensor) -> None:
-        """Let the row of rank i go on from that of rank `beam_idx[i]`."""
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
         wanted = parents.tolist()
-        if self.suffix_length == 0:  # nothing but what all share
+        if self.suffix_length == 0:  # all tokens are in the shared prefix
             return
         if len(set(wanted)) < len(wanted):
             wanted = self._branch(wanted)
@@ -207,7 +211,7 @@ class BeamCache:
         self.slots = None if wanted == list(range(len(wanted))) else parents
 
     def _branch(self, wanted: list[int]) -> list[int]:
-        """Give each rank a slot of its own: the one it wants, if it is the first to want it, or a free one with a copy."""
+        """Return one slot for each rank: the slot it wants, if no rank before wants it too, or else a free one with a copy."""
         slots, taken, copies = wanted[:], set[int](), []
         for first in range(0, len(wanted), self.beams):
             source = range(first, first + self.beams)
@@ -227,7 +231,10 @@ class BeamCache:
         return slots
 
     def _share(self) -> None:
-        """Move to the shared prefix what the beams of every source have in common, when it is worth moving the rest."""
+        """Move the tokens that all beams of every source share to the shared prefix, if there are enough of them.
+
+        Moving them also costs a copy of the remaining suffixes.
+        """
         writers_BST = self.writers[:, : self.suffix_length].unflatten(0, (-1, self.beams))
         same_BT = (writers_BST == writers_BST[:, :1]).all(dim=1)
         common = int(same_BT.sum(dim=-1).min())
@@ -245,17 +252,17 @@ class BeamCache:
 
 
 class SourceCache:
-    """Keys and values of the source, once a source and without the positions that nobody may see.
+    """Keys and values of the source, stored once for all beams and without masked positions.
 
     Args:
-        states: of all layers (2, L, B, G, M, K), keys first.
-        mask: (B, M), 1 where a source position may be seen; None where all may.
+        states: keys and values of all layers (2, L, B, G, M, K), keys first.
+        mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
     """
 
     def __init__(self, states: torch.Tensor, mask: torch.Tensor | None):
         self.states = states  # (2, L, B, G, kept, K)
-        self.positions = torch.arange(states.shape[4], device=states.device)[None]  # where they stood, (B or 1, kept)
-        self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), where sources differ in length
+        self.positions = torch.arange(states.shape[4], device=states.device)[None]  # their positions, (B or 1, kept)
+        self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), if the sources differ in length
         seen = None if mask is None else mask.bool()
         if seen is None or seen.all():
             return

@@ -1,6 +1,6 @@
-"""When `generate` takes the fast path of decoding, and the step it then repeats: one made for the request, or a compiled one.
+"""Decides when `generate` takes the fast path of decoding, and keeps the compiled steps.
 
-Everything that is not known here to be sound takes the plain path, which is always there.
+The fast path takes only models and requests that this file knows to be safe. All others take the plain path.
 """
 
 from typing import Any
@@ -42,8 +42,8 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-# The step calls the parts of some of these modules, and not the modules: an adapter in place of one, or a subclass with a
-# `forward` of its own, would not be heard.
+# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in place
+# of one, or the `forward` of a subclass.
 _KNOWN_MODULES = frozenset(
     [
         WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
@@ -52,40 +52,40 @@ _KNOWN_MODULES = frozenset(
         nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
     ]
 )  # fmt: skip
-# What is between one token and the next on the plain path, and is not called on the fast one.
+# Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
-# What transformers writes to the module of rotary positions as a text grows, where a compiled step holds constants.
+# Rotary types whose frequencies transformers changes as a sequence grows. A compiled step has them as constants.
 _GROWING_ROTARY = ("dynamic", "longrope")
 
-# The compiled step of each model that was asked to compile, and a copy of the weights it was compiled for.
+# For each model that `fast_decoding` was called for: a copy of the weights of the compiled step, and the step.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
 _said: set[str] = set()
 
 
 def _is_observed(module: nn.Module) -> bool:
-    """Whether somebody listens to a module; transformers' recorders stay for ever and listen when outputs are asked for."""
+    """Return whether a module has hooks, other than the recorders that transformers never removes."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks)
 
 
 def _is_foreign(attention: Any) -> bool:
-    """Whether a function of the registry is a user's, under whatever name; "eager" stands for the model's own."""
+    """Return whether a function in transformers' attention registry is a user's. "eager" is None, the model's own."""
     return attention is not None and not str(getattr(attention, "__module__", "")).startswith("transformers.")
 
 
 def reason_against_model(model: Any) -> str | None:
-    """Why the step's shortcuts would not be sound for a model as it is now, in a few words; None where they are."""
+    """Return why the fast path would be wrong for the model as it is now, in a few words, or None if it is right."""
     decoder = model.model.decoder
     for module in (model, model.model, model.lm_head, *decoder.modules()):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or "forward" in module.__dict__:
-            return f"a hook listens to a {type(module).__name__}, or its `forward` was replaced (offloaded weights do both)"
+            return f"a {type(module).__name__} has a hook, or its `forward` was replaced (offloaded weights do both)"
     if torch_modules._has_any_global_hook():
-        return "a hook listens to every module"
-    for name in _KNOWN_METHODS:  # of a subclass, or put in place by an adapter
+        return "all modules have a global hook"
+    for name in _KNOWN_METHODS:  # a subclass or an adapter may have replaced the method
         if getattr(getattr(model, name), "__func__", None) is not getattr(WeftForConditionalGeneration, name):
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
@@ -106,33 +106,33 @@ def reason_against_model(model: Any) -> str | None:
 
 
 def can_step(model: Any) -> bool:
-    """Whether the step's shortcuts are sound for this model: its modules are its own, plain and unobserved."""
+    """Return whether the fast path is right for this model: its modules are Weft's own and have no hooks."""
     return reason_against_model(model) is None
 
 
 def reason_against_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
 ) -> str | None:
-    """Why a request to `generate` takes the plain path, in a few words; None where it may take the fast one."""
+    """Return why a request to `generate` takes the plain path, in a few words, or None if it may take the fast path."""
     settings, config = generation_config, model.config
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
         return "a cache was given or named"
     if settings.use_cache is False or settings.prefill_chunk_size is not None:
-        return "there is to be no cache, or the prefix is to be read in pieces"
+        return "the request asks for no cache, or for a prefill in chunks"
     if settings.output_attentions or settings.output_hidden_states or inputs.get("output_router_logits"):
-        return "attention weights, hidden states or router logits are wanted"
+        return "the request asks for attention weights, hidden states or router logits"
     if getattr(settings, "is_assistant", False):
-        return "the model assists another one"
+        return "the model is the assistant of another model"
     given = {name for name, value in inputs.items() if value is not None}
     if given & {"decoder_position_ids", "decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
         return "positions or embeddings of the target, or a mask of positions, are given"
     if "position_ids" in given and config.cross_attention_position_type != "none":
         return "positions of the source are given, and cross-attention reads them"
-    # offsets between rows that are padded differently
+    # rows with different padding have different offsets
     if config.has_relative_self_attention and "decoder_attention_mask" in given:
-        return "the target has a mask, and its attention is relative"
+        return "a mask of the target is given, and self-attention has relative positions"
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"
@@ -140,16 +140,19 @@ def reason_against_request(
         return against
     device = model.lm_head.weight.device.type
     if device != "cpu" and model not in _COMPILED:
-        return f'it was not measured on "{device}": `weftformer.fast_decoding(model)` asks for it'
+        return f'the fast path is off by default on "{device}": `weftformer.fast_decoding(model)` turns it on'
     if torch.is_grad_enabled():
-        return "gradients are wanted"
+        return "gradients are enabled"
     return "autocast is on" if torch.is_autocast_enabled(device) else None
 
 
 def prepared_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, batch_size: int
 ) -> FastPathRequest | None:
-    """The cache of a request that the fast path may decode; None (and, once, the reason at debug level) where it may not."""
+    """Return the cache of a request that may take the fast path, or None if it may not.
+
+    Log each reason against the fast path once, at debug level.
+    """
     against = reason_against_request(model, generation_config, inputs, mode)
     if against is not None:
         if against not in _said:
@@ -159,7 +162,7 @@ def prepared_request(
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
     source_mask, prefix_mask = inputs.get("encoder_attention_mask"), inputs.get("decoder_attention_mask")
     source_mask = inputs.get("attention_mask") if source_mask is None else source_mask
-    # transformers has repeated the rows for the beams by now
+    # transformers has already repeated the masks for the beams
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
@@ -167,13 +170,16 @@ def prepared_request(
 
 
 def _held(model: Any) -> list[torch.Tensor]:
-    """All numbers that the step reads of a model."""
+    """Return all parameters and buffers that the step reads."""
     parts = (model.model.decoder, model.lm_head)
     return [tensor.detach() for part in parts for tensor in (*part.parameters(), *part.buffers())]
 
 
 def _are_same(tensors: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Number by number: what is written through `.data` leaves no other trace, and a sum does not tell an order."""
+    """Return whether two lists of tensors are equal, element by element.
+
+    Version counters do not count writes through `.data`, and a checksum may miss a change of order.
+    """
 
     def kind(tensor: torch.Tensor) -> tuple:
         return tensor.shape, tensor.dtype, tensor.device
@@ -184,7 +190,7 @@ def _are_same(tensors: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def decode_step(model: Any) -> DecodeStep:
-    """The step over the model's weights as they are now; a compiled one is kept until they change."""
+    """Return the step for the model's current weights. A compiled step is kept until the weights change."""
     if model not in _COMPILED:
         return DecodeStep(model)
     weights = _held(model)
@@ -196,22 +202,35 @@ def decode_step(model: Any) -> DecodeStep:
 
 
 def fast_decoding(model: Any, compile: bool = True) -> Any:
-    """Compile the decoding step of a model: `weftformer.fast_decoding(model)`, then `model.generate(...)` as ever.
+    """
+    Compile the decoding step of a model, for all later calls of `model.generate`.
 
-    The first `generate` of each batch size and number of beams compiles, for seconds to minutes, in every process. The
-    weights become constants of the compiled step: when they change, in whatever way, the next `generate` compiles anew. To
-    see that, a copy of the decoder's weights is kept, and every `generate` compares, which takes less than a token.
+    In every process, the first `generate` with a new batch size or number of beams compiles, for seconds to minutes. The
+    weights become constants of the compiled step. If they change in any way, the next `generate` compiles again. To notice a
+    change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which takes less time
+    than one token.
 
     Args:
-        model (`WeftForConditionalGeneration`): in evaluation mode.
-        compile (`bool`, defaults to `True`): False goes back to the step as it is.
+        model (`WeftForConditionalGeneration`):
+            The model, in evaluation mode.
+        compile (`bool`, *optional*, defaults to `True`):
+            False removes the compiled step.
 
     Returns:
-        The model.
+        `WeftForConditionalGeneration`: the model.
 
     Raises:
-        ValueError: this model cannot take the fast path at all (it is in training mode, has adapters, quantised, sharded or
-            offloaded weights, or hooks), or its rotary positions change with the length of the text.
+        ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
+            quantised, sharded or offloaded weights), or its rotary positions change with the length of the text.
+
+    Example:
+
+    ```python
+    >>> import weftformer
+
+    >>> model = weftformer.fast_decoding(model.eval())
+    >>> ids = model.generate(**inputs, num_beams=5)
+    ```
     """
     if not compile:
         _COMPILED.pop(model, None)

@@ -1,9 +1,9 @@
-"""transformers' greedy, sampling and beam search on the fast path: the same results, fewer operations a token.
+"""transformers' greedy search, sampling and beam search on the fast path: the same results with fewer operations per token.
 
-What is rare (a sequence ends, the search itself may end) is left to transformers' own functions.
+transformers' own functions handle the rare steps, in which a sequence ends or the search may end.
 
 Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, T tokens
-written so far.
+so far.
 """
 
 from typing import Any
@@ -18,23 +18,25 @@ from transformers.modeling_outputs import ModelOutput
 from .attention import self_attention_cache
 from .decoding_cache import DecodingCache, FastPathRequest
 
-# Added to scores to rule them out, as transformers does.
+# The score of a beam that must not win, as in transformers.
 _OUT = -1e9
 
 
 def is_fast(model_kwargs: dict[str, Any]) -> bool:
-    """Whether what `generate` prepared allows to go from token to token without the model's whole forward pass."""
+    """Return whether `generate` has prepared this request for the fast path."""
     return isinstance(model_kwargs.get("past_key_values"), FastPathRequest)
 
 
 class Stepper:
-    """Reads a prefix, then one token of each row after the other.
+    """Runs the decoder over a prefix, and then over one more token of each row at a time.
 
-    `logits` (W, V), in float32, score the token after all that was read.
+    `logits` (W, V) in float32 score the next token.
 
     Args:
-        ids_WT: the prefix.
-        model_kwargs: as `generate` hands them to a search.
+        model: the model.
+        ids_WT: ids of the prefix.
+        generation_config: the settings of the request.
+        model_kwargs: the keywords that `generate` passes to a search.
     """
 
     def __init__(self, model: Any, ids_WT: torch.Tensor, generation_config: GenerationConfig, model_kwargs: dict):
@@ -52,12 +54,12 @@ class Stepper:
         self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device).repeat_interleave(beams, dim=0)
 
     def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
-        """What was read, as transformers' own searches return it: its row i goes on from what was row `rows_W[i]`."""
+        """Return the cache as transformers' own searches do. Its row i was row `rows_W[i]` before."""
         self._reorder(rows_W)
         return self.decoding_cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
 
     def _reorder(self, rows_W: torch.Tensor | None) -> None:
-        # beams of one source share the source's keys and values
+        # the cross-attention cache needs no reordering: all beams of a source have the same source
         cache = self.decoding_cache if self.is_fast else self_attention_cache(self.kwargs.get("past_key_values"))
         if cache is not None and rows_W is not None:
             cache.reorder_cache(rows_W)
@@ -67,7 +69,7 @@ class Stepper:
         return logits.to(device=device, dtype=torch.float32)
 
     def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
-        """Read the last token of `ids_WT`, whose row i goes on from what was row `rows_W[i]`; returns the logits."""
+        """Run the decoder over the last token of `ids_WT` and return the logits. Row i continues what was row `rows_W[i]`."""
         if self.is_fast:
             self._reorder(rows_W)
             logits = self.step.step(ids_WT[:, -1:], self.decoding_cache, self.positions_W1)
@@ -89,12 +91,12 @@ class Stepper:
 
 
 def _next_positions(mask_WT: torch.Tensor | None) -> torch.Tensor | None:
-    """Where the next token stands (W, 1), where rows differ."""
+    """Return the position of the next token (W, 1), or None if all rows have the same."""
     return None if mask_WT is None else mask_WT.long().sum(dim=-1, keepdim=True)
 
 
 def _first_beams(value: Any, rows: int, beams: int) -> Any:
-    """What was expanded for the beams, for one beam of each source."""
+    """Return the first beam of each source, of a value that was expanded for the beams."""
     if isinstance(value, ModelOutput):
         return type(value)(**{name: _first_beams(part, rows, beams) for name, part in value.items()})
     if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == rows:
@@ -109,7 +111,7 @@ def processed(processors: LogitsProcessorList, ids: torch.Tensor, scores: torch.
 
 
 class Recorder:
-    """Scores and logits of each step, where `generate` was asked for them."""
+    """Keeps the scores and logits of each step, if `generate` is to return them."""
 
     def __init__(self, settings: GenerationConfig):
         wants = settings.return_dict_in_generate
@@ -132,7 +134,7 @@ def sample(
     streamer: Any = None,
     **model_kwargs,
 ) -> GenerateEncoderDecoderOutput | torch.Tensor:
-    """`GenerationMixin._sample`: one token a row and step, the likeliest or drawn."""
+    """Do what `GenerationMixin._sample` does: choose one token per row and step, the likeliest or a sampled one."""
     settings, recorder = generation_config, Recorder(generation_config)
     has_ends = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
     stepper = Stepper(model, input_ids, settings, model_kwargs)
@@ -164,17 +166,17 @@ def sample(
 
 
 class Beams:
-    """The sequences of a beam search: those that go on and the best of those that have ended.
+    """The sequences of a beam search: the running beams, and the best sequences that have ended.
 
-    The tokens that end a sequence and the longest length, as `generate` makes criteria of them, are known here; other
-    stopping criteria are asked at every step.
+    This class handles end tokens and the maximum length itself, where `generate` has made their stopping criteria. It calls
+    other stopping criteria at every step.
     """
 
     def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, criteria: StoppingCriteriaList):
         self.model, self.settings, self.count = model, settings, settings.num_beams
         self.prompt = self.length = ids_WT.shape[1]
         ends: torch.Tensor | None = settings._eos_token_tensor
-        # one of these kinds that was given takes the place of `generate`'s own
+        # a user's criterion of one of these classes replaces the one that `generate` makes
         own_ends = [one for one in criteria if type(one) is EosTokenCriteria and one.eos_token_id is ends]
         known = [
             *own_ends,
@@ -195,7 +197,7 @@ class Beams:
             (*shape[:2], settings.max_length - self.length), -1, dtype=torch.int32, device=device
         )
         self.running_scores = torch.zeros(shape[:2], device=device)
-        self.running_scores[:, 1:] = _OUT  # all beams are the same as yet
+        self.running_scores[:, 1:] = _OUT  # all beams are equal at first
         self.best, self.best_rows = self.running.clone(), self.running_rows.clone()
         self.best_scores = torch.full(shape[:2], _OUT, device=device)
         self.has_ended = torch.zeros(shape[:2], dtype=torch.bool, device=device)
@@ -208,9 +210,9 @@ class Beams:
         return self.running[:, :, : self.length].flatten(0, 1)
 
     def extend(self, scores_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None) -> torch.Tensor:
-        """One more token for each beam. Returns the row that each goes on from (W,), if the search `is_over` too.
+        """Add a token to each beam. Return the row that each beam continues (W,), also after the last step (`is_over`).
 
-        `recorded`: the scores of the steps so far, where they are kept, for stopping criteria.
+        `recorded` are the scores of the steps so far, if they are kept. Stopping criteria get them.
         """
         vocabulary = scores_WV.shape[-1]
         totals = scores_WV.view(-1, self.count, vocabulary) + self.running_scores[:, :, None]
@@ -243,7 +245,7 @@ class Beams:
         return totals.gather(1, picks), picks
 
     def _grown(self, parents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sequences, and rows of their tokens, that go on from `parents` with `tokens`."""
+        """Return the sequences that continue `parents` with `tokens`, and the rows of their tokens."""
         sequences, rows = (
             states.gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
             for states in (self.running, self.running_rows)
@@ -253,7 +255,7 @@ class Beams:
         return sequences, rows
 
     def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> bool:
-        """A step in which candidates end, by transformers' own rules. Returns whether the search is over."""
+        """Take a step in which candidates end, with transformers' own functions. Return whether the search is over."""
         settings, sequences_and_rows = self.settings, self._grown(parents_BC, tokens_BC)
         candidates = dict(
             zip(("topk_running_sequences", "topk_running_beam_indices"), sequences_and_rows, strict=True),
@@ -294,7 +296,7 @@ def beam_search(
     generation_config: GenerationConfig,
     **model_kwargs,
 ) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
-    """`GenerationMixin._beam_search`: the best sequences of each source, likeliest first or drawn."""
+    """Do what `GenerationMixin._beam_search` does, also with sampling: return the best sequences of each source, best first."""
     settings, recorder = generation_config, Recorder(generation_config)
     beams = Beams(model, input_ids, settings, stopping_criteria)
     stepper = Stepper(model, input_ids, settings, model_kwargs)

@@ -1,12 +1,12 @@
-"""One token for every beam, without the detours of a whole forward pass: the step that `generate` repeats.
+"""The decoding step of the fast path: one more token for every beam, with fewer operations than a whole forward pass.
 
-The plain path stays the reference: `tests/generation/test_decoding.py` holds this one against it. What is saved, and why
-it is the same arithmetic:
+The plain path is the reference: `tests/generation/test_decoding.py` compares this step with it. The results are the same,
+because only repeated or useless work is saved:
 
-- Beams of one source have the same source and, but for the tokens since they parted, the same past. Keys and values of
-  both are kept once (`decoding_cache.py`), and the beams become rows of one query.
-- Source positions that nobody may see are left out.
-- q, k and v are one product.
+- The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of both are
+  stored once (`decoding_cache.py`), and the beams become rows of one query.
+- Masked source positions are left out.
+- Queries, keys and values are projected in one product.
 
 Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G heads
 that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
@@ -28,19 +28,20 @@ from .layers import at_least_float32
 from .masks import additive
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
-# Constants laid out for the kernels and inductor's own C++ products, which beat the BLAS library at a few rows.
+# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS library
+# for a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN", "cpp_wrapper": True}
 
-# Tokens after which it pays to lay the weights out for decoding.
+# The number of tokens from which changing the layout of the weights saves time.
 _PACK_AFTER = 8
 _numbers = count()
 
 
-def _with_code_of_its_own(method: Any) -> MethodType:
-    """A bound method with a copy of its code.
+def _with_own_code(method: Any) -> MethodType:
+    """Return a bound method with a copy of its code object.
 
-    dynamo keeps its graphs by code. Of two steps that share it, the second would run the graph of the first, with the weights of
-    the first as constants: the guards that would tell them apart are those on modules, which are left out.
+    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first, with
+    the weights of the first as constants: the guards on modules, which would tell them apart, are off.
     """
     function = method.__func__
     code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
@@ -49,18 +50,18 @@ def _with_code_of_its_own(method: Any) -> MethodType:
 
 
 class DecodeStep(nn.Module):
-    """The decoder and its head for one more token of each row.
+    """The decoder and its head, for one more token of each row.
 
     Args:
-        model: a `WeftForConditionalGeneration` that `can_step`; its weights must not change while the step is in use.
-        compiled: run as one compiled graph, with the weights as constants in the layout of the kernels.
+        model: a `WeftForConditionalGeneration` that `can_step`. Its weights must not change while the step is in use.
+        compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
     """
 
     def __init__(self, model: Any, compiled: bool = False):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
-        # with an additive table v is projected from other states than q and k
+        # with an additive position table, values are projected from other states than queries and keys
         self.has_table = self.config.self_attention_position_type == "additive"
         own = [layer.self_attn for layer in self.decoder.layers]
         parts = [[part.q_proj, part.k_proj] + ([] if self.has_table else [part.v_proj]) for part in own]
@@ -68,29 +69,31 @@ class DecodeStep(nn.Module):
         self.taken = 0
         self.compiled = compiled
         if compiled:
-            # the weights are constants, and no module changes while the step lives: only the inputs need watching
+            # the weights are constants and no module changes while the step is in use, so only inputs need guards
             options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-            self.run = torch.compile(_with_code_of_its_own(self.forward), options=options)
-            # not as `options` too, which dynamo does not read
+            self.run = torch.compile(_with_own_code(self.forward), options=options)
+            # not among `options`, which dynamo does not read
             self.settings = torch._inductor.config.patch(_COMPILER)
         self.eval()
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
-        """Logits (W, vocabulary) of the token after `ids_W1`, whose keys and values the cache then holds.
+        """Return the logits (W, vocabulary) of the token after `ids_W1`, and add the keys and values of `ids_W1` to the cache.
 
         Args:
-            position_ids: (W, 1) where rows differ, else None.
+            ids_W1: the last token of each row.
+            cache: the cache of the tokens before.
+            position_ids: positions of shape (W, 1) if rows differ, else None.
         """
         target, source = cache.target, cache.source
         target.grow()
-        ids_W = ids_W1.new_empty(len(ids_W1))  # of strides that do not change, for the compiled graph
+        ids_W = ids_W1.new_empty(len(ids_W1))  # a new tensor: the compiled graph needs strides that do not change
         if target.slots is None:
             ids_W.copy_(ids_W1[:, 0])
-        else:  # from the order of ranks to that of slots
+        else:  # from the order of the ranks to the order of the slots
             ids_W.index_copy_(0, target.slots, ids_W1[:, 0])
         if position_ids is None:
             position_ids = torch.full((1, 1), target.length, device=ids_W.device)
-        is_compiled = self.compiled and target.suffix_length > 1  # a graph is for lengths from two on
+        is_compiled = self.compiled and target.suffix_length > 1  # graphs are compiled for lengths from 2 on
         has_mask = target.is_masked or (is_compiled and target.beams > 1)
         past = (
             target.prefix if target.beams > 1 else None,
@@ -138,14 +141,20 @@ class DecodeStep(nn.Module):
         source_mask,
         into=None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits (W, vocabulary), and the new keys and values (2, L, W, G, K).
+        """Return the logits (W, vocabulary) and, without `into`, the new keys and values (2, L, W, G, K).
 
         Args:
-            prefix: the shared prefix (2, L, B, G, capacity, K), None without beams. suffixes: (2, L, W, G, capacity, K).
-            key_positions: positions of the columns in use, of the shared prefix if there is one and of the suffixes.
-            mask: (B, capacity), to be added to the scores of the shared prefix, or without one of the suffixes.
-            into: the next column of the suffixes, to write the new keys and values to. Without it they are returned: a
-                compiled graph that writes to its inputs copies them.
+            ids_W: the last token of each row.
+            position_ids: its positions, of shape (1, 1) or (W, 1).
+            prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
+            suffixes: the suffixes of shape (2, L, W, G, capacity, K).
+            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes.
+            mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes.
+            source: keys and values of the source (2, L, B, G, M, K).
+            source_positions: key positions of the source (B or 1, M).
+            source_mask: mask of the source (B, 1, 1, M), or None.
+            into: the next column of the suffixes, which the new keys and values are written to. A compiled graph returns
+                them instead, because a graph that writes to an input copies it.
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
@@ -187,7 +196,7 @@ class DecodeStep(nn.Module):
         return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)
 
     def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
-        """What the two attentions need of positions, once for all layers."""
+        """Return what self-attention and cross-attention need of positions, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
         keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
         past = attention_positions(
@@ -199,12 +208,12 @@ class DecodeStep(nn.Module):
         )
 
     def _projected(self, index: int, hidden_WD: torch.Tensor, positions):
-        """Query (W, H, K), and key and value of the new token (W, G, K)."""
+        """Return the query (W, H, K), and key and value (W, G, K), of the new token."""
         attention: AttentionBase = self.decoder.layers[index].self_attn
-        placed_WD = hidden_WD
+        states_WD = hidden_WD
         if self.has_table:
-            placed_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
-        heads = self.projections[index](placed_WD).view(hidden_WD.shape[0], -1, self.width)
+            states_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
+        heads = self.projections[index](states_WD).view(hidden_WD.shape[0], -1, self.width)
         if self.has_table:
             query, key = heads.split([self.heads, self.groups], dim=1)
             value = attention.v_proj(hidden_WD).view(-1, self.groups, self.width)
@@ -219,13 +228,13 @@ class DecodeStep(nn.Module):
     def _over_past(
         self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask
     ) -> torch.Tensor:
-        """Self-attention over the shared prefix, if there is one, each row's suffix and its new token, if that stands apart.
+        """Compute self-attention over the shared prefix (if there is one), each row's suffix, and (if separate) its new token.
 
-        One softmax over all parts. `mask` is for the first of them.
+        One softmax goes over all parts. `mask` is for the first part.
         """
         query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
         bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
-        if bias is not None:  # (1, G, R, N): rows that are padded differently take the plain path
+        if bias is not None:  # (1, G, R, N), the same for all rows: rows with different padding take the plain path
             bias = bias.view(1, self.groups, -1, bias.shape[-1])
         if len(parts) == 1:
             mask = bias if mask is None else mask if bias is None else mask + bias
@@ -250,7 +259,7 @@ class DecodeStep(nn.Module):
         return query_WHK
 
     def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
-        """Cross-attention: the beams of a source and the heads of a group as rows (B, G, S * R, K) of one attention."""
+        """Compute cross-attention, with the beams of a source and the heads of a group as rows (B, G, S * R, K) of one query."""
         if attention.position_table is not None:
             hidden_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
         rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values
@@ -267,7 +276,7 @@ class DecodeStep(nn.Module):
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:
-    """(W, G, R, X) as (B, G, S * R, X)."""
+    """Reshape (W, G, R, X) to (B, G, S * R, X)."""
     if beams == 1:
         return states_WGRX
     groups, heads, width = states_WGRX.shape[1:]
@@ -275,7 +284,7 @@ def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:
 
 
 def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
-    """(B, G, S * R, X) as (W, G, R, X)."""
+    """Reshape (B, G, S * R, X) to (W, G, R, X)."""
     if beams == 1:
         return states_BGQX
     sources, groups, _, width = states_BGQX.shape
@@ -284,7 +293,7 @@ def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
 
 
 def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """(W, G, R, N) over keys of each source or of each row (B or W, G, N, K)."""
+    """Return the scores (W, G, R, N) over the keys of each source or of each row (B or W, G, N, K)."""
     if keys.shape[2] == 1:
         return (query_WGRK * keys).sum(dim=-1, keepdim=True)
     beams = query_WGRK.shape[0] // keys.shape[0]
@@ -292,7 +301,7 @@ def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
 
 
 def _mixed(weights_WGRN: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """(W, G, R, K), the values of each source or of each row (B or W, G, N, K) by their weights."""
+    """Return the weighted sums (W, G, R, K) of the values of each source or of each row (B or W, G, N, K)."""
     if values.shape[2] == 1:
         return weights_WGRN * values
     beams = weights_WGRN.shape[0] // values.shape[0]

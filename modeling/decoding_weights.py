@@ -1,8 +1,8 @@
-"""Linear layers with their weights laid out for a few rows at a time, which is what decoding on a CPU multiplies.
+"""Linear layers with weights in a layout for products with a few rows, which decoding on a CPU computes.
 
-The BLAS library that `torch.nn.functional.linear` calls is made for large products; for 2 to 16 rows oneDNN, over weights
-that it laid out itself, takes a half to a quarter of the time. For one row and weights that fit in a core's own memory, BLAS
-over columns is the fastest. Laying out costs as much as some five products.
+The BLAS library behind `torch.nn.functional.linear` is made for large products. For 2 to 16 rows, oneDNN with weights in its
+own layout takes a half to a quarter of the time. For one row and weights that fit into a core's cache, BLAS with weights in
+column-major order is the fastest. Changing the layout costs as much as about five products.
 """
 
 import copy
@@ -12,7 +12,7 @@ from torch import nn
 
 from .moe import ExpertsBase
 
-# Smaller weights gain nothing; larger ones are oneDNN's for a single row too.
+# Weights smaller than the first number gain nothing. From the second on, oneDNN is the fastest for a single row too.
 _SMALLEST, _LARGE = 100_000, 1_000_000
 
 
@@ -30,17 +30,14 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
 
 
-# With more experts than this their weights are not laid out: a short text does not come back to each.
+# With more experts than this, their weights keep their layout: a short text does not use each expert often enough.
 _FEW_EXPERTS = 16
-# With more rows than this the registry's own implementations of experts are as fast as a loop over single ones.
+# With more rows than this, the implementations in transformers' registry are as fast as a loop over single experts.
 _FEW_ROWS = 50
 
 
 class FewTokenExperts(nn.Module):
-    """Experts for inference on a few tokens: those that a token goes to are called, one after the other.
-
-    Takes and gives what [`ExpertsBase`] does.
-    """
+    """Experts for inference on a few tokens: a loop over the selected experts. The call is that of [`ExpertsBase`]."""
 
     def __init__(self, experts: ExpertsBase, rows: int):
         super().__init__()
@@ -59,7 +56,7 @@ class FewTokenExperts(nn.Module):
         output_ND = torch.zeros_like(tokens_ND)
         up, down = self.projections
         for expert, chosen in places.items():
-            if expert >= len(up):  # the mark of experts that are elsewhere
+            if expert >= len(up):  # expert parallelism writes this id for experts of other processes
                 continue
             tokens, slots = (list(part) for part in zip(*chosen, strict=True))
             states = tokens_ND if len(tokens_ND) == 1 else tokens_ND[tokens]
@@ -72,7 +69,7 @@ class FewTokenExperts(nn.Module):
 
 
 def _linears(experts: ExpertsBase, name: str) -> list[nn.Linear]:
-    """One linear layer an expert, over views of the weights."""
+    """Return a linear layer for each expert, with views of the weights."""
     weights, biases = getattr(experts, name), getattr(experts, f"{name}_bias") if experts.has_bias else None
     return [
         _linear(weight, None if biases is None else biases[expert].detach())
@@ -81,7 +78,7 @@ def _linears(experts: ExpertsBase, name: str) -> list[nn.Linear]:
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """A linear layer around a weight and a bias that are there already."""
+    """Return a linear layer with the given weight and bias."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
@@ -90,14 +87,14 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
 
 
 def joined(parts: list[nn.Linear]) -> nn.Linear:
-    """One linear layer with the outputs of several, side by side."""
+    """Return one linear layer whose output is the outputs of several, side by side."""
     biases: list[torch.Tensor] = [part.bias for part in parts]
     weight = torch.cat([part.weight.detach() for part in parts])
     return _linear(weight, None if biases[0] is None else torch.cat(biases).detach())
 
 
 def can_pack(weight: torch.Tensor) -> bool:
-    """Whether oneDNN is there and lays such weights out: for bfloat16 it wants instructions that not every CPU has."""
+    """Return whether oneDNN is available for these weights. For bfloat16 it needs instructions that not every CPU has."""
     is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
     if not is_there or weight.device.type != "cpu":
         return False
@@ -106,11 +103,11 @@ def can_pack(weight: torch.Tensor) -> bool:
 
 
 def packed(module: nn.Module, rows: int) -> nn.Module:
-    """A twin that shares all parameters with `module`, but for its large linear layers: those are packed."""
+    """Return a copy of a module that shares its parameters, with large linear layers and experts replaced by packed ones."""
     if type(module) is nn.Linear:
         weight = module.weight
         if type(weight) is not nn.Parameter or weight.numel() < _SMALLEST or not can_pack(weight):
-            return module  # quantised weights among others, whose type says so and whose dtype does not
+            return module  # quantised weights have another type, though their dtype may be float32
         if rows > 1 or weight.numel() >= _LARGE:
             return PackedLinear(module, rows)
         is_tall = weight.shape[0] > weight.shape[1]
@@ -119,7 +116,8 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
         return FewTokenExperts(module, rows) if is_plain and rows <= _FEW_ROWS else module
     if not module._modules:
-        return module  # nothing to pack, and a twin's scaled rotary frequencies would be the module's, their length its own
+        # nothing to pack; and a copy of a rotary embedding would share the scaled frequencies, but not the length they are for
+        return module
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()

@@ -1,4 +1,4 @@
-"""What Weft adds to transformers' `generate`: inputs that are safe to forget, and refusals before the first step."""
+"""Weft's additions to transformers' `generate`: defaults for missing inputs, checks before the first step, other searches."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,22 +14,22 @@ from .transformers_names import fit_to_transformers
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
-    """Stops a generation whose scores are NaN or infinite; they would decode to ids that look valid.
+    """Raises a ValueError if scores are NaN or infinite: they would be decoded to ids that look valid.
 
-    Whoever reads a device waits for all its work. What was seen stays there, and is read after the first step, which tells
-    of damaged weights, and by [`look`] at the end.
+    Reading from a device waits for all its work. The record of the scores therefore stays on the device. It is read after the
+    first step, which detects damaged weights, and by [`look`] at the end.
     """
 
     def __init__(self):
-        # For each device and number of rows that scores came with: which rows are finite as yet, for how many calls they
-        # were, and the length at each call. An assistant's scores may come from a device of its own.
+        # For each device and number of rows: which rows were finite in all calls so far, the number of calls in which each
+        # row was, and the length of the sequences at each call. An assistant model may be on another device.
         self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        # -inf is how processors forbid single tokens; NaN, +inf and a row of nothing but -inf are never meant.
-        is_finite = scores.amax(dim=-1).isfinite()  # the highest of a row with a NaN is NaN
+        # processors set single tokens to -inf to forbid them; NaN, +inf and a row of -inf alone are errors
+        is_finite = scores.amax(dim=-1).isfinite()  # the maximum of a row with a NaN is NaN
         if scores.device.type != "cpu":
-            # to draw from NaN ends in an assertion on the device, after which the process cannot use it any more
+            # sampling from NaN fails an assertion on the device, after which the process cannot use the device any more
             scores = cast(torch.FloatTensor, scores.masked_fill(~is_finite[:, None], 0.0))
         key = (scores.device, len(scores))
         is_first = key not in self._seen
@@ -44,7 +44,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
         return scores
 
     def look(self) -> None:
-        """Raise the error if any scores so far were not finite."""
+        """Read the record. Raise a ValueError if any scores so far were not finite."""
         for _, calls, lengths in self._seen.values():
             finite_calls = calls.tolist()
             first = min(finite_calls)
@@ -58,50 +58,65 @@ class RefuseNonFiniteScores(LogitsProcessor):
 
 def _comes_with_the_package() -> Callable:
     raise ValueError(
-        'custom_generate="sqrt_length" comes with the installed package, and this is the code beside the weights: pip install '
-        "weftformer, and import weftformer before the model is loaded."
+        'custom_generate="sqrt_length" comes with the installed package, but this model runs with the code beside its weights: '
+        "pip install weftformer, and import weftformer before loading the model."
     )
 
 
 @fit_to_transformers
 class WeftGenerationMixin(GenerationMixin):
-    """The plain path of decoding, and the doors to what the installed package adds to it."""
+    """`generate` with the plain path of decoding, and the attributes through which the installed package extends it."""
 
-    # The fast path (`decoding_dispatch.py`), where the installed package has put it: code that travels with weights has none.
+    # The fast path (`decoding_dispatch.py`). The installed package sets it. Code that travels with weights has none.
     fast_path: ClassVar[Any] = None
-    # What `custom_generate` may name beside a repository on the Hub: name to what loads the search.
+    # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _comes_with_the_package}
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
-        """As `GenerationMixin.generate`, in all its modes, and:
+        r"""
+        Generate target ids as `GenerationMixin.generate` does, with all of its modes. These arguments are Weft's, or differ:
 
-        - a missing `attention_mask` is inferred from `pad_token_id`, as transformers does for decoders alone: unless that
-          is an end too;
-        - `condition_values` (batch, features) goes to the encoder, once;
-        - `custom_generate="sqrt_length"` searches as DirectMultiStep does (with the installed package);
-        - `decoder_input_ids` with `decoder_attention_mask` is a forced prefix, left-padded where rows differ in length;
-        - `position_ids`, `position_mask`, `decoder_position_ids`, `decoder_position_mask` may be (T,) or (batch, T).
+        Args:
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
+                1 for source tokens and 0 for pads. Defaults to a mask of the pads in the source. Without a pad token, or if
+                it is an end token too, all tokens count.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, prefix)`, *optional*):
+                Ids that each target begins with. Shorter prefixes are padded on the left.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch, prefix)`, *optional*):
+                1 for the tokens of the prefixes and 0 for pads.
+            position_ids, position_mask (`torch.Tensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
+            decoder_position_ids, decoder_position_mask (`torch.Tensor` of shape `(prefix,)` or `(batch, prefix)`, *optional*):
+                Positions of the prefix and which tokens have one, see [`WeftDecoder.forward`].
+            custom_generate (`str` or `Callable`, *optional*):
+                Another search. `"sqrt_length"` is the beam search of DirectMultiStep, in the installed package.
+
+        Returns:
+            `torch.LongTensor` of shape `(batch * num_return_sequences, length)`, or a `ModelOutput` with
+            `return_dict_in_generate=True`.
 
         Raises:
-            ValueError: the request cannot fit the learned positions, an input is not allowed, the scores of a step are
-                not finite, or layers are to be left out (`assistant_early_exit`).
+            ValueError: the learned position table is too short for the request, an input is not allowed, the scores of a step
+                are not finite, or `assistant_early_exit` is given.
         """
         if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
-            # who has finished still holds a part of the weights; the Trainer asks for this only of its own FSDP
+            # a process that has finished still holds a part of the weights; the Trainer sets this only for its own FSDP
             kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
             if "generate" not in self.__dict__:
                 self.parallelism.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
-        kwargs.pop("labels", None)  # Seq2SeqTrainer hands its whole batch over
+        kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
         if kwargs.get("custom_generate") in self.searches:
             kwargs["custom_generate"] = self.searches[kwargs["custom_generate"]]()
         elif kwargs.get("custom_generate") is not None:
-            kwargs.setdefault("cache_implementation", "dynamic")  # it may do with the cache what only that one can
+            kwargs.setdefault("cache_implementation", "dynamic")  # another search may need what only this cache can do
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
             kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
-        # once a request, which a bad id must not cost the device: the model itself reads those of its first batch alone
+        # in every request, as a bad id may make the device unusable; `forward` checks only the ids of its first batch
         sizes = {"input_ids": self.config.vocab_size, "decoder_input_ids": self.config.target_vocab_size}
         for name, ids in (("input_ids", source), ("decoder_input_ids", kwargs.get("decoder_input_ids"))):
             if isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.numel() and not ids.is_floating_point():
@@ -112,17 +127,17 @@ class WeftGenerationMixin(GenerationMixin):
                 kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
         cache, prefix = kwargs.get("past_key_values"), kwargs.get("decoder_input_ids")
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
-            # without a mask of its length transformers takes a whole sequence for one that follows the cache
+            # without a mask of this length, transformers takes all of the ids for new ones, to be added to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
-            kwargs["encoder_outputs"] = type(states)(**states)  # beams are written into it
-        # first of the given ones: what a later processor forbids is not the model's fault
+            kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
+        # before the user's processors, so that their scores are not taken for the model's
         refusal = RefuseNonFiniteScores()
         processors = LogitsProcessorList([refusal, *(logits_processor or [])])
         try:
             output = super().generate(inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:
-            refusal.look()  # to draw from NaN fails without a word of where they come from
+            refusal.look()  # sampling from NaN fails with an error that does not name the cause
             raise
         refusal.look()
         return output
@@ -150,7 +165,23 @@ class WeftGenerationMixin(GenerationMixin):
         return 1 if outputs is None else outputs[0].shape[0]
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False) -> torch.Tensor:
-        """As in transformers, which takes the source's vocabulary for the target's."""
+        r"""
+        Return the scores of the generated tokens, as in transformers. transformers would read the size of the source
+        vocabulary, and this method reads that of the target from the scores.
+
+        Args:
+            sequences (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`):
+                The generated sequences.
+            scores (`tuple` of `torch.FloatTensor` of shape `(batch * num_beams, vocabulary)`):
+                Scores of each step.
+            beam_indices (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`, *optional*):
+                The beam of each token. Only beam search has it.
+            normalize_logits (`bool`, *optional*, defaults to `False`):
+                Whether to apply a log-softmax to the scores first.
+
+        Returns:
+            `torch.Tensor` of shape `(batch * num_return_sequences, length)`: the scores, 0 after the end of a beam.
+        """
         scores_RTV = torch.stack(scores, dim=1)
         if normalize_logits:
             scores_RTV = scores_RTV.log_softmax(dim=-1)
@@ -162,9 +193,9 @@ class WeftGenerationMixin(GenerationMixin):
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
-        """Whether a request was prepared for the fast path and may take it; one that may not gets an ordinary cache."""
+        """Return whether a request takes the fast path. If it was prepared for it but may not, give it an ordinary cache."""
         is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
-        if is_prepared and synced_gpus:  # those who have finished go on with whole forward passes until all have
+        if is_prepared and synced_gpus:  # a process that has finished repeats whole forward passes until all have
             model_kwargs["past_key_values"] = new_cache(self.config)
         return is_prepared and not synced_gpus
 
@@ -180,20 +211,22 @@ class WeftGenerationMixin(GenerationMixin):
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _optimize_model_for_decode(self):
-        """Nothing: transformers puts "batched_mm" into the configuration meanwhile, which other requests read.
+        """Return a context that does nothing.
 
-        On an accelerator `model.set_experts_implementation("batched_mm")` says so for all of them.
+        transformers sets the experts implementation to "batched_mm" in the configuration meanwhile, and other requests read
+        the same configuration. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for all requests.
         """
         return nullcontext()
 
     def _twin_of_the_target(self) -> "WeftGenerationMixin":
-        """This model, for what reads `vocab_size` of the configuration, the source's, and means the target's.
+        """Return this model for code of transformers that reads `vocab_size` and means the target vocabulary.
 
-        With a vocabulary for each a twin that has a configuration of its own: other requests may read the model's meanwhile.
+        If the two sizes differ, return a twin with its own configuration, because other requests may read the model's
+        configuration meanwhile.
         """
         if self.config.vocab_size == self.config.target_vocab_size:
             return self
-        twin = object.__new__(type(self))  # `copy` would ask FSDP2's class, which makes other modules
+        twin = object.__new__(type(self))  # `copy` would call the class that FSDP2 makes, which builds another module
         twin.__dict__.update(self.__dict__)
         twin.config = copy(self.config)
         twin.config.vocab_size = self.config.target_vocab_size
@@ -204,7 +237,7 @@ class WeftGenerationMixin(GenerationMixin):
 
     def _get_candidate_generator(self, generation_config, *args, **kwargs):
         if generation_config.assistant_early_exit is not None:
-            # transformers would write it to the configuration, and no layer would read it there
+            # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
                 f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot leave out layers; give a "
                 "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`."
@@ -215,7 +248,7 @@ class WeftGenerationMixin(GenerationMixin):
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
         super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
         config = self.config
-        # the last token is written and never read
+        # the decoder never reads the last token
         needed, limit = generation_config.max_length - 1, config.max_target_positions
         has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
         if has_table and needed > limit:
@@ -226,7 +259,10 @@ class WeftGenerationMixin(GenerationMixin):
             )
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
-        """As in transformers; positions follow the decoder's mask, and what only the encoder or `generate` reads is left out."""
+        """Return the inputs of the next forward pass, as in transformers, with positions that follow the decoder's mask.
+
+        Arguments that only the encoder or `generate` reads are left out.
+        """
         for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
             kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
@@ -236,7 +272,7 @@ class WeftGenerationMixin(GenerationMixin):
         if kwargs.get("decoder_position_ids") is None and mask is not None and mask.ndim == 2:
             kwargs["decoder_position_ids"] = (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
         position_ids, position_mask = kwargs.get("decoder_position_ids"), kwargs.pop("decoder_position_mask", None)
-        if position_mask is not None:  # tokens written since the prefix have positions
+        if position_mask is not None:  # tokens after the prefix have positions
             position_mask = torch.nn.functional.pad(
                 position_mask, (0, input_ids.shape[1] - position_mask.shape[1]), value=True
             )
@@ -250,7 +286,7 @@ class WeftGenerationMixin(GenerationMixin):
 
     @staticmethod
     def _key_positions(position_ids, position_mask, past_key_values) -> dict[str, torch.Tensor]:
-        """Positions of all keys, cached ones included, as long as the cache's buffers where those are static."""
+        """Return the positions of all keys, cached ones included, padded to the length of a static cache."""
         given = {"decoder_key_position_ids": position_ids, "decoder_key_position_mask": position_mask}
         static = past_key_values is not None and past_key_values.is_compileable
         length = past_key_values.get_max_length() if static else 0

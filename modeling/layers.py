@@ -1,4 +1,4 @@
-"""What layers are made of: norms, the dense feed-forward, and what stays in fp32 in a model of half precision."""
+"""Parts of layers: norms, the dense feed-forward, and modules that stay in fp32 in a half-precision model."""
 
 import torch
 from torch import nn
@@ -8,15 +8,15 @@ from .transformers_names import ACT2FN
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """fp32 for half precision, and float64 for a model of float64: nothing is to cost it half of its digits."""
+    """Return float64 for float64, which must not lose precision, and float32 for any other dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Float32Buffers(nn.Module):
-    """A module whose own buffers keep their dtype when the model changes its own.
+    """A module whose own buffers keep their dtype when the model's dtype changes.
 
-    `.to(torch.bfloat16)` casts buffers too; a load counted in 8 bits stops at 256, and rotary frequencies of 8 bits put
-    the thousandth token a radian off.
+    `.to(torch.bfloat16)` also casts buffers. With the 8 significant bits of bfloat16, a counted load stops at 256, and rotary
+    frequencies are a radian off at the thousandth token.
     """
 
     def _apply(self, fn, recurse: bool = True):
@@ -30,9 +30,9 @@ class Float32Buffers(nn.Module):
 
 
 class Float32Linear(nn.Linear):
-    """A linear layer that computes in fp32 if its weights are kept in less.
+    """A linear layer that computes in fp32 if the model is in half precision.
 
-    A module of its own, and called as one: offloaded weights are fetched by a hook on the call.
+    It is a module, because offloaded weights are loaded by a hook on the call of a module.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -42,10 +42,10 @@ class Float32Linear(nn.Linear):
 
 
 class StdLayerNorm(nn.Module):
-    """weight * (x - mean) / (std + eps) + bias, with the sample standard deviation over the last dimension.
+    """weight * (x - mean) / (std + eps) + bias, over the last dimension.
 
-    The variant of some tutorials: eps is added to the deviation, not to the variance, and the deviation is the
-    unbiased one (divided by n - 1), so it is not `nn.LayerNorm` at any eps.
+    Some tutorials have this norm. Its eps is added to the standard deviation, not to the variance, and the deviation is the
+    unbiased one (divided by n - 1), so no eps makes it equal to `nn.LayerNorm`.
     """
 
     def __init__(self, width: int, eps: float, bias: bool):
@@ -62,7 +62,7 @@ class StdLayerNorm(nn.Module):
 
 
 def build_norm(config: WeftConfig, width: int | None = None) -> nn.Module:
-    """The norm that the configuration names, over `width` features (default: `d_model`)."""
+    """Return the norm that the configuration names, over `width` features (default: `d_model`)."""
     width = width or config.d_model
     if config.norm_type == "rmsnorm":
         return nn.RMSNorm(width, eps=config.norm_eps)
@@ -82,7 +82,7 @@ class FeedForward(nn.Module):
         self.dropout = config.activation_dropout
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """(..., D) to (..., D). `token_mask` is for sparse layers, whose call this is too."""
+        """Map states (..., D) to states (..., D). `token_mask` is not read: sparse layers have the same call and read it."""
         up = self.up_proj(hidden_states)
         up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up
         up = nn.functional.dropout(up, p=self.dropout, training=self.training)

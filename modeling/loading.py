@@ -1,4 +1,4 @@
-"""Weights files that cannot be right are refused by name, before a model with random weights passes for a trained one."""
+"""Checks of weights files, so that a model with random weights is never taken for a trained one."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from ..configuration.version import IS_EXPORTED
 
 logger = logging.get_logger(__name__)
 
-# as on the Hub
+# the names of weights files on the Hub
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -32,15 +32,15 @@ def _shard_names(index: Path) -> list[str]:
         if not isinstance(name, str) or os.path.basename(name) != name:
             raise ValueError(f"{index} points outside its folder, to {name!r}: do not use this folder.")
         if not (index.parent / name).is_file():
-            raise ValueError(f"{index} names {name}, and {index.parent / name} does not exist: copy the folder again.")
+            raise ValueError(f"{index} names {name}, but {index.parent / name} does not exist: copy the folder again.")
     return names
 
 
 def check_weights_files(folder: Path) -> list[Path]:
-    """The safetensors files of a local folder, each with a header that can be read.
+    """Return the safetensors files of a local folder, after reading the header of each.
 
     Raises:
-        ValueError: a file is truncated, empty or no safetensors file, or a shard is missing; the message names it.
+        ValueError: a file is truncated, empty or not a safetensors file, or a shard is missing. The message names the file.
     """
     index, single = folder / _INDEX, folder / _WEIGHTS
     files = (
@@ -59,34 +59,44 @@ def check_weights_files(folder: Path) -> list[Path]:
 
 @cache
 def _mention_package() -> None:
-    """Say, once, that the installed package has more than the code that travels with weights."""
-    with suppress(ImportError):  # from finders that hide it
+    """Log, once, that the installed package has more than the code that travels with weights."""
+    with suppress(ImportError):  # an import finder that hides the package raises it
         if "weftformer" not in sys.modules and find_spec("weftformer") is not None:
             logger.info(
-                "This is the code beside the weights, with the plain path of decoding; the installed package has the fast "
-                "one: import weftformer before loading."
+                "This model runs with the code beside its weights, which has no fast path of decoding. The installed package "
+                "has one: import weftformer before loading."
             )
 
 
 class LoadingMixin:
-    """`from_pretrained` of `PreTrainedModel`, with files looked at first, and what is not whole or foreign refused."""
+    """`from_pretrained` with checks: it raises an error for weights that are damaged, incomplete or of another model."""
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
     ):
-        """As in transformers, but weights that are not there are an error, and no warning beside a model of random numbers.
+        r"""
+        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights are an error here, where transformers warns
+        and starts them at random.
 
-        A head may be new (that of a whole model over the file of a base model), and so may the biases of balanced routing.
-        `output_loading_info=True` names what is missing instead of refusing it, and an empty `state_dict` asks for a new
-        model.
+        Two kinds of weights may be missing: the head, if the file is that of a base model, and the biases of balanced
+        routing. With `output_loading_info=True` missing weights are listed, and with an empty `state_dict` the whole model is
+        new: both raise no error for them.
 
         Args:
-            allow_missing_weights (`bool`, defaults to `False`): weights that the file lacks start at random, and those
-                that the model has no place for are left out; `ignore_mismatched_sizes=True` allows for missing ones too.
+            pretrained_model_name_or_path (`str` or `os.PathLike`):
+                A folder, or the name of a repository on the Hub.
+            allow_missing_weights (`bool`, *optional*, defaults to `False`):
+                Start weights that the file lacks at random, and leave out weights that the model lacks.
+                `ignore_mismatched_sizes=True` allows missing weights too.
+            kwargs (*optional*):
+                Further arguments of `PreTrainedModel.from_pretrained`.
+
+        Returns:
+            The model, or a tuple of the model and a dictionary with `output_loading_info=True`.
 
         Raises:
-            ValueError: a file is damaged, lacks weights, or holds those of another model or of other sizes.
+            ValueError: a file is damaged, lacks weights, or contains weights of another model or of other shapes.
         """
         if IS_EXPORTED:
             _mention_package()
@@ -108,8 +118,8 @@ class LoadingMixin:
         if info["mismatched_keys"] and not any_size:
             name, found, wanted = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} holds {name} of shape {tuple(found)}, and the configuration makes it {tuple(wanted)}: these are "
-                "the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
+                f"{source} holds {name} of shape {tuple(found)}, but by the configuration its shape is {tuple(wanted)}: these "
+                "are the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
             )
         info["missing_keys"] |= fill_lost_tables(model)
         if not (allow_missing_weights or wants_info or state_dict == {}):
@@ -120,13 +130,14 @@ class LoadingMixin:
 
 @torch.no_grad()
 def fill_lost_tables(model: Any) -> set[str]:
-    """Give weights to what transformers has left without any, and say which: one table in several places that no file holds.
+    """Initialize the parameters that transformers has left without weights, and return their names.
 
-    It takes such a table for loaded, as each place is tied to another.
+    This happens to an embedding table in several places of the model that no file contains. transformers takes the table for
+    loaded, because each place is tied to another.
     """
     lost = {name: parameter for name, parameter in model.named_parameters() if parameter.is_meta}
     somewhere = next((parameter for parameter in model.parameters() if not parameter.is_meta), None)
-    # a model that is spread over devices and disk keeps weights elsewhere
+    # a model that is spread over several devices and the disk has meta parameters on purpose
     if not lost or somewhere is None or hasattr(model, "hf_device_map"):
         return set()
     for name in lost:
@@ -138,9 +149,9 @@ def fill_lost_tables(model: Any) -> set[str]:
 
 
 def may_be_new(model: Any, missing: set[str]) -> set[str]:
-    """Those of the missing weights that no file need hold: of a head that is put on a base model, and of balanced routing."""
+    """Return those of the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
     biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
-    # all of them: the file was made before routing was balanced
+    # if all of them are missing, the file is of a model whose routing was not balanced yet
     new = biases if biases <= missing else set()
     has_base = hasattr(model, model.base_model_prefix)
     if has_base and type(model).__name__ not in (model.config.architectures or ()):
@@ -151,13 +162,13 @@ def may_be_new(model: Any, missing: set[str]) -> set[str]:
 def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:
     if missing and unexpected:
         raise ValueError(
-            f"{source} does not fit {kind}: it lacks {_some(missing)} and holds {_some(unexpected)}: these are the weights "
-            "of another model or configuration. (allow_missing_weights=True starts what is missing at random.)"
+            f"{source} does not fit {kind}: it lacks {_some(missing)} and holds {_some(unexpected)}. These are the weights "
+            "of another model or configuration. (allow_missing_weights=True starts missing weights at random.)"
         )
     if missing and not any_size:
         raise ValueError(
-            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is not whole, or the "
-            "configuration asks for more than it holds. (allow_missing_weights=True starts such weights at random.)"
+            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete, or the "
+            "configuration is of a larger model. (allow_missing_weights=True starts missing weights at random.)"
         )
 
 

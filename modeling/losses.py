@@ -1,4 +1,4 @@
-"""Cross-entropy over the labels that count: from logits, or straight from hidden states, in pieces.
+"""Cross-entropy over the labels that are not -100: from logits, or from hidden states in chunks.
 
 Shape suffixes: N tokens, D width, V vocabulary.
 """
@@ -14,7 +14,10 @@ from .layers import at_least_float32
 
 
 def counted_items(labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-    """The labels that a loss is divided by: those of all accumulated batches if given, else those of `labels`; never 0."""
+    """Return the number of labels to divide a loss by, at least 1.
+
+    It is `num_items_in_batch` if given, else the number of `labels` that are not -100.
+    """
     count = labels.ne(-100).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.to(labels.device).clamp(min=1)
 
@@ -25,16 +28,17 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Mean negative log-likelihood of the labels that are not -100.
+    """Return the mean negative log-likelihood of the labels that are not -100.
 
     Args:
-        logits: (..., V). labels: (...), -100 where a position does not count; all -100 gives 0 with gradient 0.
+        logits: logits of shape (..., V).
+        labels: labels of shape (...), -100 for positions that do not count. If all are -100, loss and gradient are 0.
         label_smoothing: weight of the uniform distribution over V (Szegedy et al. 2016).
-        num_items_in_batch: divide by this instead of by the labels seen here: the labels of all accumulated
-            batches and processes, which the Trainer passes.
+        num_items_in_batch: number of labels in all accumulated batches and processes, from the Trainer. The sum is divided
+            by it instead of by the number of labels given here.
     """
     flat_N = labels.flatten()
-    # a sum over many tokens in half precision loses what the mean is about
+    # a sum over many tokens is too inexact in half precision
     logits_NV = logits.flatten(0, -2).to(at_least_float32(logits.dtype))
     total = nn.functional.cross_entropy(
         logits_NV, flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
@@ -42,25 +46,31 @@ def cross_entropy(
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 
-# Logits held at a time: a CPU is fastest when they stay in its cache, a GPU with large products.
+# Number of logits in a chunk: a CPU is fastest if they fit into its cache, a GPU if the products are large.
 _CHUNKS = {"cpu": 2**23}
 _CHUNK = 2**24
-# How many chunks a compiled graph has, whatever the batch.
+# Number of chunks in a compiled graph, for every batch size.
 _TRACED_CHUNKS = 8
-# With smaller vocabularies the logits dominate neither memory nor time.
+# With a smaller vocabulary, the logits take little of the memory and the time.
 _LARGE_VOCABULARY = 4096
 
 
 def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
-    """Whether the loss is to be computed without keeping logits; `asked` decides, else whether it is worth while."""
+    """Return whether to compute the loss without keeping logits.
+
+    `asked` decides. If it is None, return True where it saves memory: in training, with a large vocabulary and a plain head.
+
+    Raises:
+        ValueError: `asked` is True and the head is not a plain linear layer.
+    """
     weight = getattr(lm_head, "weight", None)
-    # adapters, sharded and gathered weights want their module to be called
+    # a head with an adapter or with sharded weights works only if the module itself is called
     is_plain = type(lm_head) is nn.Linear and type(weight) is nn.Parameter and len(weight) == lm_head.out_features
     if not is_plain:
         if asked:
             raise ValueError(
-                f"skip_logits=True needs a plain linear head: this one is a {type(lm_head).__name__} with weights of type "
-                f"{type(weight).__name__} (an adapter, or sharded). Leave `skip_logits` out."
+                f"skip_logits=True needs a plain linear head, but this head is a {type(lm_head).__name__} with weights of type "
+                f"{type(weight).__name__} (it has an adapter or is sharded). Leave `skip_logits` out."
             )
         return False
     return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if asked is None else asked)
@@ -73,17 +83,21 @@ def fused_cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """[`cross_entropy`] of `lm_head(hidden_states)`, with the same gradients.
+    """Return [`cross_entropy`] of `lm_head(hidden_states)`, with the same gradients.
 
-    Gradients of a chunk are taken as soon as its logits are there (Hsu et al. 2024, arXiv:2410.10989), so that nothing is
-    computed twice.
+    The logits are computed in chunks. The gradients of a chunk are computed in the forward pass, right after its logits (Hsu
+    et al. 2024, arXiv:2410.10989), so that the logits are not computed twice.
 
     Args:
-        hidden_states: (..., D). labels: (...), -100 where a position does not count.
+        hidden_states: hidden states of shape (..., D).
+        lm_head: the head.
+        labels: labels of shape (...), -100 for positions that do not count.
+        label_smoothing: as in [`cross_entropy`].
+        num_items_in_batch: as in [`cross_entropy`].
     """
     hidden_ND, labels_N = hidden_states.flatten(0, -2), labels.flatten()
     if hidden_ND.device.type == "cpu" and not is_tracing():
-        # the others need no product; on other devices to pick the labels that count is to wait for their number
+        # other positions need no logits; other devices keep them, because selecting rows waits for the device
         counts = labels_N != -100
         hidden_ND, labels_N = hidden_ND[counts], labels_N[counts]
     total = _FusedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
@@ -107,7 +121,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
             total += (1 - smoothing) * nn.functional.nll_loss(log_probs, labels, reduction="sum")
             if smoothing:
                 total -= smoothing / vocabulary * (log_probs.sum(dim=-1, keepdim=True) * counts_N1).sum()
-            # the gradient of the logits: softmax minus the smoothed target; rows that do not count fall out below
+            # the gradient of the logits is softmax minus the smoothed target; labels of -100 are masked out below
             d_logits = log_probs.exp_()
             if smoothing:
                 d_logits -= smoothing / vocabulary
@@ -131,10 +145,10 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int]]:
-    """Where each chunk of rows starts and stops."""
+    """Return the start and the end of each chunk of tokens."""
     tokens = len(hidden_ND)
     if is_tracing():
-        # how many there are is a part of the graph and must not change with the batch: some may be empty
+        # the number of chunks is part of the graph and must not change with the batch, so some may be empty
         rows = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
         starts = [chunk * rows for chunk in range(_TRACED_CHUNKS)]
     else:

@@ -1,7 +1,7 @@
-"""Who may attend to whom, in the form that the attention implementation in use understands.
+"""Attention masks, in the form that the attention implementation in use takes.
 
-A row with nothing to attend to gives zeros, in every implementation. Shape suffixes: B batch, H heads (1 where all
-agree), L queries, M keys.
+With every implementation, the output is zero for a query that may attend to no key. Shape suffixes: B batch, H heads (1 if
+all heads have the same mask), L queries, M keys.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from transformers import Cache
 from ..configuration.configuration_weft import WeftConfig
 from .transformers_names import ALL_ATTENTION_FUNCTIONS, create_bidirectional_mask, create_causal_mask
 
-# Implementations of transformers' registry that are the same mathematics: with the relative bias where they can carry one.
+# Implementations in transformers' registry that compute the same attention as "eager".
 KNOWN_IMPLEMENTATIONS = (
     "eager",
     "sdpa",
@@ -22,10 +22,10 @@ KNOWN_IMPLEMENTATIONS = (
     "flash_attention_4",
 )
 
-# Those of them that add a relative bias to the logits.
+# The known implementations that add a relative bias to the scores.
 _BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 
-# At this and below an additive mask means "masked", whichever of the usual constants (-inf, -1e9, ...) was taken.
+# A value of an additive mask at or below this means "masked", whichever of the usual constants (-inf, -1e9, ...) it is.
 _MASKED = torch.finfo(torch.float16).min / 2
 
 
@@ -34,7 +34,10 @@ def uses_flash(config: WeftConfig) -> bool:
 
 
 def takes_bias(implementation: str) -> bool:
-    """Whether a registered function names `position_bias`; many swallow it in their keyword arguments, and drop it."""
+    """Return whether an implementation adds `position_bias`.
+
+    A registered function must name the parameter. Many functions would take it among their `**kwargs` and ignore it.
+    """
     if implementation in _BIASED_IMPLEMENTATIONS:
         return True
     function = ALL_ATTENTION_FUNCTIONS.get(implementation)
@@ -42,7 +45,7 @@ def takes_bias(implementation: str) -> bool:
 
 
 def refuse_lost_bias(config: WeftConfig) -> None:
-    """A relative bias is a part of the model, and an attention that leaves it out computes another one."""
+    """Raise a ValueError if the model has a relative bias and the attention implementation would ignore it."""
     own, cross = config._attn_implementation, cross_attention_implementation(config)
     for field, implementation in (("self_attention_position_type", own), ("cross_attention_position_type", cross)):
         kind = getattr(config, field)
@@ -55,13 +58,14 @@ def refuse_lost_bias(config: WeftConfig) -> None:
 
 
 def cross_attention_implementation(config: WeftConfig) -> str:
-    # transformers' flash path unpads the queries with the mask of the keys, which is wrong as soon as the two are
-    # different sequences and the source is padded; SDPA picks its own flash kernel where the mask allows it.
+    """Return the attention implementation of cross-attention, which is never flash attention."""
+    # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are different
+    # sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
     return "sdpa" if uses_flash(config) else config._attn_implementation
 
 
 def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask as numbers to add: 0, or -inf where it is False."""
+    """Return a boolean mask as an additive one: 0 where it is True, -inf where it is False."""
     zeros_BHLM = torch.zeros(mask_BHLM.shape, dtype=dtype, device=mask_BHLM.device)
     return zeros_BHLM.masked_fill(~mask_BHLM, float("-inf"))
 
@@ -69,19 +73,24 @@ def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def mask_and_bias(
     implementation: str, mask: torch.Tensor | None, bias_BHLM: torch.Tensor | None, query: torch.Tensor
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Mask and relative bias of one call in the form `implementation` takes the two together."""
+    """Return mask and relative bias in the form in which `implementation` takes the two together."""
     if implementation == "sdpa" and bias_BHLM is not None and mask is not None and mask.dtype == torch.bool:
-        # beside a bias SDPA fills in the lowest number, and who may see nothing would get the mean of all values
+        # with a bias, transformers' SDPA fills masked scores with the lowest finite number: a query that may attend to no
+        # key would then get the mean of all values
         return additive(mask, query.dtype), bias_BHLM
     if implementation == "flex_attention" and isinstance(mask, torch.Tensor):
-        # flex reads the first head of a mask alone, and no mask of one row for all of the batch; a bias it reads in full
+        # flex attention reads only the first head of a mask and takes no mask with a batch size of 1 for a larger batch, but
+        # it reads a whole bias
         bias_BHLM = mask if bias_BHLM is None else bias_BHLM + mask
         return None, bias_BHLM.expand(*query.shape[:3], -1)
     return mask, bias_BHLM
 
 
 def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
-    """A mask the user gave, boolean or of whole numbers (True, 1: attend) or additive, as `implementation` takes it."""
+    """Return a user's 4-D mask in the form that `implementation` takes.
+
+    The mask is boolean or integer (True or 1: attend), or it is additive.
+    """
     if "flash" in implementation:
         raise ValueError(
             f'The attention implementation "{implementation}" cannot carry a 4-D mask: use "sdpa", "eager" or '
@@ -93,7 +102,10 @@ def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> 
 
 
 def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
-    """(B, M) of what any query may see: how cross-attention and the losses read an encoder mask given as 4-D."""
+    """Return a mask (B, M) of the keys that any query may attend to.
+
+    Cross-attention and the losses read a 4-D mask of the encoder in this form.
+    """
     if mask is None or mask.ndim == 2:
         return mask
     allowed = mask > _MASKED if mask.is_floating_point() else mask.bool()
@@ -101,14 +113,15 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
 
 
 def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
-    refuse_lost_bias(config)  # here too: the implementation may be switched after building
+    """Return the mask of the encoder's self-attention."""
+    refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
-        # to leave out a mask that hides nothing, it would have to be read, and that waits for the device
+        # to leave out a mask without pads, transformers would have to read it from the device, and so wait for it
         allow_is_bidirectional_skip=attention_mask is None,
     )
 
@@ -119,7 +132,7 @@ def decoder_mask(
     attention_mask: torch.Tensor | None,
     past_key_values: Cache | None,
 ):
-    """Causal unless the call says otherwise: `is_causal=False`, which transformers reads from the configuration."""
+    """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
@@ -133,7 +146,7 @@ def decoder_mask(
 
 
 class _Implementation:
-    """What transformers asks of a configuration to build a mask; a `SimpleNamespace` would break a compiled graph."""
+    """The part of a configuration that transformers reads to build a mask. A `SimpleNamespace` would break a compiled graph."""
 
     def __init__(self, name: str):
         self._attn_implementation = name
@@ -145,6 +158,7 @@ def cross_mask(
     encoder_hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
 ):
+    """Return the mask of the decoder's cross-attention."""
     implementation = cross_attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _given(attention_mask, implementation, inputs_embeds.dtype)

@@ -1,4 +1,4 @@
-"""The whole model on one page: outputs, layers, the two stacks, the models.
+"""The whole model in one file: outputs, layers, the two stacks, the models.
 
 Shape suffixes: B batch, S source tokens, T target tokens of this call, D model width.
 """
@@ -70,7 +70,15 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class WeftEncoderOutput(BaseModelOutput):
-    """`router_logits` (tokens, experts) and `selected_experts` (tokens, experts per token) of each sparse layer."""
+    r"""
+    The output of [`WeftEncoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutput`]:
+
+    Args:
+        router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer.
+        selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * length, num_experts_per_tok)`, *optional*):
+            Ids of the experts of each token, one tensor for each sparse layer.
+    """
 
     router_logits: tuple[torch.Tensor, ...] | None = None
     selected_experts: tuple[torch.Tensor, ...] | None = None
@@ -78,7 +86,15 @@ class WeftEncoderOutput(BaseModelOutput):
 
 @dataclass
 class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """`router_logits`, `selected_experts`: as in [`WeftEncoderOutput`]."""
+    r"""
+    The output of [`WeftDecoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
+
+    Args:
+        router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer.
+        selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * length, num_experts_per_tok)`, *optional*):
+            Ids of the experts of each token, one tensor for each sparse layer.
+    """
 
     router_logits: tuple[torch.Tensor, ...] | None = None
     selected_experts: tuple[torch.Tensor, ...] | None = None
@@ -86,7 +102,19 @@ class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 @dataclass
 class WeftModelOutput(Seq2SeqModelOutput):
-    """Router outputs: one entry for each sparse layer of the stack, (tokens, experts) or (tokens, experts per token)."""
+    r"""
+    The output of [`WeftModel`]. Beside the fields of [`~modeling_outputs.Seq2SeqModelOutput`]:
+
+    Args:
+        encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer of the encoder.
+        decoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * target, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer of the decoder.
+        encoder_selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * source, num_experts_per_tok)`, *optional*):
+            Ids of the experts of each source token, one tensor for each sparse layer of the encoder.
+        decoder_selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * target, num_experts_per_tok)`, *optional*):
+            Ids of the experts of each target token, one tensor for each sparse layer of the decoder.
+    """
 
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
     decoder_router_logits: tuple[torch.Tensor, ...] | None = None
@@ -96,7 +124,19 @@ class WeftModelOutput(Seq2SeqModelOutput):
 
 @dataclass
 class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
-    """`aux_loss`, `z_loss`: balance loss and z-loss, mean over sparse layers, before their weights in `loss`."""
+    r"""
+    The output of [`WeftForConditionalGeneration`]. Beside the fields of [`~modeling_outputs.Seq2SeqLMOutput`]:
+
+    Args:
+        aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
+            Balance loss of the routers, the mean over the sparse layers, without its weight in `loss`.
+        z_loss (`torch.FloatTensor` of shape `()`, *optional*):
+            Router z-loss, the mean over the sparse layers, without its weight in `loss`.
+        encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer of the encoder.
+        decoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * target, num_experts)`, *optional*):
+            Router logits, one tensor for each sparse layer of the decoder.
+    """
 
     aux_loss: torch.Tensor | None = None
     z_loss: torch.Tensor | None = None
@@ -105,13 +145,16 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
-    """N(0, init_std), or Glorot and Bengio's 2 / (fan in + fan out) variance over the last two dimensions."""
+    """Draw a weight from N(0, init_std), or with the variance 2 / (fan in + fan out) of Glorot and Bengio if that is None.
+
+    The fans are the last two dimensions.
+    """
     std = config.init_std or (2.0 / sum(weight.shape[-2:])) ** 0.5
     init.normal_(weight, mean=0.0, std=std)
 
 
 def initialize(config: WeftConfig, module: nn.Module) -> bool:
-    """Fill the parameters and buffers that `module` itself holds; False when it is none of the kinds known here."""
+    """Initialize the parameters and buffers of the module itself. Return False if the module is of a class not known here."""
     if isinstance(module, nn.Linear):
         _normal(config, module.weight)
         if module.bias is not None:
@@ -137,7 +180,7 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
 
 
 def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
-    """Ids (B, T) moved right by one, the start token first; -100 becomes the pad."""
+    """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
     start, pad = config.decoder_start_token_id, config.pad_token_id
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
@@ -149,7 +192,7 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
-    """Dense or sparse, as the configuration says for this layer of this stack."""
+    """Return the dense or the sparse feed-forward that the configuration names for this layer of this stack."""
     layer_types = config.decoder_mlp_layer_types if is_decoder else config.encoder_mlp_layer_types
     assert layer_types is not None
     ffn_dim = config.decoder_ffn_dim if is_decoder else config.encoder_ffn_dim
@@ -157,7 +200,7 @@ def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> 
 
 
 class ResidualLayer(GradientCheckpointingLayer):
-    """The two orders of norm and residual: norm first, x + f(norm(x)); or after, norm(x + f(x))."""
+    """A layer with residual sums in pre-norm order, x + f(norm(x)), or in post-norm order, norm(x + f(x))."""
 
     def __init__(self, config: WeftConfig):
         super().__init__()
@@ -173,6 +216,8 @@ class ResidualLayer(GradientCheckpointingLayer):
 
 
 class WeftEncoderLayer(ResidualLayer):
+    """A layer of the encoder: self-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
@@ -198,6 +243,8 @@ class WeftEncoderLayer(ResidualLayer):
 
 
 class WeftDecoderLayer(ResidualLayer):
+    """A layer of the decoder: self-attention, cross-attention and feed-forward."""
+
     def __init__(self, config: WeftConfig, layer_idx: int):
         super().__init__(config)
         self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
@@ -245,7 +292,7 @@ class WeftDecoderLayer(ResidualLayer):
 
 
 class _ExpertsSwitch:
-    """Whether the implementation of experts may be switched: of the family yes, of a model if it has any.
+    """Whether the implementation of experts may be set: for the class always, for a model if it has sparse layers.
 
     transformers asks both the class and single models.
     """
@@ -256,7 +303,7 @@ class _ExpertsSwitch:
 
 @fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
-    """What all Weft models share: weights, files and the switches of transformers."""
+    """The base class of all Weft models: initialization, loading, and what transformers reads from a model's class."""
 
     config: WeftConfig
     config_class = WeftConfig
@@ -269,17 +316,17 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # How a model is split over processes (`parallel.py`), where the installed package has put it: code that travels with
-    # weights has none.
+    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with weights has
+    # none.
     parallelism: ClassVar[ModuleType | None] = None
-    # Whether the values of a first batch were looked at; see `checks.py`.
+    # Whether the values of a first batch were checked; see `checks.py`.
     _has_looked = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
 
-    # transformers looks for these switches in the text of this file; attention and experts live in files of their own
+    # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
         return True
@@ -287,14 +334,18 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _can_set_experts_implementation = _ExpertsSwitch()
 
     def init_parallel_plans(self) -> None:
-        """As in transformers, without the rules that name nothing in this model: the plans are those of the family."""
+        """Set the plans as in transformers, without the rules of the family that name nothing in this model."""
         super().init_parallel_plans()
         if self.parallelism is not None:
             self.parallelism.keep_own_rules(self)
 
     @classmethod
     def maybe_distribute_model(cls, model, distributed_config, *args, **kwargs):
-        """As in transformers, after a look at whether this model can be split so."""
+        """Split a model over processes as in transformers, after checking that this is possible.
+
+        Raises:
+            ValueError: it is not, or this is code that travels with weights, which cannot split a model.
+        """
         if distributed_config is not None:
             if cls.parallelism is None:
                 raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
@@ -303,11 +354,15 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
-        # DDP gives every process the buffers of the first, and each must count the load of its own batches
+        # DDP copies the buffers of the first process to all others, but each process counts the load of its own batches
         return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
     def _grouped_mm_can_dispatch(self) -> bool:
-        """As in transformers, which takes "eager" where this raises, unless "grouped_mm" was asked for by name."""
+        """Check that "grouped_mm" works, as in transformers, which takes "eager" if this raises and the user named none.
+
+        Raises:
+            ValueError: a width or the dtype does not fit.
+        """
         config = self.config
         ffn_dims = {config.moe_intermediate_size or dim for dim in (config.encoder_ffn_dim, config.decoder_ffn_dim)}
         uneven = [width for width in (config.d_model, *ffn_dims) if width % 8]
@@ -316,7 +371,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
                 f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
                 f'(rows of 16 bytes): got {uneven[0]}; use "eager" or "batched_mm", or change the width.'
             )
-        # a model that is being made has no weights yet
+        # while a model is being built, it has no parameters yet
         dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         if config.has_sparse_layers and dtype == torch.float64:
             raise ValueError(
@@ -327,10 +382,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
         settings = getattr(gradient_checkpointing_func, "keywords", {})
         if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
-            # it runs the layers without gradients first, and the router logits that are recorded then have none
+            # it runs the layers without gradients first, and the router logits recorded then have no gradients
             logger.warning_once(
-                "Reentrant checkpointing would cut the losses of the routers off from their gradients: layers are checkpointed "
-                'with use_reentrant=False instead. (gradient_checkpointing_kwargs={"use_reentrant": False} asks for it.)'
+                "Reentrant checkpointing would remove the gradients of the router losses. Layers are checkpointed with "
+                'use_reentrant=False instead. (gradient_checkpointing_kwargs={"use_reentrant": False} avoids this warning.)'
             )
             gradient_checkpointing_func = partial(checkpoint, **(settings | {"use_reentrant": False}))
         super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
@@ -344,13 +399,13 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         base = self.base_model
         if not hasattr(base, "decoder"):  # a stack alone
             return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even where both sizes are named
+        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even if the configuration names both sizes
             self.config.decoder_vocab_size = None
 
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
 
-        if self.config.has_two_vocabularies:  # `vocab_size` is the source's alone
+        if self.config.has_two_vocabularies:  # `vocab_size` is the size of the source vocabulary only
             base.set_input_embeddings(resized(base.encoder.embed_tokens))
         else:
             super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -359,27 +414,33 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         return self.get_input_embeddings()
 
     def routers(self) -> list[Router]:
-        """The routers of the sparse layers, encoder before decoder, first layer first."""
+        """
+        Return the routers of the sparse layers, the encoder's before the decoder's, in the order of the layers.
+
+        Returns:
+            `list[Router]`
+        """
         base = self.base_model
         stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
-        # by name, not by type: an adapter keeps the router that it trains a copy of, and says which of them is in use
+        # by name, not by type: an adapter that trains a copy of the router keeps the original too
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
-        """Move every expert's selection bias against its load, over all processes; the count then starts again.
+        """
+        Move the selection bias of every expert against its load in all processes, and set the load to 0.
 
-        For optimizers that hold copies of the weights, such as DeepSpeed's: call it after each step. Routers notice the steps
-        of an optimizer that holds theirs. Does nothing unless the configuration has a `router_bias_update_rate`.
+        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step of an
+        optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it does nothing.
         """
         for router in self.routers():
             router.update_selection_bias()
 
 
 class WeftStack(WeftPreTrainedModel):
-    """Embeddings, layers and last norm: what encoder and decoder have in common."""
+    """The base class of encoder and decoder: embeddings, layers and final norm."""
 
     layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
-    # What users call the ids, and the rows of the position table
+    # for messages: the ids' name in `forward`, and the field that sets the rows of the position table
     ids_name: ClassVar[str]
     table_field: ClassVar[str]
 
@@ -400,9 +461,10 @@ class WeftStack(WeftPreTrainedModel):
 
     @torch.compiler.assume_constant_result
     def _install_recorders(self) -> bool:
-        """What transformers does when outputs are first asked for, under a lock that no compiled graph can hold.
+        """Install transformers' recorders of outputs.
 
-        It is called while the graph is traced, and is no part of it.
+        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain. This
+        method runs while a graph is traced, and is not part of the graph.
         """
         if install_recorders is not None:
             install_recorders(self)
@@ -432,14 +494,20 @@ class WeftStack(WeftPreTrainedModel):
 
 
 def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
-    """Given or default ids, and the mask of those that count; both as rows."""
+    """Return the given or the default ids with the given mask, both of shape (B or 1, T)."""
     ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
     mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
 
 
 class WeftEncoder(WeftStack):
-    """The encoder, usable alone: ids (B, S) to states (B, S, d_model)."""
+    """
+    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone too.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration.
+    """
 
     layer_class = WeftEncoderLayer
     ids_name, table_field = "input_ids", "max_source_positions"
@@ -503,10 +571,8 @@ class WeftEncoder(WeftStack):
         torch.Size([1, 3, 32])
         ```
         """
-        for name in (
-            "logits_to_keep",
-            "encoder_attention_mask",
-        ):  # `generate` hands the encoder what the decoder is given too
+        # `generate` passes these arguments of the decoder to the encoder too
+        for name in ("logits_to_keep", "encoder_attention_mask"):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         is_first = not (is_tracing() or self._has_looked)
@@ -543,7 +609,13 @@ class WeftEncoder(WeftStack):
 
 
 class WeftDecoder(WeftStack):
-    """The decoder, usable alone over any encoder's states (B, S, cross_attention_hidden_size or d_model)."""
+    """
+    The decoder. It works alone too, with the states of any encoder, of shape `(batch, source, width)`.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration. The width of the states is its `cross_attention_hidden_size`, or else its `d_model`.
+    """
 
     layer_class = WeftDecoderLayer
     ids_name, table_field = "decoder_input_ids", "max_target_positions"
@@ -561,7 +633,7 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which writes `is_causal` to the configuration all calls share
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all calls
     @capture_outputs
     def forward(
         self,
@@ -703,7 +775,7 @@ class WeftDecoder(WeftStack):
         return table
 
     def _masking(self, is_causal: bool | None) -> WeftConfig:
-        """The configuration that transformers builds a mask from, which says there whether it is causal."""
+        """Return the configuration that transformers builds a mask from, with `is_causal` if it is given."""
         if is_causal is None:
             return self.config
         config = copy(self.config)
@@ -711,7 +783,7 @@ class WeftDecoder(WeftStack):
         return config
 
     def _positions(self, given, attention_mask, batch, length, past, like, is_first: bool) -> TokenPositions:
-        """Positions of this call's tokens, within the learned table if there is one."""
+        """Return the positions of this call's tokens. Raise a ValueError if a learned table has no row for one of them."""
         position_ids, position_mask = given
         has_mask = attention_mask is not None and attention_mask.ndim == 2
         if has_mask:
@@ -727,7 +799,7 @@ class WeftDecoder(WeftStack):
         return positions
 
     def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
-        """What self-attention needs; relative offsets also need the positions of the keys in the cache."""
+        """Return what self-attention needs of positions. Relative positions also need those of the cached keys."""
         keys = positions
         if self.config.has_relative_self_attention and cache is not None:
             ids, mask = key_positions
@@ -736,8 +808,8 @@ class WeftDecoder(WeftStack):
             masked = positions.mask_BT is not None and mask is None
             if is_filled and (masked or (given and ids is None)):
                 raise ValueError(
-                    "With relative positions and a filled cache, given `decoder_position_ids` need the positions of the "
-                    "cached tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
+                    "With relative positions and a filled cache, `decoder_position_ids` need the positions of the cached "
+                    "tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
                     "`decoder_position_mask` also `decoder_key_position_mask`."
                 )
             if masked:
@@ -749,7 +821,7 @@ class WeftDecoder(WeftStack):
                     ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
                 else:
                     ids = torch.arange(length, device=like.device)[None]
-                ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has room to come
+                ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has free columns
             keys = token_positions(ids, mask, ids, like.shape[0], length, "decoder_key_position")
         return attention_positions(
             self.config.self_attention_position_type, self.config,
@@ -757,7 +829,7 @@ class WeftDecoder(WeftStack):
         )  # fmt: skip
 
     def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like, is_first: bool):
-        """What cross-attention needs of positions; the source's are as given, or 0, 1, 2, ..."""
+        """Return what cross-attention needs of positions. Those of the source are the given ones, or 0, 1, 2, ..."""
         batch, source = encoder_hidden_states.shape[:2]
         ids, mask = source_positions
         default = torch.arange(source, device=like.device)
@@ -775,7 +847,13 @@ class WeftDecoder(WeftStack):
 
 
 class WeftModel(WeftPreTrainedModel):
-    """Encoder and decoder, without a head."""
+    """
+    Encoder and decoder, without a head.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration.
+    """
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
@@ -788,7 +866,7 @@ class WeftModel(WeftPreTrainedModel):
         self.decoder = WeftDecoder(config)
         self.shared: nn.Embedding | None = None
         if config.share_encoder_decoder_embeddings:
-            # One module object in three places, not three tied ones: FSDP2 cannot wrap the latter.
+            # one module in three places, not three modules with tied weights, which FSDP2 cannot wrap
             self.set_input_embeddings(nn.Embedding(config.vocab_size, config.d_model))
             self._tied_weights_keys = {
                 "encoder.embed_tokens.weight": "shared.weight",
@@ -797,7 +875,7 @@ class WeftModel(WeftPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """As in transformers, which takes a shared table for tied only where the head is tied to it too."""
+        """Return the tied weights as in transformers, with the shared table, which transformers lists only with a tied head."""
         tied = super().get_expanded_tied_weights_keys(all_submodels)
         return tied if self.shared is None else tied | self._tied_weights_keys
 
@@ -922,22 +1000,28 @@ class WeftModel(WeftPreTrainedModel):
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
-        """What the decoder reads where nothing is given to it."""
+        """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
             raise ValueError(
-                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `labels` to a model with a head: the target has a "
-                "vocabulary of its own, and `input_ids` say nothing in it."
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `labels` to a model with a head: the target has its "
+                "own vocabulary, so its ids do not default to `input_ids`."
             )
         if input_ids is None:
             raise ValueError(
-                "Give `decoder_input_ids` or `decoder_inputs_embeds`: without them the decoder reads `input_ids` shifted "
-                "right, and there are none."
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`: they default to `input_ids` shifted right, but "
+                "`input_ids` are not given either."
             )
         return shift_tokens_right(self.config, input_ids)
 
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
-    """Encoder, decoder and the head that scores the target vocabulary: trains on pairs, generates text."""
+    """
+    Encoder, decoder and a head that scores the target vocabulary, for training on pairs and for generating.
+
+    Args:
+        config ([`WeftConfig`]):
+            The configuration.
+    """
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
@@ -1049,7 +1133,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None and self.config.expert_capacity_factor is not None:
-                # what only labels of -100 follow is padding: it changes no score that counts
+                # a position from which on all labels are -100 is padding: it changes no score that counts
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
         has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
@@ -1096,7 +1180,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             aux_loss, z_loss = self._router_losses(outputs, *non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                if sum_router_counts is None:  # means, not summands: each batch counts by its share of the labels
+                if (
+                    sum_router_counts is None
+                ):  # the losses are means of this batch, so weight them by its share of the labels
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra
         return WeftSeq2SeqLMOutput(
@@ -1116,13 +1202,40 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         )
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Labels (B, T) moved right by one, the start token first; -100 becomes the pad."""
+        """
+        Shift labels right by one, with the start token first and the pad token in place of -100.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(batch, target)`):
+                The labels.
+
+        Returns:
+            `torch.LongTensor` of shape `(batch, target)`
+
+        Raises:
+            ValueError: the configuration has no start token or no pad token.
+        """
         return shift_tokens_right(self.config, labels)
 
     def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Which source and which target tokens the router losses count, flattened. None: all of the source, which has no mask."""
+        """
+        Return the masks of the non-pad tokens, which the router losses count.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(batch, target)`):
+                The labels. -100 is a pad, unless a 2-D `decoder_attention_mask` is given.
+            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
+                Ids of the source, to look for pads if the configuration says `infer_attention_mask`.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D, *optional*):
+                Mask of the source.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
+                Mask of the target.
+
+        Returns:
+            A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch * target,)`.
+        """
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
         has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
@@ -1132,15 +1245,15 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     def _router_losses(
         self, outputs, source_non_pads, target_non_pads, sum_counts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Balance loss and z-loss, mean over sparse layers; in training the routers also count their load here."""
+        """Return balance loss and z-loss, the means over the sparse layers. In training, also count the load of the routers."""
         ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
-        if not ids:  # only the encoder is sparse, and its outputs were given
+        if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
             return target_non_pads.new_zeros((), dtype=torch.float), target_non_pads.new_zeros((), dtype=torch.float)
         logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
         non_pads = [source_non_pads] * len(outputs.encoder_selected_experts or ())
         non_pads += [target_non_pads] * len(outputs.decoder_selected_experts or ())
         if self.training:
-            routers = self.routers()[-len(ids) :]  # without the encoder's when its outputs were given
+            routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
         num_experts = self.config.num_experts
@@ -1150,7 +1263,21 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
-        """Resize the target's table and the head, where the target has a vocabulary of its own."""
+        """
+        Resize the decoder's embedding table and the head, if the target has its own vocabulary.
+
+        Args:
+            new_num_tokens (`int`):
+                The new number of tokens in the target vocabulary.
+            mean_resizing (`bool`, *optional*, defaults to `True`):
+                Whether new rows are drawn around the mean of the old ones, as in `resize_token_embeddings`.
+
+        Returns:
+            `torch.nn.Embedding`: the new table.
+
+        Raises:
+            ValueError: source and target share one vocabulary.
+        """
         if not self.config.has_two_vocabularies:
             raise ValueError("Source and target share one vocabulary here: use `resize_token_embeddings`.")
         decoder = self.model.decoder

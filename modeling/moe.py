@@ -1,6 +1,7 @@
-"""The sparse feed-forward: router -> (logits, weights, ids), experts as 3-D parameters, a block that composes them; router losses.
+"""The sparse feed-forward: a router, the experts as 3-D parameters, a block that composes the two; and the router losses.
 
-Shape suffixes: N tokens (all rows of the batch, flattened), D model width, F expert width, E experts, K experts of a token.
+Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S tokens
+of one expert.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,20 +17,20 @@ from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers, Float32Linear
 from .transformers_names import ACT2FN, use_experts_implementation
 
-# All routers whose bias moves.
+# All routers that have a selection bias to update.
 _balanced_routers: "WeakSet[Router]" = WeakSet()
 
 
 @cache
 def _watch_optimizers() -> None:
-    # Optimizers tell of their steps: nothing is read from a device, compiled or run twice, and nothing waits to be saved.
+    # A hook on the optimizer's step needs no read from a device and no state to save, runs once a step, and is not compiled.
     register_optimizer_step_post_hook(_after_optimizer_step)
 
 
 def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Every router whose weights this optimizer has just trained moves its bias."""
+    """Update the selection bias of every router whose weights this optimizer trains."""
     routers = {id(getattr(router.classifier, "weight", None)): router for router in _balanced_routers}
-    # in the order of the optimizer, which is that of every process: their loads are summed
+    # in the order of the optimizer, which is the same in every process: the loads are summed over the processes
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if id(parameter) in routers:
@@ -37,11 +38,11 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
 
 
 class Router(Float32Buffers):
-    """Chooses the experts of each token and the weight of each, in fp32 whatever the model's dtype.
+    """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
-    With `router_bias_update_rate` a bias per expert enters the choice, never the weights, and is moved against the load
-    after each step of the optimizer that holds the router's weights (Wang et al. 2024, arXiv:2408.15664). The bias of a
-    frozen router stays as it is, as do its weights.
+    With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The bias
+    is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
+    arXiv:2408.15664). A frozen router keeps its bias.
     """
 
     selection_bias: torch.Tensor | None
@@ -60,13 +61,14 @@ class Router(Float32Buffers):
         zeros = torch.zeros(config.num_experts, dtype=torch.float32)
         self.register_buffer("selection_bias", zeros if balanced else None)
         self.register_buffer("expert_load", zeros.clone() if balanced else None, persistent=False)
-        self._await_steps()
+        self._register_for_updates()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # a copied or unpickled router must be registered too
         super().__setstate__(state)
-        self._await_steps()
+        self._register_for_updates()
 
-    def _await_steps(self) -> None:
+    def _register_for_updates(self) -> None:
         if self.selection_bias is not None:
             _watch_optimizers()
             _balanced_routers.add(self)
@@ -77,7 +79,10 @@ class Router(Float32Buffers):
     def forward(
         self, tokens_ND: torch.Tensor, non_pad_N: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Logits (N, E) and weights (N, K) in fp32, ids (N, K). `non_pad_N`: False for pads; None: there are none."""
+        """Return logits (N, E) and weights (N, K) in fp32, and the ids of the selected experts (N, K).
+
+        `non_pad_N` is False for pads, and None if there are none.
+        """
         with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
             probs_NE = logits_NE.softmax(dim=-1)
@@ -92,22 +97,25 @@ class Router(Float32Buffers):
 
     @property
     def limits_experts(self) -> bool:
-        """Whether an expert turns tokens away now: in training, unless the configuration says always.
+        """Whether experts drop tokens beyond their capacity: in training, and with `expert_capacity_mode="always"`.
 
-        A step of decoding is a batch of its own, in which a capacity that is meant for whole batches would be 0.
+        The default is training alone, because a decoding step is a batch of a few tokens, whose capacity may be 0.
         """
         return self.capacity_factor is not None and (self.training or self.always_capacity)
 
     def _drop_over_capacity(
         self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None
     ) -> torch.Tensor:
-        """Weight 0 for the tokens that an expert has no capacity for; the first in the batch come first, pads get none."""
+        """Return the weights with 0 for each token that an expert has no capacity for, and for pads.
+
+        The first tokens of the batch come first.
+        """
         assert self.capacity_factor is not None
         taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
         assignments: torch.Tensor | int = ids_NK.numel()
         if non_pad_N is not None:
             taken_NE = taken_NE * non_pad_N[:, None]
-            assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the queue
+            assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the device
         capacity = assignments / self.num_experts * self.capacity_factor
         place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
         is_dropped_NK = place_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
@@ -117,13 +125,13 @@ class Router(Float32Buffers):
 
     @torch.no_grad()
     def count_load(self, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None) -> None:
-        """Add this batch's tokens per expert (pads left out) to the load the next bias update sees."""
+        """Add this batch's non-pad tokens per expert to the load that the next update of the bias reads."""
         if self.expert_load is not None and self.classifier.weight.requires_grad:
             self.expert_load += expert_load(ids_NK, self.num_experts, non_pad_N)
 
     @torch.no_grad()
     def update_selection_bias(self) -> None:
-        """b += rate * sign(mean load - load), over all processes; then the count starts again."""
+        """Add rate * sign(mean load - load) to the bias, with the loads of all processes, and set the load to 0."""
         if self.selection_bias is None or self.expert_load is None:
             return
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -133,10 +141,10 @@ class Router(Float32Buffers):
 
 
 class NoisyTopKRouter(Router):
-    """Adds N(0, 1) * softplus(noise(x)) to the logits (Shazeer et al. 2017, arXiv:1701.06538).
+    """A router that adds N(0, 1) * softplus(noise(x)) to the logits (Shazeer et al. 2017, arXiv:1701.06538).
 
-    In training only: noise at inference makes the same input give different outputs. `router_noise="always"` is the
-    published behaviour of DirectMultiStep, kept to reproduce it.
+    It does so in training only, because noise at inference gives different outputs for the same input.
+    `router_noise="always"` reproduces the published behaviour of DirectMultiStep.
     """
 
     def __init__(self, config: WeftConfig):
@@ -153,9 +161,10 @@ class NoisyTopKRouter(Router):
 
 
 class ExpertsBase(nn.Module):
-    """All experts of a layer in one parameter per projection; the eager loop every other backend is held against.
+    """All experts of a layer, with one parameter for each projection.
 
-    The decorator of the subclasses sets `has_gate` and `has_bias` and lets transformers' registry replace `forward`.
+    The `forward` of this class is the reference: the tests compare every other implementation with its loop. The decorator
+    of the subclasses sets `has_gate` and `has_bias`, and lets transformers' registry replace `forward`.
     """
 
     has_gate: bool
@@ -172,7 +181,7 @@ class ExpertsBase(nn.Module):
             self.register_parameter(key, nn.Parameter(torch.empty(config.num_experts, *shape)))
             if config.mlp_bias:
                 self.register_parameter(f"{key}_bias", nn.Parameter(torch.empty(config.num_experts, shape[0])))
-        # Dropout travels with the activation: it is the one place between the projections that every backend calls.
+        # dropout is part of the activation, the only thing between the projections that every implementation calls
         self.activation, self.dropout = ACT2FN[config.activation_function], nn.Dropout(config.activation_dropout)
 
     def act_fn(self, up: torch.Tensor) -> torch.Tensor:
@@ -193,7 +202,8 @@ class ExpertsBase(nn.Module):
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
         output_ND = torch.zeros_like(tokens_ND)
-        for expert in range(self.num_experts):  # ids of num_experts (expert-parallel sentinel) match none
+        # an id of `num_experts`, which expert parallelism writes for experts of other processes, matches none
+        for expert in range(self.num_experts):
             token_S, slot_S = torch.where(ids_NK == expert)
             states_SD = self._expert(tokens_ND[token_S], expert) * weights_NK[token_S, slot_S, None]
             output_ND.index_add_(0, token_S, states_SD.to(output_ND.dtype))
@@ -201,9 +211,10 @@ class ExpertsBase(nn.Module):
 
 
 def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """transformers' decorator, which takes the implementation that was chosen when the model was made or when it was asked for.
+    """Return transformers' decorator for experts, with one addition: the loop computes float64 weights.
 
-    The weights may have become doubles since then, of which "grouped_mm" knows nothing: those are computed by the loop.
+    transformers checks an implementation when it is set. The weights may become float64 later, which "grouped_mm" does not
+    support.
     """
 
     def decorate(experts_class: Any) -> type:
@@ -252,7 +263,7 @@ _EXPERTS = {
 
 
 class SparseFeedForward(nn.Module):
-    """Drop-in for the dense feed-forward: same call, same shapes."""
+    """A router and its experts. The call and the shapes are those of the dense feed-forward."""
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
         super().__init__()
@@ -261,14 +272,17 @@ class SparseFeedForward(nn.Module):
         self.experts = experts_class(config, config.moe_intermediate_size or ffn_dim)
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """(..., D) to (..., D). `token_mask` (...): False for pads, which take no expert's capacity; None: there are none."""
+        """Map states (..., D) to states (..., D).
+
+        `token_mask` (...) is False for pads, which use no capacity. It is None if there are no pads.
+        """
         tokens_ND = hidden_states.flatten(0, -2)
         _, weights_NK, ids_NK = self.router(tokens_ND, None if token_mask is None else token_mask.flatten().bool())
         return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Assignments per expert (E,) in fp32, without those of pads."""
+    """Return the number of assignments per expert (E,) in fp32, without pads."""
     ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
     if non_pad_N is not None:
         ones_NK = ones_NK * non_pad_N[:, None]
@@ -277,13 +291,13 @@ def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor 
 
 
 def router_counts(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Assignments per expert and, last, the tokens they are of, (E + 1,) in fp32; pads left out."""
+    """Return the number of assignments per expert and then the number of tokens, (E + 1,) in fp32, without pads."""
     tokens = ids_NK.new_tensor(len(ids_NK)) if non_pad_N is None else non_pad_N.sum()
     return torch.cat([expert_load(ids_NK, num_experts, non_pad_N), tokens.float()[None]])
 
 
 def _sum_over_non_pads(values: torch.Tensor, non_pad_N: torch.Tensor | None) -> torch.Tensor:
-    """Sum over the tokens (first dimension) that are no pads."""
+    """Return the sum over the non-pad tokens (first dimension)."""
     if non_pad_N is None:
         return values.sum(dim=0)
     return (values * non_pad_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
@@ -295,14 +309,16 @@ def balance_loss(
     non_pad_N: torch.Tensor | None = None,
     counts: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """E * sum over experts of (share of assignments * mean probability), 1 at perfect balance.
+    """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
 
-    Eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k; pads are left out.
+    This is eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k. Pads are left out.
 
     Args:
-        logits_NE, ids_NK, non_pad_N: what the router scored and chose, and which tokens are no pads.
-        counts: [`router_counts`] of several batches; the result is then this batch's summand of the loss over all of
-            them (Qiu et al. 2025, arXiv:2501.11873), so that it does not matter how they are split.
+        logits_NE: the router's logits.
+        ids_NK: the selected experts.
+        non_pad_N: False for pads. None if there are none.
+        counts: [`router_counts`] of several batches. The result is then this batch's summand of the loss over all of
+            them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
     """
     counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
     load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
@@ -313,10 +329,11 @@ def balance_loss(
 def router_z_loss(
     logits_NE: torch.Tensor, non_pad_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Mean of logsumexp(logits)^2, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906); pads left out.
+    """Return the mean of logsumexp(logits)^2 over the non-pad tokens, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906).
 
     Args:
-        logits_NE, non_pad_N: what the router scored, and which tokens are no pads.
+        logits_NE: the router's logits.
+        non_pad_N: False for pads. None if there are none.
         counts: as in [`balance_loss`].
     """
     total = _sum_over_non_pads(torch.logsumexp(logits_NE, dim=-1).square(), non_pad_N)

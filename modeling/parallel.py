@@ -1,10 +1,10 @@
-"""How a Weft model is split over processes: plans in the words of transformers, and the styles that it lacks.
+"""Splits a Weft model over processes: transformers' parallel plans for it, and the parallel styles that transformers lacks.
 
-Queries, keys, values, `up` and `gate` are split by their outputs, the projections after them by their inputs, whose partial
-results are summed: each process holds whole heads and a part of each feed-forward. Biases after a sum, norms, routers and
-position tables stay whole on every process. Plans are for the whole family; a model keeps the rules that name something in
-it ([`keep_own_rules`]). The model's classes know nothing of this file until [`install`] puts it there, so that their code
-travels without it.
+The projections to queries, keys, values, `up` and `gate` are split by their outputs. The projections after them are split by
+their inputs, and their partial results are summed. So each process holds whole heads and a part of each feed-forward. Biases
+after a sum, norms, routers and position tables are whole on every process. A plan has the rules of the whole family, and a
+model keeps those that name something in it ([`keep_own_rules`]). The model's classes do not import this file: [`install`]
+gives it to them, so that the code that travels with weights needs no copy of it.
 """
 
 import sys
@@ -28,13 +28,14 @@ _ATTENTION = {
     "q_proj": "colwise",
     "k_proj": "colwise",
     "v_proj": "colwise",
-    # one norm for all heads, of which a process sees its own
+    # all heads share one norm, and each process applies it to its own heads
     "q_norm": "weft_shared",
     "k_norm": "weft_shared",
     "out_proj": "rowwise",
 }
 _FEED_FORWARD = {"up_proj": "colwise", "gate_proj": "colwise", "down_proj": "rowwise"}
-# In the 3-D parameters and 2-D biases of experts "rowwise" means the last dimension, "packed" gate and up side by side.
+# In the 3-D parameters and 2-D biases of experts, "rowwise" splits the last dimension. "packed" means that gate and up are
+# side by side in one parameter.
 _EXPERTS = {
     "up_proj": "colwise",
     "up_proj_bias": "rowwise",
@@ -43,9 +44,9 @@ _EXPERTS = {
     "down_proj": "rowwise",
 }
 
-# The head is beside the stacks, which have plans of their own.
+# The plan of the head alone. The two stacks have their own plans.
 HEAD_TP_PLAN = {"lm_head": "colwise_gather_output"}
-# Tensor parallelism of one stack.
+# Tensor parallelism of one stack: the encoder or the decoder.
 STACK_TP_PLAN = {
     "embed_tokens": "embedding_rowwise",
     **{f"layers.*.{module}": "weft_relative_bias" for module in ("self_attn", "encoder_attn")},
@@ -58,17 +59,17 @@ STACK_TP_PLAN = {
     **{f"layers.*.mlp.experts.{name}": style for name, style in _EXPERTS.items()},
     "layers.*.mlp.experts": "weft_experts",
 }
-# Expert parallelism: whole experts, biases and all, a part of them on each process.
+# Expert parallelism: each process holds some of the experts, each with all of its weights and biases.
 STACK_EP_PLAN = {
     **{f"layers.*.mlp.experts.{name}": "grouped_gemm" for name in (*_EXPERTS, "down_proj_bias")},
     "layers.*.mlp.experts": "ep_dispatch_experts",
 }
-# FSDP2: a layer at a time. Tables and head, which may be one weight, stay together in the outermost group.
+# FSDP2: each layer is a group. Embedding tables and head, which may be one weight, are together in the outermost group.
 STACK_FSDP_PLAN = {"layers.*": "free_full_weight"}
 
 
 class _Summed(torch.autograd.Function):
-    """The tensor itself; its gradient is summed over the processes of a group."""
+    """Returns the tensor unchanged, and sums its gradient over the processes of a group."""
 
     @staticmethod
     def forward(ctx, tensor, group):
@@ -84,7 +85,7 @@ class _Summed(torch.autograd.Function):
 
 @contextmanager
 def _replaced(module: nn.Module, name: str, change: Callable[[torch.Tensor], torch.Tensor]):
-    """A parameter is another tensor within this context."""
+    """Replace a parameter, if it exists, by `change(parameter)` within this context."""
     parameter = module._parameters.get(name)
     if parameter is None:
         yield
@@ -97,10 +98,10 @@ def _replaced(module: nn.Module, name: str, change: Callable[[torch.Tensor], tor
 
 
 class Shared(TensorParallelLayer):
-    """A parameter that all processes hold and each uses for its own heads: gradients are summed.
+    """A parameter that is whole on all processes, and that each process uses for its own heads. Its gradients are summed.
 
-    transformers' "replicated_with_grad_allreduce" sums what has been accumulated, so that of several accumulated batches the
-    first counts twice and more.
+    transformers' "replicated_with_grad_allreduce" sums the accumulated gradient. With several accumulated batches, it would
+    count the first batches more than once.
     """
 
     name = "weight"
@@ -110,7 +111,7 @@ class Shared(TensorParallelLayer):
 
 
 class RelativeBias(Shared):
-    """The relative bias of an attention, if it has one: a column for each head goes with its head, one for all is shared."""
+    """The relative bias of an attention, if it has one. A column per head is split like the heads, a bias for all is shared."""
 
     name = "relative_bias"
 
@@ -125,10 +126,10 @@ class RelativeBias(Shared):
 
 
 class BiasedExperts(MoeExpertsParallel):
-    """Experts split by their width; what each adds after the sum, its last bias, is added by each process in part."""
+    """Experts that are split by their width. Each process adds its share of the last bias, which comes after the sum."""
 
     def context_around_forward(self, module, mesh):
-        def share(bias):  # the value of a share, the gradient of the whole
+        def share(bias):  # its value is a share of the bias, its gradient that of the whole bias
             return bias + (bias / mesh.size() - bias).detach()
 
         stack = ExitStack()
@@ -146,10 +147,11 @@ if torch.distributed.is_available():
 
 
 def install(model_class: Any, stack_class: Any) -> None:
-    """Give the classes of the models and of the stacks their plans.
+    """Set the plans on the classes of the models and of the stacks.
 
     Args:
-        model_class: `WeftPreTrainedModel`. stack_class: the subclass that encoder and decoder have in common.
+        model_class: `WeftPreTrainedModel`.
+        stack_class: `WeftStack`, the base class of encoder and decoder.
     """
     model_class.parallelism = sys.modules[__name__]
     model_class._tp_plan = HEAD_TP_PLAN
@@ -158,7 +160,7 @@ def install(model_class: Any, stack_class: Any) -> None:
 
 
 def keep_own_rules(model: Any) -> None:
-    """Leave out of a model's plans the rules that name nothing in it."""
+    """Remove the rules that name nothing in a model from its plans."""
     named = chain(model.named_modules(), model.named_parameters())
     names = {replace_layer_number_by_wildcard(name) for name, _ in named}
     for kind in ("_tp_plan", "_ep_plan", "_fsdp_plan"):
@@ -166,73 +168,78 @@ def keep_own_rules(model: Any) -> None:
 
 
 def prepare_to_split(model: Any, sizes: Any) -> None:
-    """Look at whether a model can be split as a `DistributedConfig` says, and make it ready.
+    """Check that a model can be split by a `DistributedConfig`, and prepare the model.
 
     Raises:
         ValueError: see [`check_sizes`].
     """
     check_sizes(model.config, sizes)
     if data_parallel_size(sizes) > 1:
-        # Else FSDP2 takes table and head for two weights, which they are until they are loaded, and from then on updates
-        # one of them.
+        # Until weights are loaded, embedding table and head are two weights. If FSDP2 saw two, it would update only one of
+        # them from then on.
         model.tie_weights()
 
 
 def check_sizes(config: WeftConfig, sizes: Any) -> None:
-    """Refuse a `DistributedConfig` whose parts would not be whole heads, equal widths or whole experts.
+    """Check that a `DistributedConfig` splits a model into whole heads, equal widths and whole experts.
 
     Raises:
-        ValueError: naming the field, its value and what to do.
+        ValueError: it does not. The message names the field, its value and what to do.
     """
     ep_size = getattr(sizes, "ep_size", 1)  # not in transformers 5.17
     if sizes.tp_size > 1:
         for name, value in _split_by_tensor_parallelism(config, ep_size > 1).items():
             if value % sizes.tp_size:
                 raise ValueError(
-                    f"tp_size={sizes.tp_size} does not divide {name}={value}, and a process would hold a part of a head or a "
-                    "different width: choose a `tp_size` that divides it, or split by `fsdp_size`, which takes any model."
+                    f"tp_size={sizes.tp_size} does not divide {name}={value}: a process would hold a part of a head or a "
+                    "different width. Choose a `tp_size` that divides it, or split by `fsdp_size`, which takes any model."
                 )
         if data_parallel_size(sizes) > 1 and config.tie_word_embeddings:
             raise ValueError(
-                f"tie_word_embeddings=True cannot be had with both tp_size={sizes.tp_size} and fsdp_size={sizes.fsdp_size}: "
-                "FSDP2 would take the two halves of the tie for two weights. Use one of the two sizes, or a model whose "
-                "head is not tied."
+                f"tie_word_embeddings=True does not work with both tp_size={sizes.tp_size} and fsdp_size={sizes.fsdp_size}: "
+                "FSDP2 would treat the tied table and head as two weights. Use one of the two sizes, or a model whose head is "
+                "not tied."
             )
     if ep_size <= 1:
         return
     if not config.has_sparse_layers:
         raise ValueError(
-            f"ep_size={ep_size} needs experts, and this model has none (no sparse layer in `encoder_mlp_layer_types` "
+            f"ep_size={ep_size} needs experts, but this model has none (no sparse layer in `encoder_mlp_layer_types` "
             "or `decoder_mlp_layer_types`): use `tp_size` or `fsdp_size` alone."
         )
     if config.num_experts % ep_size:
         raise ValueError(f"ep_size={ep_size} does not divide num_experts={config.num_experts}: choose one that does.")
     if sizes.tp_size > 1 and config.activation_dropout > 0:
-        # each process draws for the tokens of its own experts, and what all must draw alike would differ from then on
+        # each process would draw random numbers for the tokens of its own experts, and later draws, which must be the same on
+        # all processes, would differ
         raise ValueError(
-            f"activation_dropout={config.activation_dropout} inside experts cannot be had with both tp_size={sizes.tp_size} "
-            f"and ep_size={ep_size}: pass `activation_dropout=0.0` (it changes nothing at inference), or split the "
-            "batch instead: `fsdp_size`."
+            f"activation_dropout={config.activation_dropout} inside experts does not work with both tp_size={sizes.tp_size} "
+            f"and ep_size={ep_size}: pass `activation_dropout=0.0` (it changes nothing at inference), or split the batch "
+            "with `fsdp_size` instead."
         )
 
 
 def data_parallel_size(sizes: Any) -> int:
-    """Processes with batches of their own, of a `DistributedConfig`; transformers 5.17 knows no replicas."""
+    """Return how many parts of a batch a `DistributedConfig` trains at once."""
+    # transformers 5.17 has no replicas
     return sizes.fsdp_size * getattr(sizes, "dp_replicate_size", 1)
 
 
 def is_fully_sharded(model: Any) -> bool:
-    """Whether FSDP2 (`fully_shard`) keeps this model's weights in parts."""
+    """Return whether FSDP2 (`fully_shard`) has sharded this model's weights."""
     return torch.distributed.is_available() and isinstance(model, FSDPModule)
 
 
 def gather_for_generate(model: Any) -> None:
-    """Let FSDP2 gather tables and head for `generate` too, which calls the encoder by itself; it does for `forward` only."""
+    """Let FSDP2 gather the embedding tables and the head for `generate` too.
+
+    By default it gathers them for the model's `forward` only, but `generate` calls the encoder on its own.
+    """
     register_fsdp_forward_method(model, "generate")
 
 
 def _split_by_tensor_parallelism(config: WeftConfig, has_whole_experts: bool) -> dict[str, int]:
-    """What tensor parallelism divides by its size, by the field a person would look at."""
+    """Return the numbers that `tp_size` must divide, by the names of their configuration fields."""
     parts = {}
     for stack in ("encoder", "decoder"):
         types = getattr(config, f"{stack}_mlp_layer_types")

@@ -1,6 +1,7 @@
-"""Where tokens stand: embeddings added to the input, and what the attention needs to know of positions.
+"""Positions of tokens: embeddings that are added to the input, and what attention needs of positions.
 
-Shape suffixes: B batch (1 where all rows agree), L queries, M keys, T tokens of one sequence, K width of a head.
+Shape suffixes: B batch (1 if all rows have the same positions), L queries, M keys, T tokens of one sequence, K width of a
+head.
 """
 
 import math
@@ -16,25 +17,25 @@ from .layers import Float32Buffers
 
 
 class TokenPositions(NamedTuple):
-    """Positions of the tokens of one sequence; where the mask is False a token has none."""
+    """Positions of the tokens of one sequence. A token whose mask is False has no position."""
 
     ids_BT: torch.Tensor
     mask_BT: torch.Tensor | None = None
 
     @property
     def indices_BT(self) -> torch.Tensor:
-        """The ids to read a table with: 0 where there is none."""
+        """The indices for a position table: 0 for tokens without a position."""
         return self.ids_BT if self.mask_BT is None else self.ids_BT.masked_fill(~self.mask_BT, 0)
 
 
 class AttentionPositions(NamedTuple):
-    """What one attention needs of positions, computed once per call for all its layers."""
+    """What an attention needs of positions, computed once for all layers of a stack."""
 
     query: TokenPositions
     key: TokenPositions
     query_rotation: tuple[torch.Tensor, torch.Tensor] | None = None
     key_rotation: tuple[torch.Tensor, torch.Tensor] | None = None
-    # Row of the relative table for each pair, and which pairs have an offset at all.
+    # The row of the relative table for each pair of query and key, and False for pairs without an offset.
     relative_BLM: torch.Tensor | None = None
     related_BLM: torch.Tensor | None = None
 
@@ -42,8 +43,9 @@ class AttentionPositions(NamedTuple):
 class SinusoidalPositions(nn.Module):
     """Sines and cosines of position / 10000^(2i / d) (Vaswani et al. 2017), for any position.
 
-    `interleaved` puts sine and cosine of one frequency side by side, as the paper does; `concatenated` puts all sines
-    first, as Marian does. `fairseq` does too, with frequencies 10000^(-i / (d/2 - 1)) and 2 for the first position.
+    The layout `interleaved` puts sine and cosine of one frequency side by side, as in the paper. `concatenated` puts all sines
+    first, as in Marian. `fairseq` puts all sines first too, with frequencies 10000^(-i / (d/2 - 1)) and 2 as the first
+    position.
     """
 
     def __init__(self, config: WeftConfig):
@@ -52,7 +54,7 @@ class SinusoidalPositions(nn.Module):
         self.layout = config.sinusoidal_layout
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
-        # Computed, not stored: a non-persistent table would have to be refilled after loading on the meta device.
+        # computed, not stored: a non-persistent table would have to be computed again after loading on the meta device
         if self.layout == "fairseq":
             steps = torch.arange(self.width // 2, device=ids_BT.device, dtype=torch.float)
             frequencies = torch.exp(steps * -(math.log(10000.0) / max(self.width // 2 - 1, 1)))
@@ -66,7 +68,7 @@ class SinusoidalPositions(nn.Module):
 
 
 def build_position_embedding(config: WeftConfig, num_positions: int) -> nn.Module | None:
-    """The module that turns position ids (B, T) into embeddings (B, T, d_model), or None."""
+    """Return the module that turns position ids (B, T) into embeddings (B, T, d_model), or None if there is none."""
     if config.position_embedding_type == "learned":
         return nn.Embedding(num_positions, config.d_model)
     return SinusoidalPositions(config) if config.position_embedding_type == "sinusoidal" else None
@@ -81,8 +83,8 @@ class WeftRotaryEmbedding(Float32Buffers):
     """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has.
 
     Args:
-        config: of one stack, as `get_text_config` gives it: its `max_position_embeddings` are the lengths that need no
-            scaling, and its `head_dim` times the `partial_rotary_factor`, if there is one, the numbers of a head that turn.
+        config: the configuration of one stack, from `get_text_config`. Sequences up to its `max_position_embeddings` need no
+            scaling. The first `head_dim * partial_rotary_factor` numbers of each head are rotated (all without a factor).
     """
 
     inv_freq: torch.Tensor
@@ -93,7 +95,7 @@ class WeftRotaryEmbedding(Float32Buffers):
         self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
         self.config = config
-        assert config.rope_parameters is not None  # transformers fills it when the configuration is made
+        assert config.rope_parameters is not None  # transformers sets it when the configuration is made
         self.rope_type = config.rope_parameters["rope_type"]
         init_function: Callable = self.compute_default_rope_parameters
         if self.rope_type != "default":
@@ -113,19 +115,20 @@ class WeftRotaryEmbedding(Float32Buffers):
     def forward(
         self, x: torch.Tensor, position_ids: torch.Tensor, follows_length: bool = True
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines (B, T, R) of positions (B, T) for the R numbers that turn, in the dtype of `x`.
+        """Return cosines and sines (B, T, R) of positions (B, T) for the R rotated numbers, in the dtype of `x`.
 
-        follows_length: False leaves out what `dynamic` and `longrope` do to a sequence that is longer than the model's own.
+        With `follows_length=False`, `dynamic` and `longrope` do not change the frequencies of a sequence that is longer than
+        `max_position_embeddings`.
         """
         if follows_length:
             return self._scaled(x, position_ids)
-        return self._turns(x, position_ids, self.original_inv_freq)
+        return self._cos_sin(x, position_ids, self.original_inv_freq)
 
     @dynamic_rope_update
     def _scaled(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._turns(x, position_ids, self.inv_freq)
+        return self._cos_sin(x, position_ids, self.inv_freq)
 
-    def _turns(self, x: torch.Tensor, position_ids: torch.Tensor, inv_freq: torch.Tensor):
+    def _cos_sin(self, x: torch.Tensor, position_ids: torch.Tensor, inv_freq: torch.Tensor):
         angles_BTK = position_ids[..., None].float() * inv_freq.to(device=x.device, dtype=torch.float)
         angles_BTK = torch.cat((angles_BTK, angles_BTK), dim=-1)
         cos, sin = angles_BTK.cos() * self.attention_scaling, angles_BTK.sin() * self.attention_scaling
@@ -133,7 +136,7 @@ class WeftRotaryEmbedding(Float32Buffers):
 
 
 def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Turn the pairs (i, i + R/2) of the first R numbers of each head by its token's angle; the tables say how many."""
+    """Rotate the pairs (i, i + R/2) of the first R numbers of each head by the token's angle. R is the width of the tables."""
     cos, sin = (table[:, None] for table in rotation)
     if (turned := cos.shape[-1]) < states_BHTK.shape[-1]:
         return torch.cat((rotate(states_BHTK[..., :turned], rotation), states_BHTK[..., turned:]), dim=-1)
@@ -143,17 +146,17 @@ def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor
 
 def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torch.Tensor, is_cross: bool):
     cos, sin = rotary(like, positions.ids_BT, follows_length=not is_cross)
-    if positions.mask_BT is not None:  # no position: not turned
+    if positions.mask_BT is not None:  # a token without a position is not rotated
         cos = torch.where(positions.mask_BT[..., None], cos, torch.ones_like(cos))
         sin = sin * positions.mask_BT[..., None]
     return cos, sin
 
 
 def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) -> torch.Tensor:
-    """The bucket of each offset between query and key, as T5 numbers them (Raffel et al. 2020, arXiv:1910.10683).
+    """Return the bucket of each offset between query and key, numbered as in T5 (Raffel et al. 2020, arXiv:1910.10683).
 
-    The first half of the buckets holds one distance each, the others ranges that grow with the logarithm of the distance.
-    Where queries look ahead, one half of all buckets is for keys before them and the other for keys after.
+    Each bucket of the first half holds one distance. The others hold ranges, which grow with the logarithm of the distance.
+    If queries look ahead, this holds for two halves of all buckets: one for keys before the query, one for keys after it.
     """
     buckets, first_BLM = config.relative_attention_num_buckets, torch.zeros_like(offset_BLM)
     if looks_ahead:
@@ -163,7 +166,7 @@ def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) ->
     else:
         distance_BLM = offset_BLM.clamp(min=0)
     exact = buckets // 2
-    # in this order: where a range begins, the last bit decides
+    # keep the order of these operations, which is T5's: at the edge of a range rounding decides the bucket
     far_BLM = torch.log(distance_BLM.clamp(min=1).float() / exact)
     far_BLM = far_BLM / math.log(config.relative_attention_max_distance / exact) * (buckets - exact)
     far_BLM = exact + far_BLM.long()
@@ -181,10 +184,19 @@ def attention_positions(
     looks_ahead: bool = True,
     is_cross: bool = False,
 ) -> AttentionPositions | None:
-    """What the attention of this `kind` needs; `key` counts cached keys too, `new_key` only those of this call.
+    """Return what an attention with positions of this `kind` needs, or None with `"none"`.
 
-    `looks_ahead`: whether a query ever sees keys that stand after it, which only buckets distinguish. `is_cross`: queries
-    and keys stand in two sequences, and a frequency that followed the length of each would not be one for both.
+    Args:
+        kind: the position type, a value of `self_attention_position_type`.
+        config: the model's configuration.
+        query: positions of the queries.
+        key: positions of all keys, cached ones included.
+        new_key: positions of the keys of this call.
+        rotary: the rotary embedding, if `kind` is `"rotary"`.
+        like: a tensor whose dtype and device the rotation gets.
+        looks_ahead: whether a query may attend to keys after it. Only `"bucketed"` positions differ.
+        is_cross: whether queries and keys are of two sequences. Rotary frequencies then do not follow the length, because
+            the two sequences would get different frequencies.
     """
     if kind == "none":
         return None

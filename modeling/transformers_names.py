@@ -1,8 +1,8 @@
-"""The names of transformers that the model needs and transformers does not promise: one place to look when it changes.
+"""The names that the model needs from transformers' internals. When transformers changes, look here.
 
-Code that is pushed with weights stays as it is while transformers goes on. Everything else that it imports are names of
-`transformers` itself and of `transformers.modeling_outputs`. Where a name of this file is missing or takes other
-parameters, the model does without it, in the plain way and with a warning; or the error says what to install.
+Code that was pushed with weights stays the same, but transformers changes. Apart from the names in this file, that code
+imports only names of `transformers` itself and of `transformers.modeling_outputs`. If a name of this file is missing or takes
+other parameters, the model warns and works without it, or an error says what to install.
 """
 
 import inspect
@@ -17,7 +17,7 @@ logger = logging.get_logger(__name__)
 
 REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
 
-# Private methods that the model's classes replace: with other parameters they are left to transformers.
+# Methods of transformers that the model's classes override. If transformers changes their parameters, its own are used.
 REPLACED_METHODS = (
     "_beam_search",
     "_can_set_attn_implementation",
@@ -35,14 +35,14 @@ REPLACED_METHODS = (
     "init_parallel_plans",
     "maybe_distribute_model",
 )
-# What the model's classes say or call, without which weights would be lost or drawn otherwise, silently.
+# Attributes that the model's classes set or call. Without them, weights would silently be lost or initialized differently.
 NEEDED_ATTRIBUTES = (
     (PreTrainedConfig, "_attn_implementation"),
     (PreTrainedModel, "_can_record_outputs"),
     (PreTrainedModel, "_init_weights"),
     (PreTrainedModel, "_tied_weights_keys"),
 )
-# What resizing a vocabulary calls, and with which parameters.
+# Methods that resize a vocabulary, and the parameters that the model passes to them.
 RESIZING = {
     "_resize_token_embeddings": ("new_num_tokens", "pad_to_multiple_of", "mean_resizing"),
     "_get_resized_embeddings": ("old_embeddings", "new_num_tokens", "pad_to_multiple_of", "mean_resizing"),
@@ -67,27 +67,30 @@ def _find(module: str, name: str, parameters: tuple[str, ...]) -> Any:
 
 
 def _needed(module: str, name: str, *parameters: str) -> Any:
-    """A name that the model cannot do without.
+    """Return an object of transformers that the model needs.
 
     Raises:
-        ImportError: it is missing, or does not take these parameters; the message says what to install.
+        ImportError: it is missing, or does not take these parameters. The message says what to install.
     """
     found = _find(module, name, parameters)
     if found is None:
-        raise ImportError(f"{_lacks(f'{module}.{name}')}, and the model cannot do without it: {REMEDY}.")
+        raise ImportError(f"{_lacks(f'{module}.{name}')}, and the model needs it: {REMEDY}.")
     return found
 
 
 def _optional(module: str, name: str, *parameters: str, without: str) -> Any:
-    """A name that the model can do without, or None and a warning that says what is other then."""
+    """Return an object of transformers that the model can work without. If it is missing, warn and return None.
+
+    `without` says in the warning what is different without the object.
+    """
     found = _find(module, name, parameters)
     if found is None:
-        logger.warning(f"{_lacks(f'{module}.{name}')}: {without}. To have it: {REMEDY}.")
+        logger.warning(f"{_lacks(f'{module}.{name}')}: {without}. To avoid this: {REMEDY}.")
     return found
 
 
 def _eager_experts(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """What `use_experts_implementation` does to a class, without the choice of implementations."""
+    """Return a decorator for experts like `use_experts_implementation`, without the choice of implementations."""
 
     def decorate(experts_class: Any) -> type:
         experts_class.has_gate, experts_class.has_bias = has_gate, has_bias
@@ -111,12 +114,13 @@ install_recorders = _optional(
     "utils.output_capturing",
     "maybe_install_capturing_hooks",
     "model",
-    without="a model whose outputs were never asked for before cannot be compiled whole to give them, nor to train routers",
+    without="torch.compile cannot compile a model as one graph if it trains routers or returns hidden states, attentions or "
+    "router logits, unless a call before has returned them",
 )
 merge_with_config_defaults = _needed("utils.generic", "merge_with_config_defaults")
 for _owner, _name in NEEDED_ATTRIBUTES:
     if not hasattr(_owner, _name):
-        raise ImportError(f"{_lacks(f'{_owner.__name__}.{_name}')}, and the model cannot do without it: {REMEDY}.")
+        raise ImportError(f"{_lacks(f'{_owner.__name__}.{_name}')}, and the model needs it: {REMEDY}.")
 
 use_experts_implementation = (
     _optional(
@@ -131,21 +135,22 @@ use_experts_implementation = (
 try:
     initialization = import_module("transformers.initialization")
 except ImportError:
-    # while a model is loaded, transformers keeps torch's own functions off the weights that it has read
+    # while transformers loads a model, it also keeps torch's own functions from initializing weights that it has read
     initialization = import_module("torch.nn.init")
-# What transformers' own callers hand to `forward`; checks of keywords do with fewer.
+# The keywords that transformers' own callers pass to `forward`. Without it, the check of keywords knows fewer of them.
 TransformersKwargs = _find("utils", "TransformersKwargs", ())
 
 _Class = TypeVar("_Class", bound=type)
 
 
 def fit_to_transformers(model_class: _Class) -> _Class:
-    """Class decorator: leaves out the private methods that transformers no longer has, or calls with other parameters.
+    """Remove the overrides of methods that transformers no longer has, or whose parameters it has changed (class decorator).
 
-    Its own are taken in their place. Where resizing a vocabulary is not what it was, it is refused.
+    transformers' own methods then take their place. If the methods that resize a vocabulary have changed, resizing raises an
+    ImportError.
 
     Raises:
-        ImportError: the model cannot do without such a method.
+        ImportError: the model needs the override.
     """
     methods: Any = model_class
     left_out = []
@@ -156,7 +161,7 @@ def fit_to_transformers(model_class: _Class) -> _Class:
                 left_out.append(name)
                 delattr(methods, name)
     if "_init_weights" in left_out:
-        raise ImportError(f"{_lacks('_init_weights')}, and the model cannot do without it: {REMEDY}.")
+        raise ImportError(f"{_lacks('_init_weights')}, and the model needs it: {REMEDY}.")
     can_resize = all(
         hasattr(PreTrainedModel, name) and _takes(getattr(PreTrainedModel, name), parameters)
         for name, parameters in RESIZING.items()
@@ -167,13 +172,13 @@ def fit_to_transformers(model_class: _Class) -> _Class:
             setattr(methods, name, _refuse_resizing)
     if left_out:
         logger.warning(
-            f"{_lacks('`, `'.join(left_out))}: what the model adds there is left out. To have it: {REMEDY}."
+            f"{_lacks('`, `'.join(left_out))}: the model's own version is not used. To avoid this: {REMEDY}."
         )
     return model_class
 
 
 def _fits(ours: Any, theirs: Any) -> bool:
-    """Whether a method that replaces one of transformers takes what that one takes, and can hand it on."""
+    """Return whether an override takes the parameters of transformers' method, and can pass all of them on."""
     parameters = inspect.signature(ours).parameters.values()
     others = list(inspect.signature(theirs).parameters)
     named = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
@@ -185,4 +190,4 @@ def _fits(ours: Any, theirs: Any) -> bool:
 
 
 def _refuse_resizing(self, *args, **kwargs):
-    raise ImportError(f"{_lacks('_resize_token_embeddings')}, and cannot resize its vocabulary: {REMEDY}.")
+    raise ImportError(f"{_lacks('_resize_token_embeddings')}: the model cannot resize its vocabulary: {REMEDY}.")

@@ -15,8 +15,8 @@ from rdkit.Chem import rdMolDescriptors
 
 from .tree import Route
 
-# SMILES that a process remembers, and molecules whose SMILES from all atoms it remembers.
-_KNOWN, _KNOWN_ROOTS = 1 << 16, 1 << 12
+# SMILES that a process remembers.
+_KNOWN = 1 << 16
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
@@ -34,7 +34,7 @@ def canonical_smiles(smiles: str) -> str:
     return Chem.MolToSmiles(molecule)
 
 
-@lru_cache(_KNOWN_ROOTS)
+@lru_cache(_KNOWN // 16)  # many SMILES each
 def rooted_smiles(smiles: str) -> tuple[str, ...]:
     """The SMILES of a molecule that begin at each of its atoms, each once; RDKit's canonical SMILES is the first.
 

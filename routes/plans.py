@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from .tree import Route
 
 if TYPE_CHECKING:
+    from .feasibility import RouteCheck
     from .stock import Stock
 
 
@@ -31,17 +33,36 @@ class Candidate:
     rank: int = 0
 
     @property
-    def solved(self) -> bool | None:
-        """Whether all starting materials can be bought; None without a stock."""
+    def purchasable(self) -> bool | None:
+        """Whether all starting materials can be bought; None without a stock. It does not say that the route works."""
         return None if self.missing is None else not self.missing
 
+    @property
+    def solved(self) -> bool | None:
+        """What `purchasable` was called before."""
+        return self.purchasable
+
+    @cached_property
+    def check(self) -> RouteCheck | None:
+        """What is wrong with the route: atoms from nowhere, circles, molecules that cannot be read; None without one."""
+        from .feasibility import check_route  # needs RDKit
+
+        return None if self.route is None else check_route(self.route)
+
+    @property
+    def possible(self) -> bool | None:
+        """Whether the route passes that check; None without a route."""
+        return None if self.check is None else self.check.is_possible
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the route as `Route.to_dict` gives it."""
+        """For JSON; the route as `Route.to_dict` gives it. Needs RDKit."""
         return {
             "rank": self.rank,
             "score": self.score if math.isfinite(self.score) else None,  # JSON has no infinity
             "n_steps": self.n_steps,
-            "solved": self.solved,
+            "purchasable": self.purchasable,
+            "possible": self.possible,
+            "impossible_because": None if self.check is None else self.check.reason,
             "missing": None if self.missing is None else list(self.missing),
             "route": self.route and self.route.to_dict(),
             "problem": self.problem,
@@ -50,7 +71,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read what `to_dict` gives."""
+        """Read what `to_dict` gives, also where it says `solved` for `purchasable`, as it did before."""
         missing = data.get("missing")
         return cls(
             text=data["text"],
@@ -104,9 +125,25 @@ class Plan:
         return cls(data["target"], [Candidate.from_dict(item) for item in data["candidates"]], data.get("problem"))
 
 
-def ranked(candidates: Iterable[Candidate], stock: Stock | None = None) -> list[Candidate]:
-    """Best first, numbered, and held against a stock."""
+# What becomes of routes that cannot be: see `ranked`.
+IMPOSSIBLE = ("behind", "keep", "drop")
+
+
+def ranked(
+    candidates: Iterable[Candidate], stock: Stock | None = None, impossible: Literal["behind", "keep", "drop"] = "keep"
+) -> list[Candidate]:
+    """Best first, numbered, and held against a stock.
+
+    Args:
+        candidates: in any order.
+        stock: what can be bought.
+        impossible: routes that cannot be are ranked "behind" all others, "keep" the place of their score, or "drop" out.
+    """
     best = sorted(candidates, key=lambda candidate: -candidate.score)
+    if impossible != "keep":
+        fine = [candidate for candidate in best if candidate.possible is not False]
+        rest = [candidate for candidate in best if candidate.possible is False]
+        best = fine + (rest if impossible == "behind" else [])
     return [
         replace(candidate, rank=rank, missing=_missing(candidate, stock)) for rank, candidate in enumerate(best, 1)
     ]

@@ -1,9 +1,51 @@
 """What several commands ask of their arguments."""
 
 import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
+# As in `routes/planning/search.py`, which needs torch.
+RANKINGS = ("log_probability", "sqrt_length")
+# As in `routes/planning/constraints.py`.
+RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
+# As in `routes/plans.py`.
+IMPOSSIBLE = ("behind", "keep", "drop")
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
+
+    def __init__(self, *args: Any, formatter_class: type = argparse.RawDescriptionHelpFormatter, **kwargs: Any):
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return formatter_class(prog, max_help_position=32)
+
+        settings: dict[str, Any] = kwargs | {"formatter_class": formatter}
+        super().__init__(*args, **settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
+
+
+class CommonHelp(Parser):
+    """The options of a command that are used most. It answers `--help`, and leaves all else to the command's own parser."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words: Sequence[str] = sys.argv[1:] if args is None else args
+        if {"-h", "--help"} & set(words):
+            self.print_help()
+            self.exit()
+        return argparse.Namespace(), []
+
+
+def _hyphens(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
@@ -23,13 +65,14 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
 
 def add_constraints(parser: Any) -> None:
     """The arguments that say what planned routes have to be."""
-    from weftformer.routes.planning.constraints import RULES
-
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
-    parser.add_argument("--allow", action="append", choices=list(RULES), default=[],
+    parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
                         help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
                         "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
+    parser.add_argument("--impossible", choices=IMPOSSIBLE, default="behind",
+                        help="routes that break one of these rules all the same: ranked behind the others, kept in the place "
+                        "of their score, or left out (default: %(default)s)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
                         help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
     parser.add_argument(
@@ -47,12 +90,13 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     Raises:
         ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
     """
-    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, RULES, Constraints
+    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, rules_without
 
     if arguments.only_purchasable and arguments.stock is None:
         raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    wishes = Constraints(
-        **{RULES[name]: False for name in arguments.allow},
+    rules = rules_without(arguments.allow)
+    wishes = replace(
+        rules,
         only_purchasable=arguments.only_purchasable,
         required_leaf=arguments.required_leaf,
         forbidden=tuple(arguments.forbid),
@@ -60,7 +104,7 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     )
     if not arguments.no_grammar:
         return wishes
-    if wishes != Constraints(**{RULES[name]: False for name in arguments.allow}):
+    if wishes != rules:
         raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
     return NO_CONSTRAINTS
 
@@ -71,6 +115,8 @@ def move_to(planner: Any, device: str | None) -> None:
     Raises:
         ValueError: there is no such device.
     """
+    import torch  # here: help waits for nothing
+
     try:
         planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there

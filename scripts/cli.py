@@ -1,10 +1,12 @@
 """The console command `weftformer`: finds the script of a sub-command, and turns errors people can act on into one line.
 
-A script is imported when its sub-command is called: `weftformer --help` waits for the package alone.
+The arguments of a sub-command are read by its module in `parsers`, which imports nothing heavy. Only when they are right is
+the script imported, which reads them again: help and mistakes wait for nothing.
 """
 
 import difflib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,10 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 # name: (module with a `main(argv)`, what it does)
 COMMANDS = {
     "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
-    "pretrain": (
-        "weftformer.scripts.pretrain",
-        "train a model on plain texts, before pairs: T5, BART or UL2 objective",
-    ),
+    "pretrain": ("weftformer.scripts.pretrain", "train a model to mend corrupted texts, before it sees pairs"),
+    "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),
     "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
     "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),
     "plan": ("weftformer.scripts.plan", "plan synthesis routes for a molecule"),
@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean `{matches[0]}`?" if matches else ""
         print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
+    _read_arguments(name, rest)
     try:
+        importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
         module = importlib.import_module(COMMANDS[name][0])
     except ModuleNotFoundError as error:
         if error.name != "weftformer.benchmarks":
@@ -90,6 +92,13 @@ def run_script(
     except KeyboardInterrupt:
         print(f"weftformer {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _read_arguments(name: str, argv: Sequence[str]) -> None:
+    """Answer `--help`, and leave with argparse's exit code where the arguments are wrong."""
+    parser = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
+    if importlib.util.find_spec(parser) is not None:
+        importlib.import_module(parser).build_parser().parse_args(argv)
 
 
 def _help() -> str:

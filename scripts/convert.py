@@ -1,6 +1,5 @@
 """`weftformer convert`: another family's weights as a Weft model's folder, complete or not at all."""
 
-import argparse
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,44 +19,13 @@ from weftformer.conversion import (
     read_source_config,
     read_weights,
 )
-from weftformer.conversion.files import READABLE
 from weftformer.conversion.source import HEADS
 from weftformer.hub import converted_card
+from weftformer.scripts.parsers.convert import build_parser
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training.parsing import parse_overrides
 
 logger = logging.getLogger(__name__)
-
-_EXAMPLES = """examples:
-  weftformer convert flash.ckpt runs/flash
-  weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
-  weftformer convert bart folder-of-bart-base runs/bart
-  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    sources = "\n".join(f"  {name:<10}{source.title}" for name, source in SOURCES.items())
-    parser = argparse.ArgumentParser(
-        prog="weftformer convert",
-        description=f"{__doc__}\n\nsources:\n{sources}",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", nargs="?", choices=list(SOURCES), metavar="SOURCE",
-                        help="where the weights come from (default: told by their keys)")  # fmt: skip
-    parser.add_argument("path", type=Path, metavar="PATH",
-                        help=f"a file of weights ({', '.join(READABLE)}), or a folder with them")  # fmt: skip
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
-    parser.add_argument("--preset", help="take the configuration of this preset instead of reading it off the weights")
-    parser.add_argument("--heads", type=int, help="attention heads of both stacks, where the weights do not tell")
-    parser.add_argument("--config-overrides", metavar="FIELD=VALUE,...",
-                        help="fields of the Weft configuration that win over all others")  # fmt: skip
-    parser.add_argument("--source-config", type=Path, metavar="FILE",
-                        help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
-    parser.add_argument("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
-                        help="regular expression to replace in every key first; may be given several times")  # fmt: skip
-    return parser
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:

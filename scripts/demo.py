@@ -1,22 +1,10 @@
 """`weftformer demo`: a page in the browser that plans routes, writes texts and shows what the model looks at."""
 
-import argparse
 from collections.abc import Sequence
 
 from weftformer.demo.loading import load_models
 from weftformer.scripts.arguments import move_to
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer demo", description=__doc__)
-    add = parser.add_argument
-    add("--model", metavar="MODEL", help="folder or Hub id of a model of routes, such as runs/demo after `make demo`")
-    add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
-    add("--device", help="where the models run, e.g. cuda:0 (default: cuda where there is one)")
-    add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")
-    add("--port", type=int, help="port to listen at (default: the first from 7860 that is free)")
-    add("--share", action="store_true", help="also open it to the world, through gradio's servers, for a week")
-    return parser
+from weftformer.scripts.parsers.demo import build_parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:

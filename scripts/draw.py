@@ -1,11 +1,9 @@
 """`weftformer draw`: routes of a file as a page or as pictures."""
 
-import argparse
 import itertools
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
@@ -14,21 +12,7 @@ from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer draw", description=__doc__)
-    parser.add_argument(
-        "routes", type=Path, metavar="ROUTES", help="file of routes, of any form `weftformer prepare-routes` knows"
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
-    parser.add_argument("--picture", type=Path, metavar="FILE",
-                        help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
-    parser.add_argument("--stock", type=Path, metavar="FILE", help="what can be bought: marks the starting materials")
-    parser.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="only the first N routes (default: %(default)s)"
-    )
-    return parser
+from weftformer.scripts.parsers.draw import build_parser
 
 
 def as_plans(routes: Sequence[Route], stock: Stock | None) -> list[Plan]:

@@ -1,84 +1,41 @@
 """`weftformer evaluate`: plan targets whose routes are recorded, and say how often and how well the routes are found.
 
-The predictions come from a model, or from files that `weftformer plan --json` or `--save-predictions` wrote.
+The predictions come from a model, or from files: of `weftformer plan --json` or `--save-predictions`, or routes as
+AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in the order of their ranks.
 """
 
 import argparse
 import gzip
 import json
+import math
 import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from tqdm.auto import tqdm
 
+from weftformer.common.whole_files import growing_file
 from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.files.entries import BROKEN_GZIP
+from weftformer.routes.files.predictions import read_predictions as read_predicted_routes
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.planning.search import RANKINGS
-from weftformer.routes.plans import Plan
-from weftformer.routes.scoring.evaluation import KS, Evaluation, evaluate
+from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import add_constraints, check_folders, constraints_of, move_to
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to
+from weftformer.scripts.parsers.evaluate import CONDITIONS, build_parser
 
-# What the model is told besides the target: as it is typed, and as a column is called.
-CONDITIONS = {
-    "steps": "told steps",
-    "nothing": "told nothing",
-    "steps+material": "told steps and starting material",
-    "material": "told starting material",
-}
 # Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
 CHUNK = 16
 
 # A plan and the starting material that the model was told.
 Told = tuple[Plan, str | None]
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer evaluate", description=__doc__)
-    parser.add_argument("routes", type=Path, metavar="ROUTES", help="file of recorded routes, JSON lines (.gz works)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder or Hub id of a trained route model")
-    source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score what is in these files instead; several are compared")  # fmt: skip
-    parser.add_argument("--skip-missing", action="store_true",
-                        help="with --predictions: score only the targets that the files hold")  # fmt: skip
-    parser.add_argument("--limit", type=int, metavar="N", help="only N targets, drawn at random")
-    parser.add_argument("--seed", type=int, default=0,
-                        help="of that draw, of the starting materials and of the intervals (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets solved")
-    parser.add_argument("--ks", type=int, nargs="+", default=list(KS), metavar="K",
-                        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
-    planning = parser.add_argument_group("planning, with --model")
-    planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-                          help="what the model is told besides the target, a column each: steps (the depth of the recorded "
-                          "route), material (one of its leaves: only for a model that was trained with one, which its files "
-                          "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
-    planning.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
-    planning.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
-                          help="how candidates are scored (default: %(default)s)")  # fmt: skip
-    add_constraints(planning)
-    planning.add_argument("--batch-size", type=int, help="searches run at once (default: what has 80 beams)")
-    planning.add_argument("--max-new-tokens", type=int, metavar="N",
-                          help="longest text of a route; a model that has learned little writes on and on otherwise")  # fmt: skip
-    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
-    planning.add_argument("--save-predictions", type=Path, metavar="FILE",
-                          help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks"
-    )
-    output.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg, .png or .pdf; needs matplotlib")
-    output.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
-    return parser
 
 
 def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
@@ -144,21 +101,25 @@ def predict(
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
-    """Plans by column and canonical target; JSON lines, or a list as `weftformer plan --json` writes it.
+    """Plans by column and canonical target: JSON lines, a list as `weftformer plan --json` writes it, or routes of any program.
 
     Raises:
         ValueError: a file holds something else; the message names the place.
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
+        if not _holds_plans(file):
+            # the names of the files tell them apart, or their whole paths
+            name = _column(file, files) if len(files) > 1 else "predictions"
+            for target, routes in read_predicted_routes(file).items():
+                columns.setdefault(name, {})[target] = [(_as_plan(target, routes), None)]
+            continue
         for place, row in _rows(file):
             try:
                 plan, material = Plan.from_dict(row), row.get("starting_material")
             except (TypeError, KeyError, ValueError, AttributeError) as error:
                 raise ValueError(f"{file}, {place}: no plan of `weftformer plan --json`: {error!r}") from error
-            # the names of the files tell them apart, or their whole paths
-            stem = file.stem if len({one.stem for one in files}) == len(files) else str(file)
-            names = [stem] if len(files) > 1 else []
+            names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             try:
                 target = canonical_smiles(plan.target)
@@ -168,6 +129,25 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     if not columns:
         raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
     return columns
+
+
+def _column(file: Path, files: Sequence[Path]) -> str:
+    return file.stem if len({one.stem for one in files}) == len(files) else str(file)
+
+
+def _holds_plans(file: Path) -> bool:
+    """Whether a file is this package's own: a target with candidates, each of which has a text."""
+    try:
+        _, row = next(_rows(file))
+    except (StopIteration, ValueError):
+        return False
+    candidates = row.get("candidates") if isinstance(row, dict) and isinstance(row.get("target"), str) else None
+    return isinstance(candidates, list) and all(isinstance(one, dict) and "text" in one for one in candidates)
+
+
+def _as_plan(target: str, routes: Sequence[Route]) -> Plan:
+    """Routes as candidates; no model gave them a score."""
+    return Plan(target, [Candidate(r.to_string(), -math.inf, None, r, rank=rank) for rank, r in enumerate(routes, 1)])
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
@@ -187,37 +167,34 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def matched(
-    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, skip_missing: bool
+    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, missing_targets: str = "refuse"
 ) -> list[tuple[Route, Told]]:
     """Each reference with its plan; the second route to a target takes the second plan for it, where there are two.
 
+    Args:
+        missing_targets: targets without a plan are a mistake ("refuse"), left out ("skip"), or "count" as not found.
+
     Raises:
-        ValueError: a plan is missing and `skip_missing` is off, or all are.
+        ValueError: a plan is missing that must not be, or all are.
     """
-    pairs, used = [], dict[str, int]()
+    pairs, used, missing = list[tuple[Route, Told]](), dict[str, int](), 0
     for route, _ in references:
         plans = column.get(route.smiles)
         if plans:
             index = used.get(route.smiles, 0)
             used[route.smiles] = index + 1
             pairs.append((route, plans[min(index, len(plans) - 1)]))
-    missing = len(references) - len(pairs)
-    if missing and (not pairs or not skip_missing):
-        hint = "" if not pairs else " --skip-missing scores the others."
+            continue
+        missing += 1
+        if missing_targets == "count":
+            pairs.append((route, (Plan(route.smiles, [], "there is no prediction"), None)))
+    if missing == len(references) or (missing and missing_targets == "refuse"):
+        hint = " --skip-missing scores the others, --count-missing counts these as not found."
+        hint = "" if missing == len(references) else hint
         raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
-    if missing:
+    if missing and missing_targets == "skip":
         _note(f"{name}: {missing} of {len(references)} targets have no prediction and are left out.")
     return pairs
-
-
-@contextmanager
-def _growing(file: Path | None) -> Iterator[IO[str]]:
-    """A file that has its name once it is whole; what hours of planning found is not thrown away when they are cut short."""
-    part = Path(os.devnull) if file is None else file.with_name(file.name + ".part")
-    with part.open("w", encoding="utf-8") as sink:
-        yield sink
-    if file is not None:
-        os.replace(part, file)
 
 
 def _note(text: str) -> None:
@@ -243,9 +220,12 @@ def _planned(
     planner = RoutePlanner.from_pretrained(arguments.model)
     conditions = conditions_of(planner.model.config, arguments.conditions)
     move_to(planner, arguments.device)
-    settings = {name: getattr(arguments, name) for name in ("beams", "ranking", "batch_size", "max_new_tokens")}
+    settings = {
+        name: getattr(arguments, name) for name in ("beams", "ranking", "impossible", "batch_size", "max_new_tokens")
+    }
     settings |= {"grammar": not arguments.no_grammar, "constraints": constraints_of(arguments), "stock": stock}
-    with _growing(arguments.save_predictions) as sink:
+    file = arguments.save_predictions
+    with growing_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
         found = {name: predict(planner, references, name, settings, sink) for name in conditions}
     return {
         CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
@@ -262,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         columns = _planned(arguments, references, stock)
     else:
         columns = {
-            name: matched(column, references, name, arguments.skip_missing)
+            name: matched(column, references, name, arguments.missing_targets)
             for name, column in read_predictions(arguments.predictions).items()
         }
     results: dict[str, Evaluation] = {}

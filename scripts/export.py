@@ -1,8 +1,6 @@
 """`weftformer export`: a Weft model for other runtimes, written, read back and compared before it gets its name."""
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -18,19 +16,11 @@ from weftformer.exporting import (
     write_onnx,
     write_torch,
 )
+from weftformer.scripts.parsers.export import build_parser
 
 # of logits and logarithms of probabilities, in fp32: what is measured is a thousandth of it
 TOLERANCE = 1e-3
 _GRAPHS = {"torch": (write_torch, load_torch), "onnx": (write_onnx, load_onnx)}
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer export", description=__doc__)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a Weft model")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
-    parser.add_argument("--format", choices=(*_GRAPHS, "ctranslate2"), required=True,
-                        help="torch: `torch.export` files; onnx: for onnxruntime; ctranslate2: dense models only")  # fmt: skip
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,6 +1,5 @@
 """`weftformer plan`: routes for target molecules, best first, with a model that `weftformer train-routes` made."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -10,51 +9,10 @@ from weftformer.common.whole_files import write_json
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.plans import Plan
 from weftformer.routes.stock import Stock
-from weftformer.scripts.arguments import add_constraints, check_folders, constraints_of, move_to
-
-
-class _Parser(argparse.ArgumentParser):
-    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        """A target a line of @FILE; empty lines are none."""
-        return [arg_line.strip()] if arg_line.strip() else []
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="weftformer plan", description=__doc__, fromfile_prefix_chars="@")
-    parser.add_argument("targets", nargs="+", metavar="TARGET",
-                        help="SMILES of a target molecule, or @FILE with one a line")  # fmt: skip
-    parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
-    parser.add_argument("--steps", type=steps, metavar="N[-M]",
-                        help="longest path of the routes, in reactions; a range such as 2-5 tries each and ranks what "
-                        "they find together (default: 1-5)")  # fmt: skip
-    parser.add_argument("--starting-material", help="SMILES of a molecule to begin from, for a model trained with one")
-    parser.add_argument("--stock", type=Path, metavar="FILE",
-                        help="what can be bought: SMILES or InChIKeys, one a line or in a table with a header, .gz too")  # fmt: skip
-    parser.add_argument("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
-    parser.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
-    parser.add_argument("--ranking", choices=list(RANKINGS), default="log_probability",
-                        help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
-    add_constraints(parser)
-    parser.add_argument("--show", type=int, default=3, help="routes to print for each target (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all candidates, failed ones included")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="also draw all routes on one page to read in a browser"
-    )
-    parser.add_argument("--picture", type=Path, metavar="FILE",
-                        help="also draw the best route, to a file that ends in .svg or .png (with several targets: FILE-1, ...)")  # fmt: skip
-    return parser
-
-
-def steps(text: str) -> int | range:
-    """`3` or `2-5`, the last included."""
-    first, dash, last = text.partition("-")
-    try:
-        return range(int(first), int(last) + 1) if dash else int(first)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to
+from weftformer.scripts.parsers.plan import build_parser
 
 
 def show(plan: Plan, count: int) -> None:
@@ -62,10 +20,20 @@ def show(plan: Plan, count: int) -> None:
         print(f"\n{plan.target}: not planned. {plan.problem}")
         return
     failed, total = len(plan.failed), len(plan.candidates)
-    print(f"\n{plan.target}: {len(plan.routes)} distinct routes; {failed} of {total} candidates are no routes")
+    impossible = sum(candidate.possible is False for candidate in plan.distinct)
+    print(
+        f"\n{plan.target}: {len(plan.routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
+        f"{failed} of {total} candidates are no routes"
+    )
+    if not plan.routes:
+        for problem in dict.fromkeys(candidate.problem for candidate in plan.failed[:count]):
+            print(f"  {problem}")
     for candidate in plan.distinct[:count]:
-        assert candidate.route is not None
-        print(f"\nrank {candidate.rank}{_solved(candidate.missing)}\n{candidate.route.format_tree()}")
+        assert candidate.route is not None and candidate.check is not None
+        wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
+        print(f"\nrank {candidate.rank}{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}")
+        for remark in candidate.check.remarks:
+            print(f"note: {remark}")
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:
@@ -77,10 +45,10 @@ def draw(plans: Sequence[Plan], file: Path) -> None:
             print(f"The best route for {plan.target} is drawn in {path}.")
 
 
-def _solved(missing: tuple[str, ...] | None) -> str:
+def _purchasable(missing: tuple[str, ...] | None) -> str:
     if missing is None:
         return ""
-    return f", not in stock: {', '.join(missing)}" if missing else ", all in stock"
+    return f", not in stock: {', '.join(missing)}" if missing else ", purchasable"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stock=stock,
         grammar=not arguments.no_grammar,
         constraints=constraints,
+        impossible=arguments.impossible,
         on_error="skip",  # the others are still worth planning; the exit code tells
     )
     for plan in plans:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit_texts(model_args, data_args, training_args)
     if training_args.is_main_process:
         folder = training_args.output_dir
-        print(f"Saved in {folder}. To go on: weftformer train --model_name_or_path {folder} --train_file PAIRS ...")
+        print(f"Saved in {folder}. To go on: weftformer train --model-name-or-path {folder} --train-file PAIRS ...")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`weftformer serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
 
-import argparse
 import os
 import socket
 from collections.abc import Sequence
@@ -8,66 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from weftformer.scripts.arguments import move_to
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer serve", description=__doc__)
-    add = parser.add_argument
-    add("--model", required=True, help="folder or Hub id of a trained model")
-    add(
-        "--stock",
-        type=Path,
-        metavar="FILE",
-        help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table",
-    )
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)",
-    )
-    add("--port", type=int, default=8000, help="port to listen at; 0 for one that is free (default: %(default)s)")
-    add(
-        "--max-batch-size",
-        type=int,
-        default=16,
-        help="inputs (targets or texts) computed together (default: %(default)s)",
-    )
-    add(
-        "--max-wait-ms",
-        type=float,
-        default=10.0,
-        help="how long an input waits for others to be computed with (default: %(default)s)",
-    )
-    add(
-        "--max-queue",
-        type=int,
-        default=256,
-        help="inputs that may wait; more are refused with 429 (default: %(default)s)",
-    )
-    add("--max-inputs", type=int, default=32, help="inputs of one request (default: %(default)s)")
-    add("--max-characters", type=int, default=2000, help="length of an input (default: %(default)s)")
-    add("--max-beams", type=int, default=50, help="widest search that may be asked for (default: %(default)s)")
-    add(
-        "--max-new-tokens",
-        type=int,
-        help="most tokens written for an input (default: three quarters of a route model's positions; 256 of text)",
-    )
-    add(
-        "--max-request-bytes",
-        type=int,
-        default=1 << 18,
-        help="largest body; larger ones are refused with 413 (default: %(default)s)",
-    )
-    add(
-        "--timeout-s",
-        type=float,
-        default=120.0,
-        help="seconds until a request is given up with 504 (default: %(default)s)",
-    )
-    add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
-        help="what is written on stderr; info writes a line a request (default: %(default)s)")  # fmt: skip
-    return parser
+from weftformer.scripts.parsers.serve import build_parser
 
 
 def _listen(host: str, port: int) -> socket.socket:

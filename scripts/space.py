@@ -1,20 +1,10 @@
 """`weftformer space`: the folder of a Space on the Hub that shows models, ready for `hf upload`."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from weftformer.demo.space import write_space
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer space", description=__doc__)
-    add = parser.add_argument
-    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
-    add("--model", metavar="MODEL", help="model of routes: a folder, which is copied, or its id on the Hub")
-    add("--text-model", metavar="MODEL", help="model of texts, the same")
-    add("--title", default="Weft", help="of the Space (default: %(default)s)")
-    return parser
+from weftformer.scripts.parsers.space import build_parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:

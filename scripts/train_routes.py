@@ -1,7 +1,7 @@
 """`weftformer train-routes`: train a model that writes synthesis routes, test it on held-out targets, plan one of them.
 
-Without files it grows its own routes from reaction templates; with `--train_file` and `--test_file` it reads real
-ones, `--train_file` also from a folder that `weftformer prepare-routes` made.
+Without files it grows its own routes from reaction templates; with `--train-file` and `--test-file` it reads real
+ones, `--train-file` also from a folder that `weftformer prepare-routes` made.
 """
 
 import logging
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(
         [RouteArguments, RouteTrainingArguments],
         prog="weftformer train-routes",
-        usage="weftformer train-routes [FILE.yaml] [--output_dir FOLDER] [--argument value ...]",
+        usage="weftformer train-routes [FILE.yaml] [--output-dir FOLDER] [--option value ...]",
         description=__doc__,
     )
     arguments, training = parser.parse(sys.argv[1:] if argv is None else argv)
@@ -178,7 +178,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     """Everything `weftformer train-routes` does, after its arguments are read; returns the results it writes."""
     for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
         if getattr(arguments, name) < 1:
-            raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     check_choices(arguments.permutations, "none", arguments.aligned)
     check_output_dir(training)
     checkpoint = find_checkpoint(training)

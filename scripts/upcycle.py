@@ -1,29 +1,14 @@
 """`weftformer upcycle`: a dense Weft model as a mixture of experts that starts with the same outputs."""
 
-import argparse
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from transformers import AutoModelForSeq2SeqLM
 
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
 from weftformer.common.whole_files import whole_folder
 from weftformer.conversion import upcycle
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weftformer upcycle", description=__doc__)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
-    parser.add_argument("--experts", type=int, default=8, help="experts of a sparse layer (default: %(default)s)")
-    parser.add_argument(
-        "--experts-per-token", type=int, default=2, help="experts a token goes to (default: %(default)s)"
-    )
-    parser.add_argument("--every", type=int, default=2, metavar="N",
-                        help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the routers' first weights (default: %(default)s)")
-    return parser
+from weftformer.scripts.parsers.upcycle import build_parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:

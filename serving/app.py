@@ -2,9 +2,10 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
@@ -19,13 +20,18 @@ from ..configuration.version import __version__
 from ..inference.batching import Batcher
 from ..inference.tasks import RouteTask, TextTask
 from ..routes import Plan
+from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
 from ..routes.planning.search import RANKINGS
+from ..routes.plans import IMPOSSIBLE
 from .limits import BodyInTime, Limits
 from .waiting import answers
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
 _MOST_STEPS = 32
+# What a request may ask of the routes, fields of `Constraints`; each molecule or substructure is looked for in every one.
+_WISHES = {"only_purchasable", "required_leaf", "forbidden", "forbidden_substructures"}
+_MOST_WISHES = 16
 # The longest target that a model reads has 143 tokens; for the worst of 2,000 characters RDKit takes a second.
 _MOST_SMILES = 600
 
@@ -111,7 +117,23 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         )
         beams: int = Field(min(10, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
         ranking: Literal[tuple(RANKINGS)] = "log_probability"  # type: ignore[valid-type]
-        grammar: bool = Field(True, description="Write nothing but well-formed routes.")
+        grammar: bool = Field(True, description="Write nothing but well-formed routes; without it no rule holds.")
+        allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
+            [],
+            max_length=len(RULES),
+            description="Rules to switch off: let molecules through that cannot be read, that are made from themselves, or "
+            "reactions whose reactants lack atoms.",
+        )
+        only_purchasable: bool = Field(False, description="Only routes that begin from molecules of the stock.")
+        required_leaf: smiles | None = Field(None, description="SMILES of a molecule that every route begins from.")
+        forbidden: list[smiles] = Field([], max_length=_MOST_WISHES, description="SMILES that must not occur.")
+        forbidden_substructures: list[smiles] = Field(
+            [], max_length=_MOST_WISHES, description="SMARTS of what no molecule but the target may hold."
+        )
+        impossible: Literal[IMPOSSIBLE] = Field(  # type: ignore[valid-type]
+            "behind",
+            description="Routes that break a rule all the same: ranked behind, kept in their place, or left out.",
+        )
         max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens)
         max_routes: int | None = Field(
             None,
@@ -128,8 +150,9 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
         """Ranked routes to each target, as `weftformer plan --json` writes them."""
-        settings = wanted.model_dump(exclude={"max_routes", "svg"})
-        works = await _checked(task.works, **settings)
+        wishes = wanted.model_dump(include=_WISHES)
+        settings = wanted.model_dump(exclude={"max_routes", "svg", "allow", *_WISHES})
+        works = await _checked(partial(_constrained, task, wanted.allow, wishes), **settings)
         plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)
         # drawing takes a while, and the loop has others to listen to
         shown = await run_in_threadpool(lambda: [_shown(plan, wanted.max_routes, wanted.svg) for plan in plans])
@@ -226,6 +249,17 @@ def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
     )
 
 
+def _constrained(
+    task: RouteTask, allow: list[str], wishes: dict[str, Any], targets: list[str], *, grammar: bool, **settings: Any
+) -> Sequence[Any]:
+    """Works with constraints; a wish that cannot be read is refused as a target is."""
+    rules = rules_without(allow)
+    constraints = replace(rules, **wishes)
+    if not grammar and constraints == rules:  # nothing was asked for that needs it
+        constraints = NO_CONSTRAINTS
+    return task.works(targets, grammar=grammar, constraints=constraints, **settings)
+
+
 async def _checked(check: Any, *args: Any, **settings: Any) -> Sequence[Any]:
     """Works of a request; RDKit takes its time, so not in the event loop."""
     inputs = settings.pop("targets" if "targets" in settings else "texts")
@@ -251,8 +285,6 @@ def _shown(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
     shown = []
     for candidate in candidates:
         entry = candidate.to_dict()
-        if not math.isfinite(candidate.score):  # a beam that found nothing; JSON has no infinity
-            entry["score"] = None
         if svg and candidate.route is not None:
             from ..routes.drawing.svg import route_svg
 

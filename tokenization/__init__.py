@@ -1,4 +1,4 @@
-"""Text to ids and back: the DirectMultiStep route vocabulary, and vocabularies trained on the user's own texts."""
+"""Tokenizers: the vocabulary of DirectMultiStep for routes, and vocabularies trained on the user's own texts."""
 
 from .checks import check_encodable
 from .route_tokenizer import (

@@ -1,4 +1,4 @@
-"""Whether a text can be written in a tokenizer's vocabulary, said before a model sees it."""
+"""Checks that a tokenizer can encode a text without loss."""
 
 import re
 from collections.abc import Iterator
@@ -6,26 +6,30 @@ from collections.abc import Iterator
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
-# A message that lists a whole Unicode alphabet helps nobody.
+# The largest number of allowed characters that a message lists.
 _LISTED_CHARACTERS = 120
 
 
 def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: int | None = None) -> None:
-    """Check that `tokenizer` writes all of `text`, within `max_length` tokens.
+    """
+    Check that a tokenizer can encode all of a text, with at most `max_length` tokens.
 
-    A character counts as unknown if the tokenizer refuses it (a word-level vocabulary without an unknown token), turns
-    it into its unknown token, or leaves it out (BPE without an unknown token). Special tokens written in the text are
-    known wherever the tokenizer recognises them.
+    A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token), encodes
+    it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are known if the
+    tokenizer recognises them.
 
     Args:
-        tokenizer: any fast tokenizer.
-        text: one text.
-        max_length: most tokens allowed, with the special tokens that `tokenizer(text)` adds; None for no limit.
+        tokenizer (`PreTrainedTokenizerFast`):
+            Any fast tokenizer.
+        text (`str`):
+            One text.
+        max_length (`int`, *optional*):
+            The largest number of tokens, with the special tokens that `tokenizer(text)` adds. Defaults to no limit.
 
     Raises:
         TypeError: `text` is not a string.
-        ValueError: `text` holds an unknown character (the message names the first, its index in the text and the
-            allowed characters), or is too long (the message names both lengths).
+        ValueError: the text has an unknown character (the message names the first one, its index in the text and the allowed
+            characters), or is too long (the message names both lengths).
     """
     encode_checked(tokenizer, text, max_length=max_length)
 
@@ -37,13 +41,13 @@ def encode_checked(
     add_special_tokens: bool = True,
     max_length: int | None = None,
 ) -> list[int]:
-    """Return the token ids of `text`, or raise as [`check_encodable`] does; nothing is truncated or padded.
+    """Return the token ids of a text, without truncation or padding. Raise the errors of [`check_encodable`].
 
     Args:
         tokenizer: any fast tokenizer.
         text: one text.
-        add_special_tokens: whether the tokenizer's template is applied; what it adds counts towards `max_length`.
-        max_length: most tokens allowed; None for no limit.
+        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for `max_length`.
+        max_length: the largest number of tokens. None for no limit.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")
@@ -69,9 +73,9 @@ def encode_checked(
 
 
 def _refused(tokenizer: PreTrainedTokenizerFast, text: str) -> Iterator[int]:
-    """Indices of the pieces of `text` that the backend's model raises on."""
+    """Yield the indices of characters in `text` for which the backend's model raises an error."""
     backend = tokenizer.backend_tokenizer
-    # The backend cuts the added tokens out of the text first, and pre-tokenizes what lies between them.
+    # the backend splits the text at added tokens first, and pre-tokenizes the parts between them
     added = sorted(map(re.escape, tokenizer.added_tokens_encoder), key=len, reverse=True)
     chunks = re.split(f"({'|'.join(added)})", text) if added and not tokenizer.split_special_tokens else [text]
     start = 0
@@ -90,7 +94,7 @@ def _refused(tokenizer: PreTrainedTokenizerFast, text: str) -> Iterator[int]:
 def _lost(
     tokenizer: PreTrainedTokenizerFast, text: str, ids: list[int], offsets: list[tuple[int, int]]
 ) -> Iterator[int]:
-    """Indices of the characters of `text` that became the unknown token, or no token at all."""
+    """Yield the indices of characters in `text` that became the unknown token, or no token at all."""
     unknown = tokenizer.unk_token_id
     if unknown is not None:
         for token, (start, end) in zip(ids, offsets, strict=True):
@@ -98,12 +102,12 @@ def _lost(
                 yield start + _first_missing(tokenizer, text[start:end])
     elif isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         covered = {index for start, end in offsets for index in range(start, end)}
-        # Pre-tokenizers may take white space for a separator; that is their design, not a loss.
+        # pre-tokenizers may drop white space as a separator, which is not a loss
         yield from (index for index, char in enumerate(text) if index not in covered and not char.isspace())
 
 
 def _first_missing(tokenizer: PreTrainedTokenizerFast, piece: str) -> int:
-    """Index of the first character of `piece` without a token of its own; 0 if each has one."""
+    """Return the index of the first character of `piece` that is not a token, or 0 if all are."""
     token_to_id = tokenizer.backend_tokenizer.token_to_id
     return next((index for index, char in enumerate(piece) if token_to_id(char) is None), 0)
 

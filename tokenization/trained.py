@@ -1,4 +1,4 @@
-"""Subword vocabularies trained on the user's own texts: byte-level BPE, as a fast tokenizer."""
+"""Trains subword vocabularies (byte-level BPE) on the user's own texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,8 @@ __all__ = ["iter_columns", "train_tokenizer"]
 
 logger = logging.get_logger(__name__)
 
-# The position is the id. No unknown token, since every byte is known, and no mask, since nothing here trains on one.
+# The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because nothing
+# here trains with one.
 _PAD, _BOS, _EOS = _SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
 
 
@@ -22,26 +23,31 @@ def train_tokenizer(
     min_frequency: int = 2,
     lowercase: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE vocabulary (GPT-2's, Radford et al. 2019) on `texts`.
+    """
+    Train a byte-level BPE vocabulary (as GPT-2's, Radford et al. 2019).
 
-    Every byte is a token, so no text is ever unknown, and decoding gives the text back exactly (lower-cased if
-    `lowercase`). Ids 0, 1, 2 are `<pad>`, `<s>` (bos), `</s>` (eos). `tokenizer(text)` appends `</s>` and puts nothing
-    in front: `decoder_start_token_id` is the bos, and the model adds it when it shifts the labels. A `</s>` written in
-    a text is text; pass `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
+    Every byte is a token, so no text is unknown, and decoding returns the exact text (in lower case if `lowercase`). The ids 0,
+    1 and 2 are `<pad>`, `<s>` (bos) and `</s>` (eos). `tokenizer(text)` adds `</s>` at the end and nothing at the start: the
+    model adds the bos (`decoder_start_token_id`) when it shifts the labels. A `</s>` in a text is encoded as text. Pass
+    `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
 
     Args:
-        texts: the texts, read once; an iterator will do. For several columns of a data set see [`iter_columns`].
-        vocab_size: most tokens, the 256 bytes and 3 special tokens included. Few texts give fewer (a warning says so):
-            take the model's `vocab_size` from `len(tokenizer)`.
-        min_frequency: how often a pair of tokens has to occur to be merged into one.
-        lowercase: whether all texts are lower-cased, in training and in use.
+        texts (`Iterable[str]`):
+            The texts, which are read once. For columns of a data set see [`iter_columns`].
+        vocab_size (`int`, *optional*, defaults to 8000):
+            The largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens, with a warning,
+            so set the model's `vocab_size` to `len(tokenizer)`.
+        min_frequency (`int`, *optional*, defaults to 2):
+            How often a pair of tokens must occur to be merged into one.
+        lowercase (`bool`, *optional*, defaults to `False`):
+            Whether the tokenizer converts all texts to lower case, in training and in use.
 
     Returns:
-        The tokenizer. Saved with `save_pretrained`, it is loaded by `AutoTokenizer` without Weft.
+        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.
 
     Raises:
-        TypeError: `texts` is one string, or holds something that is not a string.
-        ValueError: no text, or only empty ones; `vocab_size` too small.
+        TypeError: `texts` is one string, or an item is not a string.
+        ValueError: there is no text, or only empty ones, or `vocab_size` is too small.
     """
     if isinstance(texts, str):
         raise TypeError("texts is one string, which would be read character by character; pass a list of texts")
@@ -82,24 +88,27 @@ def train_tokenizer(
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
-        # `<s>` is a tag in HTML: what users send as text must not turn into control tokens.
+        # `<s>` is a tag in HTML, and a user's text must not become special tokens
         "split_special_tokens": True,
     }
     return PreTrainedTokenizerFast(tokenizer_object=backend, **options)
 
 
 def iter_columns(dataset: Iterable[Mapping[str, Any]], columns: str | Sequence[str]) -> Iterator[str]:
-    """Yield the texts of some columns of a data set, row by row, for [`train_tokenizer`].
+    """
+    Yield the texts of some columns of a data set, row by row, for [`train_tokenizer`].
 
     Args:
-        dataset: rows as mappings: a `datasets.Dataset`, streaming or not, or a list of dictionaries.
-        columns: name or names of the columns to read, e.g. `("en", "de")` for one vocabulary shared by both languages.
+        dataset (`Iterable[Mapping[str, Any]]`):
+            The rows: a `datasets.Dataset`, streaming or not, or a list of dictionaries.
+        columns (`str` or `Sequence[str]`):
+            The columns, e.g. `("en", "de")` for one vocabulary of both languages.
 
     Yields:
-        One text for each row and column.
+        `str`: a text for each row and column.
 
     Raises:
-        ValueError: a row lacks a column, or holds no string there; the message names both.
+        ValueError: a row lacks a column, or the value is not a string. The message names the row and the column.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     for number, row in enumerate(dataset):
@@ -112,7 +121,7 @@ def iter_columns(dataset: Iterable[Mapping[str, Any]], columns: str | Sequence[s
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Pass `texts` on; a generator, so that an iterator over more than fits in memory is read once."""
+    """Yield the texts after checking each. A generator, because all texts may not fit into memory."""
     empty = True
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -120,4 +129,4 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
         empty = empty and not text
         yield text
     if empty:
-        raise ValueError("there is no text to train on: texts is empty, or holds only empty strings")
+        raise ValueError("there is no text to train on: texts is empty, or has only empty strings")

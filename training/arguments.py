@@ -62,11 +62,11 @@ class ModelArguments:
     def __post_init__(self):
         if self.tokenizer_name and self.tokenizer:
             raise ValueError(
-                f"--tokenizer_name {self.tokenizer_name} and --tokenizer {self.tokenizer} exclude each other: give one."
+                f"--tokenizer-name {self.tokenizer_name} and --tokenizer {self.tokenizer} exclude each other: give one."
             )
         if self.model_name_or_path and self.preset:
             raise ValueError(
-                f"--preset {self.preset} is for a new model, and --model_name_or_path {self.model_name_or_path} has its "
+                f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has its "
                 "size already: give one."
             )
 
@@ -84,7 +84,7 @@ class DataArguments:
     train_file: str | None = _argument(
         None,
         "Training pairs: csv, tsv, json, jsonl or parquet with named columns; txt or tsv with source and target "
-        "separated by a tab; or a text with one source a line and --train_target_file beside it. All may end in .gz.",
+        "separated by a tab; or a text with one source a line and --train-target-file beside it. All may end in .gz.",
     )
     train_target_file: str | None = _argument(None, "The targets of train_file, line by line.")
     validation_file: str | None = _argument(None, "Validation pairs, as train_file.")
@@ -121,13 +121,13 @@ class DataArguments:
     def __post_init__(self):
         if bool(self.dataset_name) == bool(self.train_file):
             got = "both" if self.train_file else "neither"
-            raise ValueError(f"Give either --train_file or --dataset_name: got {got}.")
+            raise ValueError(f"Give either --train-file or --dataset-name: got {got}.")
         for split in _SPLITS:
             file, target_file = getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
             if target_file and not file:
-                raise ValueError(f"--{split}_target_file {target_file} needs the sources too: give --{split}_file.")
+                raise ValueError(f"--{split}-target-file {target_file} needs the sources too: give --{split}-file.")
             if self.dataset_name and file:
-                raise ValueError(f"--{split}_file and --dataset_name exclude each other: give one.")
+                raise ValueError(f"--{split}-file and --dataset-name exclude each other: give one.")
         if self.validation_split < 0:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
         for name in (
@@ -189,7 +189,7 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     loss_in_pieces: bool = _argument(
         True,
         "With a vocabulary of 4,096 words or more: compute the training loss in pieces, so that the logits of a whole "
-        "batch are never in memory. --no_loss_in_pieces keeps them, for what reads the logits of a training step.",
+        "batch are never in memory. --no-loss-in-pieces keeps them, for what reads the logits of a training step.",
     )
     log_expert_statistics: bool = _argument(
         True,
@@ -229,9 +229,9 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
 
     def __post_init__(self):
         if not self.output_dir:
-            raise ValueError("Give --output_dir, the folder for the model and its checkpoints.")
+            raise ValueError("Give --output-dir, the folder for the model and its checkpoints.")
         if not self.do_train:
-            raise ValueError("--no_do_train: this command trains; a trained model is scored by `weftformer evaluate`.")
+            raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         super().__post_init__()
@@ -241,7 +241,7 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
                 raise ValueError(
                     "accelerate is told to use FSDP (--fsdp, or ACCELERATE_USE_FSDP=true by its configuration), which it does "
                     "on GPUs only, and this runs on the CPU: train with DDP (scripts/configs/ddp.yaml), or with "
-                    "torchrun and --distributed_config fsdp_size=<processes>, which splits a model on CPUs too."
+                    "torchrun and --distributed-config fsdp_size=<processes>, which splits a model on CPUs too."
                 )
 
     @property
@@ -308,7 +308,7 @@ class PretrainingArguments:
 
     def __post_init__(self):
         if not self.train_file:
-            raise ValueError("Give --train_file, a text with one document a line (.gz may follow).")
+            raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
         for name in (
             "max_source_length",
             "max_target_length",
@@ -334,12 +334,12 @@ class WeftPretrainingArguments(WeftTrainingArguments):
 
     def __post_init__(self):
         if self.max_steps < 1:
-            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max_steps.")
+            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max-steps.")
         if self.predict_with_generate:
-            raise ValueError("--predict_with_generate: pretraining is evaluated by its loss; leave it out.")
+            raise ValueError("--predict-with-generate: pretraining is evaluated by its loss; leave it out.")
         if self.max_tokens_per_batch is not None:
             raise ValueError(
                 f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
-                "as a stream: give --per_device_train_batch_size."
+                "as a stream: give --per-device-train-batch-size."
             )
         super().__post_init__()

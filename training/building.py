@@ -115,7 +115,7 @@ def source_and_target_limits(config: WeftConfig, args: DataArguments | Pretraini
         if has_table and given is not None and given > rows:
             raise ValueError(
                 f"max_{side}_length={given} is more than the model's position table has rows (max_{side}_positions="
-                f"{rows}): give at most {rows}, or a new model more rows (--config_overrides max_{side}_positions={given})."
+                f"{rows}): give at most {rows}, or a new model more rows (--config-overrides max_{side}_positions={given})."
             )
         limits.append(rows if given is None else given)
     return limits[0], limits[1]
@@ -153,7 +153,7 @@ def build_model(
 def build_distributed_config(  # noqa: C901, one refusal after another
     args: ModelArguments, training_args: WeftTrainingArguments
 ) -> DistributedConfig | None:
-    """`--distributed_config` as transformers' own, or None where nothing is to be split.
+    """`--distributed-config` as transformers' own, or None where nothing is to be split.
 
     Raises:
         ValueError: a key or size that there is none of, another number of processes, or a split that the Trainer
@@ -196,8 +196,8 @@ def build_distributed_config(  # noqa: C901, one refusal after another
         )
     if is_cpu and torch.accelerator.is_available():
         raise ValueError(
-            "distributed_config and --use_cpu: transformers puts the parts on the GPUs that it sees. Hide them "
-            "(CUDA_VISIBLE_DEVICES=), or leave out --use_cpu."
+            "distributed_config and --use-cpu: transformers puts the parts on the GPUs that it sees. Hide them "
+            "(CUDA_VISIBLE_DEVICES=), or leave out --use-cpu."
         )
     if training_args.uses_fsdp_of_accelerate or training_args.deepspeed:
         raise ValueError(
@@ -231,13 +231,13 @@ def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
 
 def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
     if name[0] in "./~" and not Path(name).is_dir():
-        raise ValueError(f"--model_name_or_path {name}: there is no such folder.")
+        raise ValueError(f"--model-name-or-path {name}: there is no such folder.")
     try:
         model_type = AutoConfig.from_pretrained(name).model_type
     except (OSError, HFValidationError) as error:
-        raise ValueError(f"--model_name_or_path {name} cannot be loaded: {_first_line(error)}") from error
+        raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
     if model_type != WeftConfig.model_type:
-        raise ValueError(f"--model_name_or_path {name} is a {model_type} model: this script trains Weft models.")
+        raise ValueError(f"--model-name-or-path {name} is a {model_type} model: this script trains Weft models.")
     return WeftConfig.from_pretrained(name, **overrides)
 
 
@@ -253,15 +253,15 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
         if getattr(tokenizer, name) not in (ids if isinstance(ids, list) else [ids]):
             raise ValueError(
                 f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the tokenizer the "
-                "model was trained with, or change the model's by --config_overrides."
+                "model was trained with, or change the model's by --config-overrides."
             )
     features = config.num_condition_features
     if num_conditions and num_conditions != features:
         raise ValueError(
-            f"--condition_columns names {num_conditions} columns, and the model has num_condition_features={features}."
+            f"--condition-columns names {num_conditions} columns, and the model has num_condition_features={features}."
         )
     if features and not num_conditions:
-        logger.warning(f"The model has num_condition_features={features}, and no --condition_columns are given.")
+        logger.warning(f"The model has num_condition_features={features}, and no --condition-columns are given.")
 
 
 def _first_line(error: BaseException) -> str:

@@ -146,27 +146,27 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     """
     folder = Path(args.output_dir)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output_dir {folder} is a file: give a folder.")
+        raise ValueError(f"--output-dir {folder} is a file: give a folder.")
     entries = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
     if args.wants_resume or not entries:
         return
     if not args.overwrite_output_dir:
         shown = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
         raise ValueError(
-            f"--output_dir {folder} is not empty (it holds {shown}): continue what was begun there with "
-            "--resume_from_checkpoint true, start again with --overwrite_output_dir, or choose another folder."
+            f"--output-dir {folder} is not empty (it holds {shown}): continue what was begun there with "
+            "--resume-from-checkpoint true, start again with --overwrite-output-dir, or choose another folder."
         )
     for name in inputs:
         if name and any(Path(name).resolve().is_relative_to(old.resolve()) for old in checkpoints(folder)):
             raise ValueError(
-                f"--overwrite_output_dir would remove {name}, which training reads from: choose another --output_dir."
+                f"--overwrite-output-dir would remove {name}, which training reads from: choose another --output-dir."
             )
 
 
 def remove_checkpoints(folder: str | os.PathLike) -> None:
     """Remove the checkpoints of an earlier run, which would be taken for this run's when it is resumed."""
     for old in checkpoints(folder):
-        logger.info(f"Removing {old}, of an earlier run (--overwrite_output_dir).")
+        logger.info(f"Removing {old}, of an earlier run (--overwrite-output-dir).")
         shutil.rmtree(old)
 
 

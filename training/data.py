@@ -67,7 +67,7 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
     if taken >= rows:
         raise ValueError(
             f"validation_split={share} would take {taken} of {rows} training pairs: give a smaller one, "
-            "--validation_file, or 0 for no evaluation."
+            "--validation-file, or 0 for no evaluation."
         )
     parts = splits["train"].train_test_split(test_size=taken, seed=seed)
     splits["train"], splits["validation"] = parts["train"], _first(parts["test"], args.max_eval_samples)
@@ -84,7 +84,7 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
         if not free:
             raise ValueError(
                 f"{origin} needs a column to read and one to write, and has {_list(dataset.column_names)}: pairs in a "
-                "txt file are separated by a tab, or the targets stand in a file of their own (--train_target_file)."
+                "txt file are separated by a tab, or the targets stand in a file of their own (--train-target-file)."
             )
         return free[0]
 
@@ -145,7 +145,7 @@ def _from_hub(args: DataArguments) -> DatasetDict:
     try:
         loaded = load_dataset(args.dataset_name, args.dataset_config_name)
     except DatasetGenerationError as error:
-        raise ValueError(f"--dataset_name {args.dataset_name} cannot be read: {error.__cause__ or error}") from error
+        raise ValueError(f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}") from error
     splits = DatasetDict()
     for split, names in _HUB_SPLITS.items():
         found = next((name for name in names if name in loaded), None)

@@ -116,7 +116,7 @@ def _build_trainer(
 ) -> WeftTrainer:  # fmt: skip
     if "validation" not in splits:
         if training_args.load_best_model_at_end:
-            raise ValueError("--load_best_model_at_end needs validation pairs: give --validation_file.")
+            raise ValueError("--load-best-model-at-end needs validation pairs: give --validation-file.")
         training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
     compute_metrics = None
     if training_args.predict_with_generate:

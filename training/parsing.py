@@ -32,6 +32,10 @@ class ArgumentParser(HfArgumentParser):
 
     def __init__(self, dataclass_types, **kwargs):
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        self.add_argument("--help-all", action="help", help="show this list")
+        for action in self._actions:  # help shows one spelling; both are understood
+            hyphens = [name for name in action.option_strings if "_" not in name]
+            action.option_strings = hyphens or action.option_strings
 
     def error(self, message: str):
         raise ValueError(message)
@@ -56,12 +60,13 @@ class ArgumentParser(HfArgumentParser):
         for word in unknown:
             if not word.startswith("-"):
                 raise ValueError(f"{word!r} belongs to no argument; arguments begin with --, a file comes first.")
-            name = word.lstrip("-").split("=")[0]
-            raise ValueError(f"there is no argument --{name}.{closest(name, self._names())}")
+            name = word.lstrip("-").split("=")[0].replace("_", "-")
+            names = {known.replace("_", "-") for known in self._names()}
+            raise ValueError(f"there is no argument --{name}.{closest(name, names)}")
         return tuple(parsed)
 
     def _names(self) -> set[str]:
-        return {action.dest for action in self._actions if action.dest != "help"}
+        return {action.dest for action in self._actions if action.dest not in ("help", "help_all")}
 
     def _read(self, file: Path) -> dict[str, Any]:
         if not file.is_file():
@@ -103,7 +108,7 @@ def parse_arguments(
     parser = ArgumentParser(
         [ModelArguments, DataArguments, WeftTrainingArguments],
         prog="weftformer train",
-        usage="weftformer train [FILE.yaml] --train_file PAIRS --output_dir FOLDER [--argument value ...]",
+        usage="weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]",
         description="Train a Weft model on pairs of texts, evaluate it by generation, save it in a folder that loads.",
     )
     model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)
@@ -117,7 +122,7 @@ def parse_pretraining_arguments(
     parser = ArgumentParser(
         [ModelArguments, PretrainingArguments, WeftPretrainingArguments],
         prog="weftformer pretrain",
-        usage="weftformer pretrain [FILE.yaml] --train_file TEXTS --output_dir FOLDER --max_steps N [--argument value ...]",
+        usage="weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--argument value ...]",
         description="Train a Weft model to mend corrupted texts, and save it in a folder that `weftformer train` goes on from.",
     )
     model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)

@@ -120,7 +120,7 @@ def fit_texts(
 
 def _switch_evaluation_off(training_args: WeftPretrainingArguments) -> None:
     if training_args.load_best_model_at_end:
-        raise ValueError("--load_best_model_at_end needs texts to evaluate on: give --validation_file.")
+        raise ValueError("--load-best-model-at-end needs texts to evaluate on: give --validation-file.")
     training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
 
 
@@ -186,7 +186,7 @@ def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Ob
     if is_in_parts:
         raise ValueError(
             f"The model needs rows for {added} new tokens, and its tables are in parts: pretrain a few steps without "
-            "--distributed_config, and go on from that folder."
+            "--distributed-config, and go on from that folder."
         )
     logger.info(f"The vocabulary gets {added} tokens for the objective {objective}.")
     model.resize_token_embeddings(len(tokenizer))

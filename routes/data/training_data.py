@@ -104,7 +104,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         train, test = train_test_split(routes, arguments.num_test_routes, seed=seed)
         return (drop_shared_targets(_with_parts(train), test) if arguments.sub_routes else train), test
     if arguments.train_file is None or arguments.test_file is None:
-        raise ValueError("--train_file and --test_file go together: accuracy on the training routes says nothing.")
+        raise ValueError("--train-file and --test-file go together: accuracy on the training routes says nothing.")
     train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
     for name, routes in ((arguments.train_file, train), (arguments.test_file, test)):
         if not routes:
@@ -138,7 +138,7 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     asked = {
         "--permutations": arguments.permutations > 1,
         "--aligned": arguments.aligned,
-        "--sub_routes": arguments.sub_routes,
+        "--sub-routes": arguments.sub_routes,
     }
     if given := [name for name, is_given in asked.items() if is_given]:
         raise ValueError(
@@ -152,7 +152,7 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
         )
     test = read_canonical(arguments.test_file) if arguments.test_file else []
     if not test:
-        raise ValueError("Give --test_file with held-out routes: accuracy on the training routes says nothing.")
+        raise ValueError("Give --test-file with held-out routes: accuracy on the training routes says nothing.")
     tested = {route.smiles for route in test}
     # an aligned row has its target from any atom
     kept = rows.filter(

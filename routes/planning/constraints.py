@@ -13,7 +13,7 @@ Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -83,6 +83,12 @@ class Constraints:
 NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False)
 
 
+def rules_without(names: Iterable[str]) -> Constraints:
+    """Return the rules for all routes, without those of [`RULES`] that are named."""
+    switched_off: dict[str, Any] = {RULES[name]: False for name in names}
+    return Constraints(**switched_off)
+
+
 def _molecule(smiles: str) -> Molecule:
     molecule = read_molecule(smiles)
     if molecule is None:
@@ -144,6 +150,9 @@ class Text(NamedTuple):
     fault: str | None = None
 
 
+ENDED = Text(None)
+
+
 class ConstrainedGrammar(LogitsProcessor):
     """[`RouteGrammar`] with rules: rules out every token that breaks one, and ends what can no longer become a route.
 
@@ -192,7 +201,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.refusals = [Counter[str]() for _ in limits]
         # Of the rows of the step before: where each text stands, what is known of it, and its log-probability; the scores
         # of the next token.
-        self.rows: dict[bytes, int] = {}
+        self.rows: dict[tuple[int, bytes], int] = {}
         self.written: list[Text] = []
         self.totals_W = np.zeros(0)
         self.scores_WV = np.zeros((0, 0), np.float32)
@@ -204,8 +213,8 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def after(self, text: Text, token: int, limit: int) -> Text:
         """The text with one more token."""
-        if text.state is None:
-            return text
+        if text.state is None:  # what stands behind an end, or a text that was given up
+            return ENDED
         characters = None if token >= len(self.texts) else self.texts[token]
         if characters is None:
             if token in self.grammar.skipped and text.state == START:
@@ -227,7 +236,7 @@ class ConstrainedGrammar(LogitsProcessor):
                 return self._with_molecule(text, state, limit)
             smiles = advance_smiles(text.smiles, character) if self.rules.readable else NOTHING
             if smiles is None:
-                return text._replace(state=None, fault="no SMILES")
+                return text._replace(state=None, fault="no SMILES goes on like that")
             return Text(state, smiles, text.molecule + character, text.frame, None, text.has_leaf)
         if before.place == "molecule":
             if character == ",":  # its reactants follow
@@ -236,7 +245,7 @@ class ConstrainedGrammar(LogitsProcessor):
                 missing = None if text.read is None else dict(text.read.atoms)
                 return Text(state, frame=Frame(path, missing, text.frame), has_leaf=text.has_leaf)
             if self._must_go_on(text):
-                return text._replace(state=None, fault="not in stock")
+                return text._replace(state=None, fault="a molecule is not in stock")
             has_leaf = text.has_leaf or (text.read is not None and self._is_wanted(text.read))
             return text._replace(state=state, has_leaf=has_leaf)
         if character == "]":
@@ -264,7 +273,7 @@ class ConstrainedGrammar(LogitsProcessor):
     def _against_molecule(self, text: Text, limit: int) -> str | None:
         """Why a molecule may not end here, None where it may."""
         if self.rules.readable and not text.smiles.is_closed:
-            return "open brackets, branches, rings or bonds"
+            return "a SMILES is not closed"
         read = self._read(text.molecule)
         if read is None:
             return "RDKit cannot read a molecule" if self.rules.readable else None
@@ -278,7 +287,7 @@ class ConstrainedGrammar(LogitsProcessor):
             return "a substructure is forbidden"
         assert text.state is not None
         if text.state.depth >= limit and self._must_be_bought(text.molecule):
-            return "not in stock"
+            return "a molecule is not in stock"
         return None
 
     def _must_be_bought(self, smiles: str) -> bool:
@@ -358,7 +367,7 @@ class ConstrainedGrammar(LogitsProcessor):
         raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
         beams = max(1, len(ids_WT) // len(self.limits))
         limits = [self.limits[index // beams] for index in range(len(ids_WT))]
-        rows, totals_W = self._advance(ids_WT, limits)
+        rows, totals_W = self._advance(ids_WT, limits, beams)
         ends = [self._may_end(text) for text in self.written]
         keys = [self._key(*given) for given in zip(self.written, limits, [end is True for end in ends], strict=True)]
         masks_WV = self._masks(keys)
@@ -369,7 +378,7 @@ class ConstrainedGrammar(LogitsProcessor):
                     masks_WV[index, self.quote] = 0.0
                 elif self.written[index].fault:  # the tokens that it would have gone on with are none: others may be
                     masks_WV[index] = self._end_alone()
-        self._count_refusals(raw_WV.argmax(axis=1), masks_WV, ends, beams)
+        self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up has nowhere else to go, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
         self.rows, self.totals_W, self.scores_WV = rows, totals_W, found_WV
@@ -378,19 +387,22 @@ class ConstrainedGrammar(LogitsProcessor):
             found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
         return cast(torch.FloatTensor, found.to(device=scores.device, dtype=scores.dtype))
 
-    def _advance(self, ids_WT: np.ndarray, limits: list[int]) -> tuple[dict[bytes, int], np.ndarray]:
+    def _advance(
+        self, ids_WT: np.ndarray, limits: list[int], beams: int
+    ) -> tuple[dict[tuple[int, bytes], int], np.ndarray]:
         """Read the last token of each row, which goes on from the row of the step before that has all its other tokens.
 
         Returns:
             The first row of each text, and the log-probability of each row.
         """
-        rows: dict[bytes, int] = {}
+        rows: dict[tuple[int, bytes], int] = {}
         written: list[Text] = []
         totals_W = np.zeros(len(ids_WT))
         for index, (row, last) in enumerate(zip(ids_WT, ids_WT[:, -1].tolist(), strict=True)):
-            whole = row.tobytes()
-            rows.setdefault(whole, index)
-            parent = self.rows.get(whole[: -row.itemsize])
+            # sources may be the same target with other numbers of steps, whose texts are the same and their scores not
+            source, whole = index // beams, row.tobytes()
+            rows.setdefault((source, whole), index)
+            parent = self.rows.get((source, whole[: -row.itemsize]))
             if parent is None:  # the first step
                 text = Text(START)
                 for token in row.tolist():
@@ -425,7 +437,7 @@ class ConstrainedGrammar(LogitsProcessor):
         ends: list[bool | None],
         totals_WV: np.ndarray,
         masks_WV: np.ndarray,
-        rows: dict[bytes, int],
+        rows: dict[tuple[int, bytes], int],
         beams: int,
     ) -> list[int]:
         """The rows whose molecule has to be read: its end may be among the next tokens that the search takes.
@@ -445,9 +457,17 @@ class ConstrainedGrammar(LogitsProcessor):
         least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]
         return [index for index in asked if totals_WV[index, self.quote] >= least_B[index // beams]]
 
-    def _count_refusals(self, firsts_W: np.ndarray, masks_WV: np.ndarray, ends: list[bool | None], beams: int) -> None:
-        """Of each row whose likeliest token is ruled out, why."""
-        for index in np.flatnonzero(masks_WV[np.arange(len(firsts_W)), firsts_W] < 0).tolist():
+    def _count_refusals(
+        self,
+        firsts_W: np.ndarray,
+        masks_WV: np.ndarray,
+        totals_W: np.ndarray,
+        ends: list[bool | None],
+        beams: int,
+    ) -> None:
+        """Of each row that was given up, or whose likeliest token is ruled out, why."""
+        is_out = (masks_WV[np.arange(len(firsts_W)), firsts_W] < 0) & np.isfinite(totals_W)
+        for index in np.flatnonzero(is_out).tolist():
             text = self.written[index]
             fault = text.fault
             # an end that was not looked at was far from being chosen
@@ -458,6 +478,9 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def why_nothing(self, source: int) -> str:
         """Why a search of a source found nothing, as far as the rules know."""
-        counts = self.refusals[source].most_common(3)
-        reasons = ", ".join(f"{reason} ({count} times)" for reason, count in counts)
-        return f"the rules ruled out what the model wrote: {reasons}" if counts else "no text came to an end"
+        reasons = "; ".join(reason for reason, _ in self.refusals[source].most_common(3))
+        return (
+            f"what the model wrote was ruled out, most often because {reasons}"
+            if reasons
+            else "no text came to its end"
+        )

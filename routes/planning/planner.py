@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
 from ..molecules import one_molecule
-from ..plans import Candidate, Plan, ranked
+from ..plans import IMPOSSIBLE, Candidate, Plan, ranked
 from ..stock import Stock
 from .constraints import Constraints
 from .search import Job, RouteSearch
@@ -53,6 +53,7 @@ class RoutePlanner:
         ranking: str = "log_probability",
         grammar: bool = True,
         constraints: Constraints | None = None,
+        impossible: str = "behind",
         max_new_tokens: int | None = None,
         batch_size: int | None = None,
         progress: bool = True,
@@ -75,6 +76,8 @@ class RoutePlanner:
             constraints: what else every route has to be (default: `Constraints()`, molecules are read, none is made from
                 itself, and reactants have all atoms of their product; `NO_CONSTRAINTS` for none). They need the grammar.
                 A search that finds no such route has one candidate, whose `problem` says why.
+            impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
+                of their score, or "drop" out.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
             batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show a bar.
@@ -90,7 +93,7 @@ class RoutePlanner:
         plans: dict[int, Plan] = dict(
             self.stream(
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
-                ranking=ranking, grammar=grammar, constraints=constraints, max_new_tokens=max_new_tokens,
+                ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
                 batch_size=batch_size, progress=progress, on_error=on_error,
             )
         )  # fmt: skip
@@ -104,6 +107,7 @@ class RoutePlanner:
         starting_material: str | Sequence[str | None] | None = None,
         stock: Stock | None = None,
         beams: int = 10,
+        impossible: str = "behind",
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
@@ -120,6 +124,8 @@ class RoutePlanner:
         Raises:
             ValueError: as in [`plan`].
         """
+        if impossible not in IMPOSSIBLE:
+            raise ValueError(f"impossible={impossible!r} is not allowed: choose one of {', '.join(IMPOSSIBLE)}.")
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
         if isinstance(targets, str):
@@ -129,7 +135,7 @@ class RoutePlanner:
         run = RouteSearch(self.model, self.tokenizer, beams=beams, stock=stock, **search)
         jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
         batch_size = batch_size or max(1, ROWS // beams)
-        return self._run(list(targets), jobs, problems, run, batch_size, stock, progress)
+        return self._run(list(targets), jobs, problems, run, batch_size, stock, impossible, progress)
 
     def _run(
         self,
@@ -139,6 +145,7 @@ class RoutePlanner:
         run: RouteSearch,
         batch_size: int,
         stock: Stock | None,
+        impossible: Any,
         progress: bool,
     ) -> Iterator[tuple[int, Plan]]:
         for index, problem in problems.items():
@@ -155,7 +162,7 @@ class RoutePlanner:
                     found[index] += candidates
                     left[index] -= 1
                     if not left[index]:
-                        yield index, Plan(job.smiles, ranked(found.pop(index), stock))
+                        yield index, Plan(job.smiles, ranked(found.pop(index), stock, impossible))
                 bar.update(len(batch))
 
     def _jobs(

@@ -32,7 +32,7 @@ class Smiles(NamedTuple):
         last: what stands last: "atom", "C" or "B" (which an l or r may follow), ")", "(", "bond", "" at the start and after a
             dot, or the text of a bracket or a ring number that is not closed.
         atom: the atom that the next bond starts from, -1 where none does: at the start and after a dot.
-        count: atoms so far.
+        size: atoms so far.
         bonded: atoms that `atom` is known to be bonded to: no ring bond may go there again.
         branches: `atom` and `bonded` where each open branch began.
         rings: number and atom of each open ring bond.
@@ -40,7 +40,7 @@ class Smiles(NamedTuple):
 
     last: str = ""
     atom: int = -1
-    count: int = 0
+    size: int = 0
     bonded: frozenset[int] = frozenset()
     branches: tuple[tuple[int, frozenset[int]], ...] = ()
     rings: tuple[tuple[int, int], ...] = ()
@@ -61,7 +61,7 @@ class Smiles(NamedTuple):
 
     def _next_atom(self, last: str) -> Smiles:
         bonded = frozenset[int]() if self.atom < 0 else frozenset([self.atom])
-        return Smiles(last, self.count, self.count + 1, bonded, self.branches, self.rings)
+        return Smiles(last, self.size, self.size + 1, bonded, self.branches, self.rings)
 
     def _ring(self, number: int) -> Smiles | None:
         """A ring bond opened, or closed: not to the atom itself, nor to one that it is bonded to."""

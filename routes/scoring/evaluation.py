@@ -1,4 +1,6 @@
-"""Plans held against the recorded routes: every metric with its 95 % bootstrap interval, by depth and by shape.
+"""Plans held against the recorded routes: every metric with its 95 % interval, by depth and by shape.
+
+The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped.
 
 How ranks are counted. A candidate that is no route keeps its rank, since a person who reads the list meets it; a candidate
 that repeats an earlier one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets
@@ -8,9 +10,11 @@ before it counts, so that its ranks can only be better: that count is a metric o
     exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `..._stock` with its stock filter
     prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
     contains_reference      the recorded route, or one that goes on from its starting materials
-    solved                  a route to the target whose starting materials are all in stock; `any` among all candidates
+    purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
+    purchasable_possible    the same, and the route is possible (`routes.feasibility`): without that, a route from molecules
+                            of the stock that have nothing to do with the target counts as much as a good one
     validity                share of a target's candidates that are well-formed routes, that RDKit can read as a whole
-                            (`readable`), and that make the target as well (`right_target`)
+                            (`readable`), that make the target as well (`right_target`), and that are possible (`possible`)
     edit_distance           from the first candidate to the recorded route; where there is none, the size of that route
 """
 
@@ -22,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from ...common.statistics import Estimate, bootstrap_means
+from ...common.statistics import Estimate, bootstrap_means, wilson_interval
+from ..feasibility import check_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
@@ -78,7 +83,7 @@ def evaluate(
     Args:
         plans: one for each reference, in their order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
-        stock: what can be bought, for `solved`.
+        stock: what can be bought, for `purchasable`.
         starting_materials: what the model was told to begin from; DirectMultiStep's count removes routes without it.
         ks: ranks to report; those above the most candidates that a target has are left out, the smallest never.
         resamples, seed: of the bootstrap.
@@ -114,7 +119,9 @@ def evaluate(
     def estimates(chosen: Sequence[int]) -> Metrics:
         metrics: Metrics = {}
         found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
-        for (name, what), estimate in zip(names, found, strict=True):
+        for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
+            if (what.startswith("top-") and name != "edit_distance") or what == "any":
+                estimate = _share(table[list(chosen), column])
             metrics.setdefault(name, {})[what] = estimate
         return metrics
 
@@ -132,6 +139,11 @@ def evaluate(
     )
 
 
+def _share(is_found: np.ndarray) -> Estimate:
+    successes, n = int(is_found.sum()), len(is_found)
+    return Estimate(successes / n, *wilson_interval(successes, n), n)
+
+
 def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:
     """What is averaged over targets, of each rank."""
     values: dict[tuple[str, str], float] = {}
@@ -140,7 +152,7 @@ def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str,
             values[name, f"top-{k}"] = float(rank is not None and rank <= k)
         if name == "exact":
             values[name, "mrr"] = reciprocal_rank(rank)
-        if name == "solved":
+        if name.startswith("purchasable"):
             values[name, "any"] = float(rank is not None)
     return values
 
@@ -164,14 +176,22 @@ def _score(
         ranks[f"prefix_{depth}"] = prefix_rank(routes, reference, depth)
     ranks["contains_reference"] = first_rank(routes, lambda route: is_prefix(reference, route))
     if stock is not None:
-        ranks["solved"] = first_rank(
-            routes,
-            lambda route: route.smiles == reference.smiles and all(leaf in in_stock for leaf in route.leaves()),
+
+        def is_purchasable(route: Route) -> bool:
+            return route.smiles == reference.smiles and all(leaf in in_stock for leaf in route.leaves())
+
+        ranks["purchasable"] = first_rank(routes, is_purchasable)
+        ranks["purchasable_possible"] = first_rank(
+            routes, lambda route: is_purchasable(route) and check_route(route).is_possible
         )
     shares = {
         "well_formed": [_is_well_formed(candidate) for candidate in plan.candidates],
         "readable": [route is not None for route in routes],
         "right_target": [route is not None and route.smiles == reference.smiles for route in routes],
+        "possible": [
+            route is not None and route.smiles == reference.smiles and check_route(route).is_possible
+            for route in routes
+        ],
     }
     values = {("validity", name): sum(found) / len(found) if found else float("nan") for name, found in shares.items()}
     first = routes[0] if routes else None

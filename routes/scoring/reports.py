@@ -21,7 +21,8 @@ _TITLES = {
     "prefix_1": "Last reaction right (%)",
     "prefix_2": "Last two levels of reactions right (%)",
     "contains_reference": "Recorded route found, or one that goes on from its starting materials (%)",
-    "solved": "Solved (%): a route with all starting materials in stock",
+    "purchasable": "Purchasable (%): a route with all starting materials in stock",
+    "purchasable_possible": "Purchasable and possible (%): no atom from nowhere, no circle, all can be read",
     "validity": "Candidates that are valid (%)",
     "edit_distance": "Tree edit distance to the recorded route, in molecules",
 }
@@ -31,6 +32,7 @@ _NAMES = {
     "well_formed": "well-formed",
     "readable": "all molecules readable",
     "right_target": "and of the target",
+    "possible": "and possible",
 }
 
 # Of the two curves that the plot has for each column.
@@ -100,7 +102,7 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
 
 def notes(results: dict[str, Evaluation]) -> list[str]:
     """What a reader has to know of the tables."""
-    found = ["In brackets: 95 % bootstrap intervals over targets."]
+    found = ["In brackets: 95 % intervals, Wilson's for shares of targets, bootstrapped over targets for all else."]
     estimates = [one for _, rows in sections(results) for _, row in rows for one in row if one is not None and one.n]
     if any(one.low == one.high for one in estimates):
         found.append("One without width says that all targets agree, not that there is no doubt.")

@@ -67,9 +67,9 @@ def test_translations_come_in_the_order_of_their_sources(monkeypatch):
 
 def test_the_recipe_runs_and_goes_on(data, tmp_path, capsys):
     words = [
-        "--data", data, "--output_dir", tmp_path / "run", "--average", "2", "--max_steps", "4", "--save_steps", "2",
-        "--eval_steps", "2", "--warmup_steps", "1", "--config_overrides", SMALL, "--report_to", "none", "--use_cpu",
-        "--generation_max_length", "8", "--disable_tqdm", "true",
+        "--data", data, "--output-dir", tmp_path / "run", "--average", "2", "--max-steps", "4", "--save-steps", "2",
+        "--eval-steps", "2", "--warmup-steps", "1", "--config-overrides", SMALL, "--report-to", "none", "--use-cpu",
+        "--generation-max-length", "8", "--disable-tqdm", "true",
     ]  # fmt: skip
     multi30k.main(list(map(str, words)))
     results = json.loads((tmp_path / "run" / "results.json").read_text())

@@ -1,6 +1,6 @@
 import pytest
 
-from weftformer.common.whole_files import whole_file, whole_folder
+from weftformer.common.whole_files import growing_file, whole_file, whole_folder
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -17,6 +17,17 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     with whole_file(path, tmp_path / "aside") as temporary:
         temporary.write_text("new")
     assert path.read_text() == "new" and sorted(tmp_path.iterdir()) == [tmp_path / "aside", path]
+
+
+def test_what_was_written_before_an_error_is_kept_beside(tmp_path):
+    path, part = tmp_path / "found.jsonl", tmp_path / "found.jsonl.part"
+    with pytest.raises(KeyboardInterrupt), growing_file(path) as file:
+        file.write("one\n")
+        raise KeyboardInterrupt
+    assert part.read_text() == "one\n" and not path.exists()
+    with growing_file(path) as file:
+        file.write("two\n")
+    assert path.read_text() == "two\n" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_is_whole_or_not_there(tmp_path):

@@ -58,11 +58,11 @@ CONFLICTS = {
     ),
     "odd heads with rotary positions": (
         {"head_dim": 5},
-        ["encoder's heads are 5 wide", "even"],
+        ["encoder's heads have the odd width 5", "even"],
     ),
     "odd heads with rotary positions across": (
         {"head_dim": 5, "self_attention_position_type": "none", "cross_attention_position_type": "rotary"},
-        ["heads are 5 wide", "even"],
+        ["heads have the odd width 5", "even"],
     ),
     "heads of two widths with rotary positions": (
         {"decoder_attention_heads": 4},
@@ -78,11 +78,11 @@ CONFLICTS = {
     ),
     "too few layer types": (
         {"decoder_mlp_layer_types": ["dense"]},
-        ["decoder_mlp_layer_types has 1 entries and decoder_layers is 3", "one word"],
+        ["decoder_mlp_layer_types has 1 entries, but decoder_layers is 3", "one word"],
     ),
     "too many layer types": (
         {"encoder_mlp_layer_types": ["dense"] * 4},
-        ["encoder_mlp_layer_types has 4 entries and encoder_layers is 2"],
+        ["encoder_mlp_layer_types has 4 entries, but encoder_layers is 2"],
     ),
     "more experts per token than experts": (
         {"num_experts": 2, "num_experts_per_tok": 3},
@@ -132,19 +132,19 @@ CONFLICTS = {
     ),
     "more than a head turned": (
         {"rope_parameters": {"partial_rotary_factor": 1.5}},
-        ["rope_parameters=", "turns 12 of the 8 numbers of a head", "at most 1"],
+        ["rope_parameters=", "rotates 12 of the 8 numbers of a head", "at most 1"],
     ),
     "no pair turned": (
         {"rope_parameters": {"partial_rotary_factor": 0.2}},
-        ["turns 1 of the 8 numbers of a head", "even number"],
+        ["rotates 1 of the 8 numbers of a head", "must be even"],
     ),
     "half a pair turned": (
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.7}},
-        ["turns 5 of the 8 numbers of a head", "even number"],
+        ["rotates 5 of the 8 numbers of a head", "must be even"],
     ),
     "one pair with dynamic scaling": (
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.25}},
-        ["turns 2 of the 8 numbers of a head", "at least 4"],
+        ["rotates 2 of the 8 numbers of a head", "at least 4"],
     ),
     "part of a head that is no number": (
         {"rope_parameters": {"partial_rotary_factor": None}},
@@ -323,7 +323,7 @@ def test_fields_given_while_loading_replace_and_are_checked(tmp_path):
     assert (config.dropout, config.d_model) == (0.25, 32)
     with pytest.raises(ValueError, match="dropout=9 is not allowed"):
         WeftConfig.from_pretrained(tmp_path, dropout=9)
-    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries and encoder_layers is 5"):
+    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries, but encoder_layers is 5"):
         WeftConfig.from_pretrained(tmp_path, encoder_layers=5)
     _, unused = WeftConfig.from_pretrained(tmp_path, dropout=0.25, foo=1, return_unused_kwargs=True)
     assert unused == {"foo": 1}
@@ -333,7 +333,7 @@ def test_fields_given_while_loading_replace_and_are_checked(tmp_path):
     ("field", "value", "words"),
     [
         ("dropout", 3.0, "dropout=3.0 is not allowed"),
-        ("encoder_layers", 4, "encoder_mlp_layer_types has 2 entries and encoder_layers is 4"),
+        ("encoder_layers", 4, "encoder_mlp_layer_types has 2 entries, but encoder_layers is 4"),
         ("d_model", math.nan, "d_model=nan is not allowed"),
     ],
 )

@@ -155,7 +155,7 @@ def test_each_missing_key_is_named(fitting):
     weights, convert_changed = fitting
     for key in weights:
         # an expert by how many are left of three
-        said = r"would be \(2,.*makes it \(3," if ".experts." in key else re.escape(key)
+        said = r"would be \(2,.*it is \(3," if ".experts." in key else re.escape(key)
         with pytest.raises(ValueError, match=said):
             convert_changed({name: tensor for name, tensor in weights.items() if name != key})
 

@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_named():
     assert not found.fits
     assert found.missing == ["a.1 (for b.1)", "c (for d)"]
     assert found.unexpected == ["a.7", "x"]
-    assert found.wrong == ["b.0 would be (2,) from a.0 (2,), and the configuration makes it (3,)"]
+    assert found.wrong == ["b.0 would be (2,) from a.0 (2,), but by the configuration it is (3,)"]
 
 
 def test_tensors_that_cannot_be_taken_apart_are_named():
@@ -85,7 +85,7 @@ def test_tensors_that_cannot_be_taken_apart_are_named():
             return [tensors[0].view(7, 7)]
 
     found = run({"a": (2, 2)}, [rename("a", "b", operation=Odd())], {"b": (7, 7)})
-    assert len(found.wrong) == 1 and found.wrong[0].startswith("a (2, 2) cannot be taken apart")
+    assert len(found.wrong) == 1 and found.wrong[0].startswith("a (2, 2) cannot be split or joined")
 
 
 def test_a_copy_must_be_one():
@@ -95,7 +95,7 @@ def test_a_copy_must_be_one():
     weights["copy"] = torch.zeros(2)
     found = to_weft(weights, table, CONFIG, {"table": torch.Size([2])})
     assert not found.fits and found.wrong == [
-        "copy differs from shared, which it should repeat: the two are one in Weft"
+        "copy differs from shared, but the two must be equal: Weft has one tensor for both"
     ]
 
 
@@ -126,8 +126,10 @@ def test_back_again():
 
 
 def test_what_a_source_cannot_hold_is_refused():
-    with pytest.raises(ValueError, match=r"no place for x"):
+    with pytest.raises(ValueError, match=r"no key for x"):
         from_weft({"x": torch.ones(1)}, [rename("a", "b")], CONFIG)
     weights = {"layers.0.bias": torch.ones(2), "layers.1.bias": torch.zeros(2)}
-    with pytest.raises(ValueError, match=r"bias stands for all of layers.<layer>.bias, and layers.1.bias differs"):
+    with pytest.raises(
+        ValueError, match=r"bias is one tensor for all of layers.<layer>.bias, but layers.1.bias differs"
+    ):
         from_weft(weights, [rename("bias", "layers.<layer>.bias")], CONFIG)

@@ -204,7 +204,7 @@ def test_only_the_embeddings_are_new():
 @pytest.mark.parametrize("given", ["encoder_attention_heads", "decoder_attention_heads", None])
 def test_heads_have_to_be_given(given):
     missing = [name for name in ("encoder_attention_heads", "decoder_attention_heads") if name != given]
-    with pytest.raises(ValueError, match=f"do not tell {' and '.join(missing)}: give .*--heads N"):
+    with pytest.raises(ValueError, match=f"do not contain {' and '.join(missing)}: give .*--heads N"):
         convert(build("transformer").state_dict(), TORCH, overrides={given: HEADS} if given else {})
 
 

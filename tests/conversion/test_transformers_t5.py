@@ -219,7 +219,7 @@ def test_relative_biases_that_went_apart_have_no_way_back(stack):
     with torch.no_grad():
         getattr(here.model, stack).layers[1].self_attn.relative_bias.add_(1.0)
     with pytest.raises(
-        ValueError, match=f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight stands"
+        ValueError, match=f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight is one tensor for all"
     ):
         export(here, T5, there.config.to_dict())
 

@@ -158,7 +158,7 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
     (record,) = [record for record in caplog.records if record.name == decoding_dispatch.__name__]
     assert record.levelno == logging.DEBUG
     assert record.getMessage() == (
-        'generate takes the plain path: it was not measured on "meta": `weftformer.fast_decoding(model)` asks for it.'
+        'generate takes the plain path: the fast path is off by default on "meta": `weftformer.fast_decoding(model)` turns it on.'
     )
 
 
@@ -170,7 +170,7 @@ def test_the_reason_is_said_once_and_at_debug_level(build, source, monkeypatch, 
         model.generate(source, max_new_tokens=3, **request)
     said = [record.getMessage() for record in caplog.records if record.name == decoding_dispatch.__name__]
     assert said == [
-        "generate takes the plain path: there is to be no cache, or the prefix is to be read in pieces.",
+        "generate takes the plain path: the request asks for no cache, or for a prefill in chunks.",
         "generate takes the plain path: a cache was given or named.",
     ]
     assert all(record.levelno == logging.DEBUG for record in caplog.records)

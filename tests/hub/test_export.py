@@ -102,7 +102,7 @@ def test_two_files_of_one_name_are_refused(monkeypatch, tmp_path):
         (tmp_path / room).mkdir()
         (tmp_path / room / "same.py").write_text("")
     monkeypatch.setattr(export, "ROOT", tmp_path)
-    with pytest.raises(ValueError, match=r"same.py stands in two rooms: rename one"):
+    with pytest.raises(ValueError, match=r"same.py is in two of the folders configuration and modeling"):
         flat_files()
 
 

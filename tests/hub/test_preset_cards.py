@@ -101,5 +101,5 @@ def test_figures_of_the_demo_are_those_of_readme():
 
 def test_a_preset_of_which_nothing_is_written_is_named(monkeypatch):
     monkeypatch.setitem(PRESETS, "new", PRESETS["tiny"])
-    with pytest.raises(ValueError, match=r"facts.yaml says nothing of the preset new"):
+    with pytest.raises(ValueError, match=r"facts.yaml has no entry for the preset new"):
         preset_card("new")

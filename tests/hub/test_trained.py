@@ -19,7 +19,7 @@ from weftformer.scripts import cli
 from weftformer.training import WeftTrainer
 
 SMALL = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=16,decoder_ffn_dim=16"
-QUICK = ["--max_steps", "2", "--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no"]
+QUICK = ["--max-steps", "2", "--use-cpu", "true", "--disable-tqdm", "true", "--save-strategy", "no"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +30,14 @@ def datasets_cache(tmp_path, monkeypatch):
 def test_weft_train_leaves_a_card(tmp_path):
     texts = [f"{a} {b}" for a in "abcdef" for b in "abcdef"]
     (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"{text},{text}\n" for text in texts))
-    words = ["train", "--train_file", str(tmp_path / "pairs.csv"), "--output_dir", str(tmp_path / "model"), *QUICK]
+    words = ["train", "--train-file", str(tmp_path / "pairs.csv"), "--output-dir", str(tmp_path / "model"), *QUICK]
     words += [
-        "--config_overrides",
+        "--config-overrides",
         f"{SMALL},encoder_attention_heads=2,decoder_attention_heads=2",
-        "--learning_rate",
+        "--learning-rate",
         "0.002",
     ]
-    words += ["--tokenizer_vocab_size", "260", "--validation_split", "4", "--generation_metrics", "exact_match,chrf"]
+    words += ["--tokenizer-vocab-size", "260", "--validation-split", "4", "--generation-metrics", "exact_match,chrf"]
     assert cli.main(words) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     measures = {result.metric_type: result for result in card.data.eval_results}
@@ -55,11 +55,11 @@ def test_weft_train_leaves_a_card(tmp_path):
 
 def test_weft_train_routes_leaves_a_card(tmp_path):
     pytest.importorskip("rdkit")
-    words = ["train-routes", "--num_routes", "60", "--num_test_routes", "4", "--max_depth", "1", "--beams", "2"]
+    words = ["train-routes", "--num-routes", "60", "--num-test-routes", "4", "--max-depth", "1", "--beams", "2"]
     words += [
-        "--config_overrides",
+        "--config-overrides",
         f"{SMALL},max_target_positions=160",
-        "--output_dir",
+        "--output-dir",
         str(tmp_path / "model"),
         *QUICK,
     ]
@@ -100,7 +100,7 @@ def test_weft_convert_leaves_a_card_with_the_errors_of_its_source(kind, tmp_path
     assert "was not compared with the original" in card.text and "license" not in card.data.to_dict()
     assert ("MIT licence" in card.text) == (kind == "dms") == ("@article{directmultistep" in card.text)
     assert 'from_pretrained("out"' in card.text
-    assert ("Not trained, and to be trained before use: `model.encoder" in card.text) == (kind == "torch")
+    assert ("These weights are random and need training before use: `model.encoder" in card.text) == (kind == "torch")
 
 
 def test_an_adapter_has_the_card_of_its_own_library(tmp_path):

@@ -327,7 +327,7 @@ def test_a_replaced_method_that_is_gone_is_left_to_transformers(name, outcomes):
     found = outcomes[("renamed", name)]
     assert "error" not in found and found["resized"] == 40, found
     (warning,) = found["warnings"]
-    assert f"has no `{name}`" in warning and "left out" in warning and REMEDY in warning
+    assert f"has no `{name}`" in warning and "is not used" in warning and REMEDY in warning
 
 
 @pytest.mark.parametrize("name", transformers_names.RESIZING)

@@ -61,7 +61,7 @@ BAD_IDS = {
     "one too high": (torch.tensor([[5, 31]]), ["the id 31", "31 tokens (0 to 30)", "tokenizer", "-100"]),
     "far too high": (torch.tensor([[10**9, 5]]), ["the id 1000000000"]),
     "negative": (torch.tensor([[5, -1]]), ["the id -1", "31 tokens"]),
-    "marks of labels": (torch.tensor([[5, -100]]), ["the id -100", "Labels use -100"]),
+    "marks of labels": (torch.tensor([[5, -100]]), ["the id -100", "Only labels may contain -100"]),
     "floats": (torch.tensor([[5.0, 6.0]]), ["must be integers of shape (batch, length)", "(1, 2)", "torch.float32"]),
     "booleans": (torch.tensor([[True, False]]), ["must be integers", "torch.bool"]),
     "one dimension": (torch.tensor([5, 6]), ["must be integers of shape (batch, length)", "(2,)"]),
@@ -90,7 +90,7 @@ def test_each_side_has_its_own_vocabulary():
     model(input_ids=torch.tensor([[30]]), decoder_input_ids=torch.tensor([[22]]))
     refused_by_decoder(
         model,
-        "`decoder_input_ids` holds the id 23",
+        "`decoder_input_ids` contains the id 23",
         "23 tokens (0 to 22)",
         input_ids=torch.tensor([[30]]),
         decoder_input_ids=torch.tensor([[23]]),
@@ -99,9 +99,9 @@ def test_each_side_has_its_own_vocabulary():
 
 
 BAD_LABELS = {
-    "one too high": (torch.tensor([[5, 31], [1, 1]]), ["hold the id 31", "31 tokens (0 to 30)", "-100 marks"]),
-    "negative": (torch.tensor([[5, -1], [1, 1]]), ["hold the id -1"]),
-    "almost the mark": (torch.tensor([[5, -101], [1, -100]]), ["hold the id -101"]),
+    "one too high": (torch.tensor([[5, 31], [1, 1]]), ["contains the id 31", "31 tokens (0 to 30)", "Use -100"]),
+    "negative": (torch.tensor([[5, -1], [1, 1]]), ["contains the id -1"]),
+    "almost the mark": (torch.tensor([[5, -101], [1, -100]]), ["contains the id -101"]),
     "floats": (torch.tensor([[5.0], [6.0]]), ["must be integers of shape (batch, length)", "torch.float32"]),
     "one dimension": (torch.tensor([5, 6]), ["must be integers of shape (batch, length)", "(2,)"]),
 }
@@ -144,8 +144,8 @@ def test_neither_or_both_of_ids_and_embeddings():
 def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
     """As BART, which reads the source shifted right; it must be of the target's vocabulary."""
     embeds = torch.zeros(2, 4, 16)
-    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "a vocabulary of its own", input_ids=IDS)
-    refused(build(kind), "Give `decoder_input_ids`", "there are none", inputs_embeds=embeds)
+    refused(build(kind, **SEPARATE), "Give `decoder_input_ids`", "its own vocabulary", input_ids=IDS)
+    refused(build(kind), "Give `decoder_input_ids`", "are not given either", inputs_embeds=embeds)
     refused(build(kind, pad_token_id=None), "`pad_token_id` is None", "cannot be shifted", input_ids=IDS)
     for fields in ({}, {"share_encoder_decoder_embeddings": False}):
         model = build(kind, **fields).eval()
@@ -161,7 +161,7 @@ def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
 
 @pytest.mark.parametrize("shape", [(0, 4, 16), (2, 0, 16), (4, 16), (2, 4, 12)], ids=str)
 def test_embeddings_of_a_wrong_shape(shape):
-    words = ["must be of shape (batch, length, 16), batch and length not 0", str(shape)]
+    words = ["must have shape (batch, length, 16), with batch and length at least 1", str(shape)]
     refused(build(WeftEncoder), "`inputs_embeds`", *words, inputs_embeds=torch.zeros(shape))
     given = {"inputs_embeds": torch.zeros(shape), "encoder_hidden_states": STATES}
     refused(build(WeftDecoder), "`decoder_inputs_embeds`", *words, **given)
@@ -172,7 +172,7 @@ def test_states_of_the_encoder_of_a_wrong_shape(shape):
     """Two dimensions, another width, another batch, none at all."""
     refused_by_decoder(
         build(),
-        "`encoder_hidden_states` must be of shape (2, length, 16)",
+        "`encoder_hidden_states` must have shape (2, length, 16)",
         str(shape),
         input_ids=IDS,
         encoder_outputs=(torch.zeros(shape),),
@@ -206,14 +206,14 @@ def test_masks_of_a_wrong_shape(case, name):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(**arguments(type(model)), **{name: BAD_MASKS[case]})
-    assert f"`{name}` has shape {tuple(BAD_MASKS[case].shape)}, and must be (2, 4), or 4-D" in str(error.value)
+    assert f"`{name}` has shape {tuple(BAD_MASKS[case].shape)}, but must be (2, 4), or 4-D" in str(error.value)
     assert not calls
 
 
 def test_a_mask_of_new_tokens_alone_is_refused_over_a_filled_cache():
     model = build()
     cache = model(input_ids=IDS, decoder_input_ids=IDS, use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=r"`decoder_attention_mask` has shape \(2, 1\), and must be \(2, 5\)"):
+    with pytest.raises(ValueError, match=r"`decoder_attention_mask` has shape \(2, 1\), but must be \(2, 5\)"):
         model(
             input_ids=IDS,
             decoder_input_ids=IDS[:, :1],
@@ -229,7 +229,7 @@ def test_condition_values_of_a_wrong_shape(shape):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(input_ids=IDS, decoder_input_ids=IDS, condition_values=torch.ones(shape))
-    assert f"`condition_values` has shape {shape}, and must be (2, 3)" in str(error.value)
+    assert f"`condition_values` has shape {shape}, but must be (2, 3)" in str(error.value)
     assert not calls
 
 
@@ -279,7 +279,7 @@ def test_positions_of_a_wrong_shape(case, name):
         layer.register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model(**arguments(type(model)), **{name: values.bool() if name.endswith("mask") else values})
-    assert f"`{name}` has shape {tuple(values.shape)}, and must be (4,) or (2, 4)" in str(error.value)
+    assert f"`{name}` has shape {tuple(values.shape)}, but must be (4,) or (2, 4)" in str(error.value)
     assert not calls
 
 
@@ -434,7 +434,7 @@ def test_bad_labels_of_a_later_batch(fields, given, case):
 
 def test_bad_labels_of_a_later_batch_that_become_the_decoders_input():
     later(
-        ["`decoder_input_ids` holds the id 31", "`labels` moved right"],
+        ["`decoder_input_ids` contains the id 31", "`labels` shifted right"],
         {"input_ids": IDS, "labels": torch.tensor([[31, 5], [1, 1]])},
     )
 

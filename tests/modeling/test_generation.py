@@ -41,10 +41,10 @@ def count_calls(module: torch.nn.Module) -> list[int]:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"input_ids": SOURCE + 27}, "`input_ids` holds the id 36, and the vocabulary has 31 tokens"),
+        ({"input_ids": SOURCE + 27}, "`input_ids` contains the id 36, but the vocabulary has 31 tokens"),
         (
             {"input_ids": SOURCE, "decoder_input_ids": torch.tensor([[1, 23]] * 2)},
-            "`decoder_input_ids` holds the id 23",
+            "`decoder_input_ids` contains the id 23",
         ),
     ],
 )
@@ -296,9 +296,9 @@ def test_an_unknown_keyword_is_refused():
 
 def test_ids_outside_the_vocabulary_are_refused():
     model = build()
-    with pytest.raises(ValueError, match="`input_ids` holds the id 31, and the vocabulary has 31 tokens"):
+    with pytest.raises(ValueError, match="`input_ids` contains the id 31, but the vocabulary has 31 tokens"):
         model.generate(torch.tensor([[5, 31]]), max_new_tokens=2)
-    with pytest.raises(ValueError, match="`decoder_input_ids` holds the id 40"):
+    with pytest.raises(ValueError, match="`decoder_input_ids` contains the id 40"):
         model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 40]] * 2), max_new_tokens=2)
 
 

@@ -309,7 +309,7 @@ def test_a_missing_shard_is_named(loader, saved, tmp_path):
     folder = shutil.copytree(saved / "shards", tmp_path / "model")
     file = sorted(folder.glob("*.safetensors"))[1]
     file.unlink()
-    refused(loader, folder, f"names {file.name}, and {file} does not exist")
+    refused(loader, folder, f"names {file.name}, but {file} does not exist")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", "a/b.safetensors", "..\\x"])

@@ -1,7 +1,6 @@
 """The console command: quick help, the right script, one line for an error, an exit code for the shell."""
 
 import runpy
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -21,22 +20,11 @@ def _script(monkeypatch, main):
     monkeypatch.setitem(cli.COMMANDS, "fake", ("fake_script", "does nothing"))
 
 
-def test_help_lists_commands_and_waits_for_nothing_heavy():
-    # by its path: `import weftformer.scripts.cli` would run weftformer/__init__.py, which registers the family and so needs torch
-    code = f"""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("cli", {str(SCRIPTS / "cli.py")!r})
-cli = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(cli)
-assert cli.main(["--help"]) == 0
-assert cli.main(["--version"]) == 0
-heavy = {{"torch", "transformers", "datasets", "numpy"}} & set(sys.modules)
-assert not heavy, heavy
-"""
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for name in ("train", "train-routes", "plan"):
+def test_help_lists_every_command(capsys):
+    assert cli.main(["--help"]) == 0
+    output = capsys.readouterr().out
+    for name in cli.COMMANDS:
         assert f"\n  {name} " in output
-    assert "\nweftformer 0." in output
 
 
 def test_every_command_names_a_script():
@@ -44,6 +32,8 @@ def test_every_command_names_a_script():
         package, _, name = module.rpartition(".")
         assert package in ("weftformer.scripts", "weftformer.benchmarks") and text
         assert (SCRIPTS.parent / package.split(".")[1] / f"{name}.py").is_file()
+    for name in cli.COMMANDS:
+        assert (SCRIPTS / "parsers" / f"{name.replace('-', '_')}.py").is_file()
 
 
 def test_without_a_command_the_help(capsys):
@@ -104,12 +94,12 @@ def test_help_of_train(capsys):
         cli.main(["train", "--help"])
     assert exit_.value.code == 0
     output = capsys.readouterr().out
-    for words in ("usage: weftformer train", "--train_file", "--preset", "--learning_rate", "--overwrite_output_dir"):
+    for words in ("usage: weftformer train", "--train-file", "--preset", "--learning-rate", "--overwrite-output-dir"):
         assert words in output
 
 
 def test_errors_of_train_are_one_line(capsys, monkeypatch):
     monkeypatch.delenv("WEFT_DEBUG", raising=False)
-    assert cli.main(["train", "--train_file", "nowhere.csv", "--output_dir", "out", "--use_cpu"]) == 1
+    assert cli.main(["train", "--train-file", "nowhere.csv", "--output-dir", "out", "--use-cpu"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("weftformer train: error: the file nowhere.csv does not exist.")

@@ -57,7 +57,7 @@ def nothing_written(tmp_path):
         (lambda w: w.pop("decoder.fc_out.bias"), "1 missing (decoder.fc_out.bias (for lm_head.bias))"),
         (lambda w: w.update({"decoder.fc_out.scale": torch.ones(1)}), "1 unexpected (decoder.fc_out.scale)"),
         (lambda w: w.update({"decoder.fc_out.bias": torch.ones(54)}),
-         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), and the configuration makes it (53,))"),
+         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), but by the configuration it is (53,))"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(checkpoint, tmp_path, capsys, change, words):
@@ -75,7 +75,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
     _, file = checkpoint
     out = str(tmp_path / "out")
     for arguments, words in (
-        ([str(file), out], "do not tell encoder_attention_heads and decoder_attention_heads"),
+        ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
         ([str(file), out, "--heads", "3"], "d_model=16 is not a multiple of encoder_attention_heads=3"),
         (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
         ([str(file), out, "--preset", "dms-flash-10"], "There is no preset 'dms-flash-10'"),

@@ -8,6 +8,7 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import reports
@@ -88,7 +89,7 @@ def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
     assert shares(numbers, "told nothing") == {"top-1": 0.5, "mrr": 0.5}
     output = capsys.readouterr()
     assert "1 of 4 targets not planned, counted as not found: CCCl: too long for this model" in output.err
-    assert re.search(r"top-1 +50\.0 \[0\.0, 100\.0\] +50\.0 \[0\.0, 100\.0\]", output.out)
+    assert re.search(r"top-1 +50\.0 \[15\.0, 85\.0\] +50\.0 \[15\.0, 85\.0\]", output.out)
     columns = json.loads(numbers.read_text())["columns"]
     by_depth = columns["told steps"]["by_depth"]
     assert [by_depth[depth]["exact"]["top-1"]["n"] for depth in ("1", "2")] == [2, 2]
@@ -124,7 +125,7 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert run(*words, "--predictions", saved, "--json", second) == 0
     assert capsys.readouterr().out == printed
     assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
-    assert "Solved" in printed
+    assert "Purchasable and possible" in printed
 
 
 def test_predictions_of_weft_plan(routes, tmp_path):
@@ -159,7 +160,7 @@ def test_several_files_are_columns(routes, tmp_path, capsys):
     assert run(routes, "--predictions", *files, "--markdown") == 0
     output = capsys.readouterr().out
     assert "| | good | bad |" in output
-    assert "| top-1 | 100.0 [100.0, 100.0] | 0.0 [0.0, 0.0] |" in output and "no doubt" in output
+    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in output and "no doubt" in output
 
 
 def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
@@ -231,7 +232,7 @@ def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
         (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
         (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
         (["--predictions", "WRONG"], "line 2: no plan of `weftformer plan --json`"),
-        (["--predictions", "NO_JSON"], "neither a list of plans"),
+        (["--predictions", "NO_JSON"], "is neither JSON, nor a DirectMultiStep text"),
         (["--predictions", "EMPTY"], "there is no plan"),
     ],
 )
@@ -286,4 +287,48 @@ def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_pa
     assert [column["overall"]["exact"]["top-1"]["value"] for column in columns.values()] == [1.0, 0.0]
     files[0].write_bytes(b"\x1f\x8bno")
     assert run(routes, "--predictions", files[0]) == 1
-    assert f"{files[0]} is no text, or no whole gzip file" in capsys.readouterr().err
+    assert f"{files[0]}, line 1: the file is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["aizynthfinder", "paroutes", "dms", "reactions", "retrocast", "weft"])
+def test_files_of_other_programs_are_scored(form, routes, tmp_path, capsys):
+    """Of the first target the recorded route is second, of the last there is none."""
+    file, numbers = tmp_path / "theirs", tmp_path / "numbers.json"
+    wrong = route("CCO", "CBr", "CI")
+    write_routes(file, [wrong, *RECORDED[:3]], form)
+    words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
+    assert run(*words) == 1
+    assert "1 of 4 targets have no prediction. --skip-missing scores the others" in capsys.readouterr().err
+    assert run(*words, "--count-missing") == 0
+    assert shares(numbers, "predictions") == {"top-1": 0.5, "top-2": 0.75, "mrr": 0.625}
+    assert run(*words, "--skip-missing") == 0
+    assert shares(numbers, "predictions")["top-2"] == 1.0
+
+
+def test_a_row_names_its_target_where_nothing_was_found(tmp_path):
+    """As AiZynthFinder's tables do; scores and other fields are beside the trees."""
+    routes, file, numbers = tmp_path / "r.jsonl", tmp_path / "table.json", tmp_path / "numbers.json"
+    write_routes(routes, RECORDED[:2])
+    tree = json.loads(json.dumps(to_reaction_tree(RECORDED[0])))
+    rows = [
+        {"target": "OCC", "trees": [tree], "top_score": 0.9},
+        {"target": "CCNC(C)=O", "trees": [], "top_score": 0.1},
+    ]
+    file.write_text(json.dumps({"schema": {}, "data": rows}))
+    assert run(routes, "--predictions", file, "--ks", "1", "--json", numbers) == 0
+    assert shares(numbers, "predictions")["top-1"] == 0.5
+
+
+def test_purchasable_is_told_beside_purchasable_and_possible(tmp_path, capsys):
+    routes, file, stock = tmp_path / "r.jsonl", tmp_path / "plans.json", tmp_path / "stock.smi"
+    numbers = tmp_path / "numbers.json"
+    write_routes(routes, [RECORDED[0]])
+    stock.write_text("C\nCC\nO\n")
+    found = [route("CCO", "C"), RECORDED[0]]
+    plan = Plan("CCO", [Candidate(r.to_string(), -1.0, 1, r, rank=rank) for rank, r in enumerate(found, 1)])
+    file.write_text(json.dumps([plan.to_dict()]))
+    assert run(routes, "--predictions", file, "--stock", stock, "--ks", "1", "2", "--json", numbers) == 0
+    assert shares(numbers, "predictions", "purchasable") == {"top-1": 1.0, "top-2": 1.0, "any": 1.0}
+    assert shares(numbers, "predictions", "purchasable_possible") == {"top-1": 0.0, "top-2": 1.0, "any": 1.0}
+    assert shares(numbers, "predictions", "validity")["possible"] == 0.5
+    assert "Wilson's for shares of targets" in " ".join(capsys.readouterr().out.split())

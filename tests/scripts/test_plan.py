@@ -36,10 +36,10 @@ def test_a_stock_marks_the_routes(untrained_folder, tmp_path, capsys, monkeypatc
     assert cli.main(words) == 0
     assert "rank 1, not in stock: O" in capsys.readouterr().out
     (written,) = json.loads(file.read_text())
-    assert written["candidates"][0]["solved"] is False and written["candidates"][0]["missing"] == ["O"]
+    assert written["candidates"][0]["purchasable"] is False and written["candidates"][0]["missing"] == ["O"]
     stock.write_text("CO\nCC\nO\n")
     assert cli.main(words) == 0
-    assert "rank 1, all in stock" in capsys.readouterr().out
+    assert "rank 1, purchasable" in capsys.readouterr().out
 
 
 def test_routes_are_drawn(untrained_folder, tmp_path, capsys, monkeypatch):
@@ -138,3 +138,24 @@ def test_each_rule_has_a_switch_and_each_wish_an_argument(untrained_folder, tmp_
     ):
         assert cli.main(["plan", "CCO", "--model", "/nowhere", *words]) == 1  # seen before the model is loaded
         assert message in capsys.readouterr().err
+
+
+def test_what_cannot_be_is_told(untrained_folder, tmp_path, capsys, monkeypatch):
+    file, asked = tmp_path / "routes.json", []
+    odd, wrong = Route("CCO", (Route("CC"), Route("O"), Route("O"))), Route("CCO", (Route("C"),))
+
+    def plan(self, targets, **settings):
+        asked.append(settings["impossible"])
+        return [Plan("CCO", [Candidate(r.to_string(), -1.0, 1, r, rank=i + 1) for i, r in enumerate([odd, wrong])])]
+
+    monkeypatch.setattr(RoutePlanner, "plan", plan)
+    words = ["plan", "CCO", "--model", untrained_folder, "--json", str(file)]
+    assert cli.main(words) == 0
+    text = capsys.readouterr().out
+    assert "2 distinct routes, 1 of them impossible" in text
+    assert "rank 1\n" in text and "note: O is used twice" in text and "rank 2, impossible: 1 C, 1 O missing" in text
+    first, second = json.loads(file.read_text())[0]["candidates"]
+    assert (first["possible"], first["impossible_because"], first["purchasable"]) == (True, None, None)
+    assert (second["possible"], second["impossible_because"]) == (False, "1 C, 1 O missing")
+    cli.main([*words, "--impossible", "drop"])
+    assert asked == ["behind", "drop"]

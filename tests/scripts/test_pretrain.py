@@ -56,7 +56,7 @@ def losses(trainer):
 def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, objective, capsys):
     folder = tmp_path / "pretrained"
     script.main(argv(corpus, folder, objective=objective, max_steps=20, validation_file=corpus))
-    assert f"--model_name_or_path {folder}" in capsys.readouterr().out
+    assert f"--model-name-or-path {folder}" in capsys.readouterr().out
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]
     assert len(found) == 20 and found[-1] < 0.8 * found[0]
@@ -107,9 +107,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_were_not(corpus, tmp_path):
 
 
 def test_what_cannot_be_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max_steps"):
+    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max-steps"):
         fit(corpus, tmp_path / "out", max_steps=-1)
-    with pytest.raises(ValueError, match="--predict_with_generate"):
+    with pytest.raises(ValueError, match="--predict-with-generate"):
         fit(corpus, tmp_path / "out", predict_with_generate=True)
     with pytest.raises(ValueError, match="max_tokens_per_batch=100 needs all lengths"):
         fit(corpus, tmp_path / "out", max_tokens_per_batch=100)

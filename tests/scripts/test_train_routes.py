@@ -13,7 +13,7 @@ from weftformer.scripts import cli
 from weftformer.scripts.train_routes import measure_accuracy
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"
-QUICK = ["--config_overrides", SMALL, "--beams", "2", "--disable_tqdm", "true", "--use_cpu"]
+QUICK = ["--config-overrides", SMALL, "--beams", "2", "--disable-tqdm", "true", "--use-cpu"]
 
 
 def routes(*targets: str) -> list[Route]:
@@ -24,12 +24,12 @@ def routes(*targets: str) -> list[Route]:
 def files(tmp_path):
     write_routes(tmp_path / "train.jsonl.gz", routes("CCNC(C)=O", "CCN(C)C(C)=O", "CCC", "C" * 200))
     write_routes(tmp_path / "test.jsonl", routes("CCC", "CCCC"))
-    return ["--train_file", str(tmp_path / "train.jsonl.gz"), "--test_file", str(tmp_path / "test.jsonl")]
+    return ["--train-file", str(tmp_path / "train.jsonl.gz"), "--test-file", str(tmp_path / "test.jsonl")]
 
 
 def test_grows_trains_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
     folder = tmp_path / "model"
-    arguments = ["--num_routes", "60", "--num_test_routes", "4", "--max_steps", "3", "--output_dir", str(folder)]
+    arguments = ["--num-routes", "60", "--num-test-routes", "4", "--max-steps", "3", "--output-dir", str(folder)]
     assert cli.main(["train-routes", *arguments, *QUICK]) == 0
     results = json.loads((folder / "results.json").read_text())
     assert results["steps"] == 3 and results["exact_route"]["top-1"]["n"] == 4
@@ -42,7 +42,7 @@ def test_grows_trains_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
 
 
 def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys):
-    arguments = [*files, "--preset", "dms-tiny", "--max_steps", "2", "--output_dir", str(tmp_path / "model")]
+    arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--output-dir", str(tmp_path / "model")]
     assert cli.main(["train-routes", *arguments, *QUICK]) == 0
     shown = capsys.readouterr().out
     assert "4 training routes, 1 of them left out because their target is tested" in shown
@@ -52,15 +52,15 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     prepare([files[1]], tmp_path / "data", Preparation(starting_material="all", validation=0.0))
     before = sorted((tmp_path / "data").iterdir())
-    arguments = ["--train_file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max_steps", "2"]
-    assert cli.main(["train-routes", *arguments, "--output_dir", str(tmp_path / "model"), *QUICK]) == 0
+    arguments = ["--train-file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max-steps", "2"]
+    assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0
     shown = capsys.readouterr().out
     assert "6 training rows, 2 of them left out because their target is tested" in shown
     assert "4 training routes" in shown and sorted((tmp_path / "data").iterdir()) == before
-    told = [*arguments, "--output_dir", str(tmp_path / "told"), "--with_starting_material", *QUICK]
+    told = [*arguments, "--output-dir", str(tmp_path / "told"), "--with-starting-material", *QUICK]
     assert cli.main(["train-routes", *told]) == 0
     prepare([files[1]], tmp_path / "data", overwrite=True)
-    assert cli.main(["train-routes", *told, "--overwrite_output_dir"]) == 1
+    assert cli.main(["train-routes", *told, "--overwrite-output-dir"]) == 1
     assert "has no starting materials" in capsys.readouterr().err
 
 
@@ -71,10 +71,10 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     """What a planner may ask about the routes stands in the generation settings, of the checkpoints too."""
     write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O", "CCC")])
     write_routes(tmp_path / "test.jsonl", routes("CCC"))
-    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
-    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
-    saving = ["--save_strategy", "steps", "--save_steps", "1"]
-    assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub_routes"]) == 0
+    files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
+    saving = ["--save-strategy", "steps", "--save-steps", "1"]
+    assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub-routes"]) == 0
     # three of each target: of the two routes, and of the acid that the first makes
     assert "9 training routes" in capsys.readouterr().out
     expected = {"steps": [1, 2], "aligned": 3, "sub_routes": True, "sources": {"train.jsonl": 9}}
@@ -89,14 +89,14 @@ def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(
     write_routes(tmp_path / "test.jsonl", [Route("C(C)NC(C)=O", (Route("CCN"), Route("CC(=O)O")))])
     settings = Preparation(aligned=4, sub_routes=True, weights=(0.5,))
     prepare([tmp_path / "train.jsonl"], tmp_path / "data", settings)
-    files = ["--train_file", str(tmp_path / "data"), "--test_file", str(tmp_path / "test.jsonl")]
-    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
+    files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     assert cli.main(["train-routes", *words]) == 0
     shown = capsys.readouterr().out
     assert "6 training rows, 2 of them left out because their target is tested" in shown
     about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
     assert about == {"steps": [1, 2], "aligned": 4, "sub_routes": True, "sources": {"train.jsonl": 6}}
-    assert cli.main(["train-routes", *words, "--overwrite_output_dir", "--sub_routes"]) == 1
+    assert cli.main(["train-routes", *words, "--overwrite-output-dir", "--sub-routes"]) == 1
     assert "is prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
 
 
@@ -115,23 +115,23 @@ def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
 
 def test_routes_of_other_forms_are_trained_on(files, tmp_path, capsys):
     write_routes(tmp_path / "train.json", routes("CCNC(C)=O", "CCN(C)C(C)=O"), "aizynthfinder")
-    arguments = ["--train_file", str(tmp_path / "train.json"), *files[2:], "--preset", "dms-tiny", "--max_steps", "1"]
-    assert cli.main(["train-routes", *arguments, "--output_dir", str(tmp_path / "model"), *QUICK]) == 0
+    arguments = ["--train-file", str(tmp_path / "train.json"), *files[2:], "--preset", "dms-tiny", "--max-steps", "1"]
+    assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0
     assert "2 training routes, 0 of them left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train_file", "routes.jsonl"], "--train_file and --test_file go together"),
-        (["--train_file", "."], "is no folder of `weftformer prepare-routes`"),
+        (["--train-file", "routes.jsonl"], "--train-file and --test-file go together"),
+        (["--train-file", "."], "is no folder of `weftformer prepare-routes`"),
         (["--preset", "modern-tiny"], "take one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
-        (["--num_route", "3"], "Did you mean `num_routes`?"),
+        (["--num-route", "3"], "Did you mean `num-routes`?"),
     ],
 )
 def test_errors_are_one_line(words, message, tmp_path, capsys):
-    assert cli.main(["train-routes", *words, "--output_dir", str(tmp_path / "model")]) == 1
+    assert cli.main(["train-routes", *words, "--output-dir", str(tmp_path / "model")]) == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
     assert not (tmp_path / "model").exists()
@@ -139,7 +139,7 @@ def test_errors_are_one_line(words, message, tmp_path, capsys):
 
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "results.json").write_text("mine")
-    assert cli.main(["train-routes", "--output_dir", str(tmp_path)]) == 1
+    assert cli.main(["train-routes", "--output-dir", str(tmp_path)]) == 1
     assert "not empty" in capsys.readouterr().err and (tmp_path / "results.json").read_text() == "mine"
 
 
@@ -157,8 +157,8 @@ def test_targets_are_compared_as_molecules(tmp_path, capsys):
 def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_path, capsys):
     write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "CCN(C)C(C)=O"))
     write_routes(tmp_path / "test.jsonl", [*routes("CC[NH3+].[Cl-]", "CCCC"), Route("CCO")])
-    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
-    words = [*files, "--preset", "dms-tiny", "--max_steps", "1", "--output_dir", str(tmp_path / "model"), *QUICK]
+    files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
+    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     assert cli.main(["train-routes", *words]) == 0
     said = capsys.readouterr()
     assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
@@ -180,8 +180,8 @@ def test_a_model_that_is_told_a_starting_material_is_tested_with_one(planner, kn
 
 @pytest.mark.parametrize("name", ["num_test_routes", "beams", "test_batch_size", "permutations"])
 def test_mistakes_show_before_the_training(files, tmp_path, name, capsys):
-    words = [*files, "--output_dir", str(tmp_path / "model"), *QUICK, f"--{name}", "0"]
+    words = [*files, "--output-dir", str(tmp_path / "model"), *QUICK, f"--{name}", "0"]
     assert cli.main(["train-routes", *words]) == 1
-    assert f"--{name} must be at least 1: got 0" in capsys.readouterr().err
+    assert f"--{name.replace('_', '-')} must be at least 1: got 0" in capsys.readouterr().err
     assert cli.main(["train-routes", *words[:-2], "--aligned", "2", "--permutations", "2"]) == 1
     assert "aligned=2 and permutations=2 exclude each other" in capsys.readouterr().err

@@ -254,7 +254,7 @@ validation_split: 0
 disable_tqdm: true
 config_overrides: {{dropout: 0.0}}
 """)
-    script.main([str(file), "--output_dir", str(tmp_path / "out")])
+    script.main([str(file), "--output-dir", str(tmp_path / "out")])
     assert not (tmp_path / "ignored").exists()
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 2 and state["log_history"][0]["loss"] < 3.0  # a fresh model begins above 5

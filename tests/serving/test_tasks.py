@@ -11,7 +11,7 @@ import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
-from weftformer.routes import Plan
+from weftformer.routes import Plan, Stock
 from weftformer.tokenization import train_tokenizer
 
 from .conftest import StubTask, running, soon
@@ -209,3 +209,36 @@ def test_a_stock_needs_routes(text_task, tmp_path):
     assert isinstance(load_task(str(tmp_path)), TextTask)
     with pytest.raises(ValueError, match="A stock is for models that write routes"):
         load_task(str(tmp_path), stock=object())
+
+
+def test_what_routes_have_to_be(planner, known):
+    route = known[0]
+    with running(RouteTask(planner, Stock(route.leaves()))) as server:
+        body = {"targets": route.smiles, "n_steps": 2, "beams": 8}
+
+        def ask(**wishes):
+            return server.client.post("/plan", json=body | wishes)
+
+        def routes(**wishes):
+            (plan,) = ask(**wishes).json()["plans"]
+            return [candidate for candidate in plan["candidates"] if candidate["route"]]
+
+        first = routes()[0]
+        assert (first["purchasable"], first["possible"], first["impossible_because"]) == (True, True, None)
+        assert all(candidate["possible"] for candidate in routes())
+        free = routes(allow=["cycles", "missing-atoms"])
+        assert not all(candidate["possible"] for candidate in free)
+        assert [c["possible"] for c in free] == sorted((c["possible"] for c in free), reverse=True)
+        assert len(routes(allow=["cycles", "missing-atoms"], impossible="drop")) < len(free)
+        acid = {"smiles": "CC(=O)O"}
+        assert all(acid not in one["route"]["children"] for one in routes(forbidden=["OC(C)=O"]))
+        assert all(one["purchasable"] for one in routes(only_purchasable=True))
+        for wishes, reason in (
+            ({"forbidden": ["C1CC"]}, "'C1CC' is not a molecule"), ({"forbidden_substructures": ["[N"]}, "substructure"),
+            ({"grammar": False, "required_leaf": "CO"}, "Constraints need the grammar"), ({"allow": ["magic"]}, "allow"),
+        ):  # fmt: skip
+            answer = ask(**wishes)
+            assert answer.status_code == 422 and reason in answer.json()["detail"]
+    with running(RouteTask(planner)) as server:
+        answer = server.client.post("/plan", json=body | {"only_purchasable": True})
+        assert answer.status_code == 422 and "need a stock" in answer.json()["detail"]

@@ -8,7 +8,7 @@ import pytest
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, parse_arguments
 from weftformer.training.parsing import ArgumentParser, parse_overrides
 
-NEEDED = ["--train_file", "a.csv", "--use_cpu", "--output_dir", "out"]
+NEEDED = ["--train-file", "a.csv", "--use-cpu", "--output-dir", "out"]
 
 
 def test_defaults_train_and_evaluate_by_generation():
@@ -45,19 +45,19 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([*NEEDED, "--lerning_rate", "1"], "no argument --lerning_rate. Did you mean `learning_rate`"),
-        ([*NEEDED, "--max_steps", "ten"], "max_steps"),
+        ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `learning-rate`"),
+        ([*NEEDED, "--max-steps", "ten"], "--max-steps"),
         ([*NEEDED, "stray"], "'stray' belongs to no argument"),
         ([*NEEDED, "--tokenizer", "wordpiece"], "wordpiece"),
-        ([*NEEDED, "--tokenizer", "bpe", "--tokenizer_name", "x"], "exclude each other"),
-        ([*NEEDED, "--model_name_or_path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
-        ([*NEEDED, "--dataset_name", "d"], "got both"),
-        (["--output_dir", "out"], "got neither"),
-        (["--train_file", "a.csv"], "Give --output_dir"),
-        ([*NEEDED, "--no_do_train"], "this command trains"),
-        ([*NEEDED, "--max_source_length", "0"], "max_source_length=0"),
-        ([*NEEDED, "--validation_split", "-1"], "validation_split=-1.0 is negative"),
-        ([*NEEDED, "--validation_target_file", "v"], "needs the sources too"),
+        ([*NEEDED, "--tokenizer", "bpe", "--tokenizer-name", "x"], "exclude each other"),
+        ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
+        ([*NEEDED, "--dataset-name", "d"], "got both"),
+        (["--output-dir", "out"], "got neither"),
+        (["--train-file", "a.csv"], "Give --output-dir"),
+        ([*NEEDED, "--no-do-train"], "this command trains"),
+        ([*NEEDED, "--max-source-length", "0"], "max_source_length=0"),
+        ([*NEEDED, "--validation-split", "-1"], "validation_split=-1.0 is negative"),
+        ([*NEEDED, "--validation-target-file", "v"], "needs the sources too"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
     ],
 )
@@ -90,7 +90,7 @@ def test_help_explains_every_argument():
     explained = {action.dest for action in parser._actions if action.help}
     assert names <= explained
     assert {action.dest for action in parser._actions} == explained
-    assert "--train_target_file" in parser.format_help()
+    assert "--train-target-file" in parser.format_help()
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_resume_as_word_or_folder(value, wants, folder):
 
 
 def test_resume_without_a_value_means_the_last_checkpoint():
-    training_args = parse_arguments([*NEEDED, "--resume_from_checkpoint"])[2]
+    training_args = parse_arguments([*NEEDED, "--resume-from-checkpoint"])[2]
     assert training_args.wants_resume and training_args.checkpoint_to_resume() is None
 
 
 def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
     """It takes DDP and does not say so."""
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed_config fsdp_size="):
+    with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed-config fsdp_size="):
         parse_arguments(NEEDED)

@@ -184,6 +184,19 @@ def test_reading_likely_ends_alone_finds_what_reading_all_finds(ranking, beams, 
             assert [c.score for c in found.candidates] == [c.score for c in expected.candidates]
 
 
+def test_neighbours_in_a_batch_make_no_difference(planner, known):
+    """Among them the same target with other numbers of steps, which has the same texts and other scores."""
+    targets = [route.smiles for route in known] + ["O=C(Nc1ccccc1)c1ccc(F)cc1"]
+    settings = {"n_steps": range(1, 4), "beams": 3, "progress": False, "max_new_tokens": 20}
+    alone = [planner.plan([target], batch_size=1, **settings)[0] for target in targets]
+    for found, expected in zip(planner.plan(targets, batch_size=99, **settings), alone, strict=True):
+        assert [(c.text, c.n_steps, c.problem) for c in found.candidates] == [
+            (c.text, c.n_steps, c.problem) for c in expected.candidates
+        ]
+        scores = [candidate.score for candidate in expected.candidates]
+        assert [candidate.score for candidate in found.candidates] == pytest.approx(scores, abs=2e-4)
+
+
 def test_without_rules_the_grammar_is_the_plain_one(tokenizer):
     planner = restless()
     assert isinstance(

@@ -39,7 +39,7 @@ def test_several_targets_are_planned_together(known, folder, monkeypatch):
     stock = Stock(known[0].leaves())
     plans = pipeline(iter(targets), n_steps=[route.depth for route in known], beams=2, stock=stock)
     assert [plan["target"] for plan in plans] == targets and len(searches) == 2  # of three and one
-    assert plans[0]["candidates"][0]["solved"] is True and plans[1]["candidates"][0]["solved"] is False
+    assert plans[0]["candidates"][0]["purchasable"] is True and plans[1]["candidates"][0]["purchasable"] is False
 
 
 def test_a_mistyped_setting_is_refused(folder):

@@ -9,7 +9,7 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Route, Stock
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import DEFAULT_STEPS, RoutePlanner
-from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.plans import Candidate, Plan, ranked
 from weftformer.tokenization import encode_route, encode_source
 
 
@@ -130,11 +130,11 @@ def test_a_stock_says_what_can_be_bought(planner, known):
     route = known[0]
     settings = {"n_steps": route.depth, "beams": 2, "progress": False}
     (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O", "NCc1ccccc1"]), **settings)
-    assert plan.candidates[0].solved is True and plan.candidates[0].missing == ()
+    assert plan.candidates[0].purchasable is True and plan.candidates[0].missing == ()
     (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O"]), **settings)
-    assert plan.candidates[0].solved is False and plan.candidates[0].missing == ("NCc1ccccc1",)
+    assert plan.candidates[0].purchasable is False and plan.candidates[0].missing == ("NCc1ccccc1",)
     (plan,) = planner.plan([route.smiles], **settings)
-    assert plan.candidates[0].solved is None
+    assert plan.candidates[0].purchasable is None
 
 
 def test_routes_are_distinct_whatever_the_order_of_children():
@@ -208,7 +208,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
         return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
 
     monkeypatch.setattr(planner.model, "generate", generate, raising=False)
-    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False, constraints=NO_CONSTRAINTS)
+    (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False, constraints=NO_CONSTRAINTS, impossible="keep")
     assert [c.rank for c in plan.distinct] == [1, 3] and plan.routes[0] == Route("CCO", (Route("CCO"),))
     (failed,) = plan.failed
     assert failed.rank == 2 and failed.problem == "'C1CC' is not a molecule that RDKit can read."
@@ -297,3 +297,38 @@ def test_a_target_that_a_model_of_few_positions_cannot_read_stops_no_others(plan
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
     long, short = narrow.plan(["C" * 40, "CCO"], **settings)
     assert "20" in long.problem and short.problem is None
+
+
+def test_impossible_routes_come_behind_the_others_or_not_at_all():
+    fine, wrong, failed = Route("CCO", (Route("CC"), Route("O"))), Route("CCO", (Route("C"),)), None
+    found = [Candidate("", score, 1, route) for route, score in ((wrong, -1.0), (failed, -2.0), (fine, -3.0))]
+    stock = Stock(["CC", "O"])
+    assert [c.route for c in ranked(found, stock, "behind")] == [failed, fine, wrong]
+    assert [c.rank for c in ranked(found, stock, "behind")] == [1, 2, 3]
+    assert [c.route for c in ranked(found, stock, "drop")] == [failed, fine]
+    assert [c.route for c in ranked(found, stock)] == [wrong, failed, fine]
+    assert [c.possible for c in ranked(found)] == [False, None, True]
+    assert ranked(found)[0].check.reason == "1 C, 1 O missing"
+
+
+def test_planned_routes_that_are_impossible_are_behind(planner, known):
+    target, settings = known[2].smiles, {"n_steps": 1, "beams": 8, "progress": False, "constraints": NO_CONSTRAINTS}
+    kept, behind, dropped = (
+        planner.plan([target], impossible=what, **settings)[0].candidates for what in ("keep", "behind", "drop")
+    )
+    assert sorted(c.text for c in kept) == sorted(c.text for c in behind)
+    flags = [c.possible is False for c in behind]
+    assert flags == sorted(flags) and any(flags) and [c.possible is False for c in kept] != flags
+    assert [c.text for c in dropped] == [c.text for c in behind if c.possible is not False]
+    with pytest.raises(ValueError, match="impossible='no' is not allowed: choose one of behind, keep, drop"):
+        planner.plan([target], impossible="no", **settings)
+
+
+def test_files_that_say_solved_are_read():
+    route = Route("CCO", (Route("CC"), Route("O")))
+    data = Candidate("", -1.0, 1, route, missing=("O",)).to_dict()
+    old = {
+        name: value for name, value in data.items() if name not in ("purchasable", "possible", "impossible_because")
+    }
+    candidate = Candidate.from_dict(old | {"solved": False})
+    assert candidate.purchasable is False and candidate.possible is True and candidate.missing == ("O",)

@@ -58,21 +58,36 @@ def test_each_metric_has_a_rank_of_its_own():
     assert evaluated(SHORT).targets[0]["ranks"]["prefix_2"] is None
 
 
-def test_solved_asks_the_stock_for_routes_to_the_target():
+def test_purchasable_asks_the_stock_for_routes_to_the_target():
     stock = Stock([ACID, AMINE, "COC(C)=O", "CO"])
     other = made("CCO", "CO")
     result = evaluated(other, LONGER, REFERENCE, SHORT, stock=stock)
-    assert result.targets[0]["ranks"]["solved"] == 3
+    assert result.targets[0]["ranks"]["purchasable"] == 3
     assert result.targets[0]["ranks"]["exact_directmultistep_stock"] == 1
-    assert result.overall["solved"]["top-1"].value == 0.0 and result.overall["solved"]["any"].value == 1.0
-    assert "solved" not in evaluated(SHORT).overall
+    assert result.overall["purchasable"]["top-1"].value == 0.0 and result.overall["purchasable"]["any"].value == 1.0
+    assert "purchasable" not in evaluated(SHORT).overall
+
+
+def test_a_purchasable_route_may_still_be_impossible():
+    stock = Stock([ACID, AMINE, "C"])
+    nothing_to_do_with_it = made(AMIDE, "C")
+    result = evaluated(nothing_to_do_with_it, SHORT, stock=stock)
+    assert result.targets[0]["ranks"]["purchasable"] == 1
+    assert result.targets[0]["ranks"]["purchasable_possible"] == 2
+    assert result.overall["validity"]["possible"].value == 0.5
+
+
+def test_shares_have_a_width_where_all_targets_agree():
+    top, mean = (evaluated(REFERENCE).overall["exact"][what] for what in ("top-1", "mrr"))
+    assert (top.value, top.high) == (1.0, 1.0) and 0.2 < top.low < 0.21  # Wilson's of 1 of 1
+    assert mean.low == mean.high == 1.0  # the bootstrap's
 
 
 def test_validity_tells_three_things_apart():
     unreadable = made(AMIDE, "CC(=O", AMINE).to_string()
     validity = evaluated("{'smiles':", unreadable, made("CCO", "CO"), SHORT).overall["validity"]
     assert {name: estimate.value for name, estimate in validity.items()} == {
-        "well_formed": 0.75, "readable": 0.5, "right_target": 0.25,
+        "well_formed": 0.75, "readable": 0.5, "right_target": 0.25, "possible": 0.25,
     }  # fmt: skip
 
 

@@ -1,0 +1,57 @@
+"""How far a long piece of work has come: a bar in a terminal, a line every some seconds where output goes to a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+# Between two lines.
+SECONDS = 10.0
+
+
+class Progress:
+    """Counts what is done, on stderr.
+
+    Args:
+        what: what is done, in front of the count.
+        total: how much there is, or None where nobody knows.
+        unit: what is counted, in the plural.
+        done: how much was done before.
+        is_shown: False for silence.
+    """
+
+    def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
+        self.what, self.total, self.unit, self.done = what, total, unit, done
+        self._before, self._start = done, time.monotonic()
+        self._last = self._start
+        self._is_shown = is_shown
+        self._bar: Any = None
+        if is_shown and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._is_shown and self.done > self._before:
+            self._print()
+
+    def update(self, count: int) -> None:
+        """So many more are done."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif self._is_shown and time.monotonic() - self._last >= SECONDS:
+            self._last = time.monotonic()
+            self._print()
+
+    def _print(self) -> None:
+        seconds = time.monotonic() - self._start
+        of = "" if self.total is None else f" of {self.total:,}"
+        rate = (self.done - self._before) / seconds if seconds else 0.0
+        print(f"{self.what}: {self.done:,}{of} {self.unit}, {seconds:.0f} s, {rate:.3g} a second", file=sys.stderr)

@@ -1,0 +1,61 @@
+"""The arguments of `weftformer prepare-routes`."""
+
+import argparse
+from pathlib import Path
+
+from ..arguments import Parser
+
+_EPILOG = """forms of route files, gzipped or not, told by what they hold: JSON lines {"route": {"smiles": ..., "children": [...]}};
+DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; RetroCast's files; reaction SMILES, those of a
+route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/routes.md explains them.
+
+example:
+  weftformer prepare-routes routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="weftformer prepare-routes",
+        # files first: after --exclude they would be excluded
+        usage="weftformer prepare-routes FILE [FILE ...] --output-dir FOLDER [--exclude FILE ...] [--option value ...]",
+        description="Make a data set to train on out of route files of any kind, and report what was left out and why.",
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the forms below")
+    add("--output-dir", "--out", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes that must not be trained on")
+    add("--permutations", type=int, default=1, metavar="N",
+        help="most orders of the reactants of each route, as given and then random (default: %(default)s)")  # fmt: skip
+    add("--aligned", type=int, default=0, metavar="N",
+        help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from N "
+        "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
+    add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
+    add("--starting-material", choices=("none", "random", "all"), default="none",
+        help="tell the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
+    add("--validation", type=float, default=0.0, metavar="SHARE",
+        help="share of the targets, with all their routes, for a split of its own (default: none)")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace the folder if it is a data set that this command made")
+    add("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    add = parser.add_argument_group("which routes").add_argument
+    add("--exclude-by", choices=("target", "made", "route"), default="target",
+        help="leave out all routes to an excluded target, also those that make it on the way (made), or only the very route "
+        "(default: %(default)s)")  # fmt: skip
+    add("--weights", type=float, nargs="+", default=[], metavar="W",
+        help="one for each FILE: how many times as many texts its routes have (default: 1)")  # fmt: skip
+    add("--min-depth", type=int, default=1, metavar="N", help="fewest reactions in a row (default: %(default)s)")
+    add("--max-depth", type=int, metavar="N", help="most reactions in a row (default: no limit)")
+    add("--max-source-length", type=int, default=280, metavar="TOKENS",
+        help="most tokens of target and starting material (default: %(default)s)")  # fmt: skip
+    add(
+        "--max-target-length",
+        type=int,
+        default=1075,
+        metavar="TOKENS",
+        help="most tokens of a route (default: %(default)s)",
+    )
+    add("--keep-duplicates", action="store_true", help="keep routes that differ at most in the order of reactants")
+    add("--seed", type=int, default=0, help="of everything that is drawn (default: %(default)s)")
+    add("--no-progress", action="store_true", help="show no progress bar")
+    return parser

@@ -1,0 +1,96 @@
+"""The arguments of `weftformer train-routes` that are used most; all are fields of `RouteArguments` and `RouteTrainingArguments`."""
+
+import argparse
+
+from ..arguments import CommonHelp
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = CommonHelp(
+        prog="weftformer train-routes",
+        usage="weftformer train-routes [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]",
+        description="Train a model that writes synthesis routes, test it on held-out targets, plan one of them. Without files it\n"
+        "grows routes from reaction templates to learn from.",
+        epilog="These are the options that are used most. `weftformer train-routes --help-all` shows all of them.\n\n"
+        "example:\n"
+        "  weftformer train-routes --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\\n"
+        "      --output-dir runs/flash",
+    )
+    add = parser.add_argument_group("what is needed most").add_argument
+    add(
+        "--train-file",
+        metavar="ROUTES",
+        help="a file of routes, or a folder of `weftformer prepare-routes` (default: grown)",
+    )
+    add("--test-file", metavar="ROUTES", help="held-out routes; training routes of the same targets are left out")
+    add("--output-dir", metavar="FOLDER", default="runs/routes", help="folder for the model (default: %(default)s)")
+    add(
+        "--preset",
+        metavar="NAME",
+        help="size of the model (default: dms-tiny for grown routes, dms-flash-10m for files)",
+    )
+    add(
+        "--max-steps",
+        type=int,
+        default=1800,
+        metavar="N",
+        help="optimizer steps; -1 to count epochs (default: %(default)s)",
+    )
+    add(
+        "--num-train-epochs",
+        type=float,
+        default=10.0,
+        help="times through the routes, with --max-steps -1 (default: %(default)s)",
+    )
+    add(
+        "--per-device-train-batch-size",
+        type=int,
+        default=16,
+        metavar="N",
+        help="routes in a batch (default: %(default)s)",
+    )
+    add("--learning-rate", type=float, default=3e-3, help="highest learning rate (default: %(default)s)")
+    add(
+        "--resume-from-checkpoint",
+        metavar="true",
+        help="go on where a run was interrupted (with --save-strategy steps)",
+    )
+    add("--overwrite-output-dir", action="store_true", help="begin again in a folder that is not empty")
+    add = parser.add_argument_group("routes").add_argument
+    add(
+        "--permutations",
+        type=int,
+        default=1,
+        metavar="N",
+        help="most orders of the reactants of each route (default: %(default)s)",
+    )
+    add(
+        "--aligned",
+        type=int,
+        default=0,
+        metavar="N",
+        help="so many texts of each route, reactants written as their product is",
+    )
+    add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
+    add("--with-starting-material", action="store_true", help="tell the model one starting material of each route")
+    add(
+        "--num-routes",
+        type=int,
+        default=20000,
+        metavar="N",
+        help="routes to grow without files (default: %(default)s)",
+    )
+    add = parser.add_argument_group("test").add_argument
+    add("--num-test-routes", type=int, default=400, metavar="N", help="targets of the test (default: %(default)s)")
+    add("--beams", type=int, default=5, metavar="N", help="width of its search (default: %(default)s)")
+    add = parser.add_argument_group("training").add_argument
+    add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
+    add("--save-strategy", default="no", help="when to save a checkpoint: no, steps or epoch (default: %(default)s)")
+    add(
+        "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
+    )
+    add("--bf16", action="store_true", help="compute in bfloat16, on GPUs that have it")
+    add("--seed", type=int, default=0, help="of routes, weights and order (default: %(default)s)")
+    add("--report-to", metavar="NAME", help="tensorboard, wandb, trackio, ...: where losses go")
+    add("--help-all", action="store_true", help="show every option")
+    return parser

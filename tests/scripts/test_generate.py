@@ -1,0 +1,227 @@
+"""`weftformer generate`: a line for each line, in their order, whatever is in them and wherever a run was cut."""
+
+import gzip
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import torch
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.common import progress
+from weftformer.inference import lines as inference_lines
+from weftformer.inference.tasks import load_task
+from weftformer.scripts import cli
+from weftformer.tokenization import train_tokenizer
+
+LINES = [
+    "one two three",
+    "",
+    "two",
+    "three one four one five nine two six",
+    "  ",
+    "six six",
+    "nine five one",
+    "two two",
+]
+
+
+def build(folder, **changes):
+    tokenizer = train_tokenizer(["one two three four five six nine"] * 4, vocab_size=270)
+    config = WeftConfig.from_preset(
+        "modern-tiny", vocab_size=len(tokenizer), d_model=24, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16,
+        decoder_ffn_dim=16, max_source_positions=40, max_target_positions=12, **changes,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = WeftForConditionalGeneration(config)
+    for parameter in model.parameters():  # large weights: what is written differs from line to line
+        torch.nn.init.normal_(parameter, std=0.6)
+    model.generation_config.max_length = 9
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path_factory, monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
+
+
+def run(folder, *words):
+    return cli.main(["generate", "--model", folder, "--batch-size", "2", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    """What each line gives by itself."""
+    task = load_task(folder)
+    works = [task.works([line], beams=2, max_new_tokens=8) for line in LINES]
+    texts = [next(iter(task.compute(work, lambda: True)))[1] for work in works]
+    assert len(set(texts)) > 4, "the model is to tell the lines apart"
+    return [" ".join(text.splitlines()) if line.strip() else "" for text, line in zip(texts, LINES, strict=True)]
+
+
+def test_a_line_for_each_line_in_order(folder, alone, tmp_path, capsys):
+    (tmp_path / "in.txt").write_bytes("\r\n".join(LINES).encode())  # no end after the last line
+    assert run(folder, "--input-file", "in.txt", "--output-file", "out.txt", "--beams", 2) == 0
+    assert (tmp_path / "out.txt").read_text().split("\n") == [*alone, ""]
+    assert "generate: 8 of 8 lines" in capsys.readouterr().err
+
+
+def test_standard_input_arguments_and_gzip_give_the_same(folder, alone, monkeypatch, capsys):
+    text = "\n".join(LINES) + "\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert run(folder, "--beams", 2, "--no-progress") == 0
+    assert capsys.readouterr().out.split("\n") == [*alone, ""]
+    assert run(folder, *LINES, "--beams", 2) == 0
+    assert capsys.readouterr().out.split("\n") == [*alone, ""]
+    with gzip.open("in.txt.gz", "wb") as file:
+        file.write(text.encode())
+    assert run(folder, "--input-file", "in.txt.gz", "--beams", 2) == 0
+    assert capsys.readouterr().out.split("\n") == [*alone, ""]
+
+
+def test_a_character_that_ends_no_line_ends_none(folder, capsys):
+    (file := io.BytesIO("one\x0btwo\u2028six\nnine\x85\n".encode())).seek(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        run(folder)
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_a_column_of_a_table(folder, alone, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text("number,question\n" + "".join(f'{i},"{line}"\n' for i, line in enumerate(LINES)))
+    assert run(folder, "--input-file", "in.csv", "--source-column", "question", "--beams", 2) == 0
+    assert capsys.readouterr().out.split("\n") == [*alone, ""]
+    assert run(folder, "--input-file", "in.csv", "--source-column", "answer") == 1
+    assert "no column 'answer': it has number, question." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("kept", [0, 1, 5, 8])
+def test_a_cut_file_is_finished_as_if_it_had_not_been_cut(folder, tmp_path, capsys, kept, sampled):
+    words = ["--sample", "--seed", 3] if sampled else ["--beams", 2]
+    (tmp_path / "in.txt").write_text("\n".join(LINES))
+    run(folder, "--input-file", "in.txt", "--output-file", "out.jsonl", "--json-lines", *words)
+    whole = (tmp_path / "out.jsonl").read_text()
+    rows = whole.splitlines(keepends=True)
+    cut = "".join(rows[:kept]) + ("".join(rows[kept:])[:7])
+    (tmp_path / "out.jsonl").write_text(cut)
+    assert run(folder, "--input-file", "in.txt", "--output-file", "out.jsonl", "--json-lines", *words) == 1
+    assert "out.jsonl exists: --resume goes on" in capsys.readouterr().err
+    assert (tmp_path / "out.jsonl").read_text() == cut
+    assert run(folder, "--input-file", "in.txt", "--output-file", "out.jsonl", "--json-lines", "--resume", *words) == 0
+    assert (tmp_path / "out.jsonl").read_text() == whole
+
+
+def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("\n".join(LINES))
+    answer, seen = inference_lines._answer, []
+
+    def fail_later(*arguments):
+        seen.append(1)
+        if len(seen) == 2:
+            raise RuntimeError("out of memory")
+        return answer(*arguments)
+
+    monkeypatch.setattr(inference_lines, "_answer", fail_later)
+    with pytest.raises(RuntimeError):
+        run(folder, "--input-file", "in.txt", "--output-file", "out.txt")
+    assert (tmp_path / "out.txt").read_text().count("\n") == 4
+
+
+def test_scores_are_log_probabilities(folder, capsys):
+    assert run(folder, "one two", "--json-lines", "--beams", 4, "--num-return-sequences", 4) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["source"] == "one two" and row["text"] == row["candidates"][0]["text"]
+    task = load_task(folder)
+    inputs = {"input_ids": torch.tensor([task.work("one two", None).ids])}
+    with torch.no_grad():
+        output = task.model.generate(
+            **inputs, num_beams=4, num_return_sequences=4, max_new_tokens=8, max_length=None, length_penalty=0.0,
+            return_dict_in_generate=True, output_scores=True,
+        )  # fmt: skip
+    wanted = dict(zip(task.tokenizer.batch_decode(output.sequences, skip_special_tokens=True),
+                      output.sequences_scores.tolist(), strict=True))  # fmt: skip
+    both = [(one["score"], wanted[one["text"]]) for one in row["candidates"] if one["text"] in wanted]
+    assert both and all(score == pytest.approx(log_p, abs=1e-4) for score, log_p in both)
+
+
+def test_the_seed_decides_what_is_drawn(folder, capsys):
+    def drawn(seed, *words):
+        run(folder, *LINES, "--sample", "--seed", seed, *words)
+        return capsys.readouterr().out
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert drawn(1, "--top-k", 1) == drawn(2, "--top-k", 1)
+    run(folder, "one two", "--sample", "--num-return-sequences", 5, "--json-lines")
+    scores = [one["score"] for one in json.loads(capsys.readouterr().out)["candidates"]]
+    assert len(scores) == 5 and scores == sorted(scores, reverse=True)
+
+
+def test_a_line_that_is_too_long_is_told_and_empty(folder, alone, capsys):
+    assert run(folder, LINES[0], "one " * 60, LINES[2], "--beams", 2) == 1
+    out, err = capsys.readouterr()
+    assert out.split("\n") == [alone[0], "", alone[2], ""]
+    assert "cannot read 1 of 3 lines" in err and "Line 2: text has" in err
+    assert run(folder, "one " * 60, "--json-lines") == 1
+    row = json.loads(capsys.readouterr().out)
+    assert row["text"] == "" and row["score"] is None and "at most 40" in row["problem"]
+
+
+def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
+    told = build(tmp_path_factory.mktemp("told"), num_condition_features=1)
+    (tmp_path / "in.csv").write_text("source,length\none two,1\none two,90\n")
+    assert run(told, "--input-file", "in.csv", "--condition-columns", "length") == 0
+    first, second, _ = capsys.readouterr().out.split("\n")
+    assert first != second
+    assert run(told, "--input-file", "in.csv") == 1
+    assert "takes 1 conditions with a text: got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
+        (["one", "--input-file", "in.txt"], "exclude each other"),
+        (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
+        (["one", "--top-k", "3"], "--top-k is for drawn texts: give --sample too"),
+        (["one", "--num-return-sequences", "2"], "give --json-lines too"),
+        (["one", "--resume"], "give --output-file"),
+        (["one", "--output-file", "nowhere/out.txt"], "--output-file nowhere/out.txt: there is no folder nowhere"),
+        (["one", "--source-column", "question"], "name columns of a table"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(folder, capsys, words, message):
+    assert run(folder, *words) == 1
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+def test_other_models_are_sent_where_they_belong(untrained_folder, tmp_path, capsys):
+    assert run(untrained_folder, "CCO") == 1
+    assert "`weftformer plan TARGET --model" in capsys.readouterr().err
+    (tmp_path / "bart").mkdir()
+    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
+    assert run(str(tmp_path / "bart"), "one") == 1
+    assert "is a bart model: `weftformer convert`" in capsys.readouterr().err
+
+
+def test_progress_in_a_file_is_a_line_now_and_then(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with progress.Progress("generate", 40, "lines") as bar:
+        for _ in range(40):
+            bar.update(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert 3 < len(lines) < 30 and lines[-1].startswith("generate: 40 of 40 lines, ")
