@@ -15,10 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 # name: (module with a `main(argv)`, what it does)
 COMMANDS = {
     "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
-    "pretrain": (
-        "weftformer.scripts.pretrain",
-        "train a model on plain texts, before pairs: T5, BART or UL2 objective",
-    ),
+    "pretrain": ("weftformer.scripts.pretrain", "train a model to mend corrupted texts, before it sees pairs"),
     "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),
     "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
     "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),

@@ -15,7 +15,7 @@ def on_config(config):
     if not package.exists():
         package.mkdir()
         rooms = [path for path in ROOT.iterdir() if (path / "__init__.py").is_file() and path.name != "tests"]
-        for path in [ROOT / "__init__.py", *rooms]:
+        for path in [ROOT / "__init__.py", ROOT / "family.py", *rooms]:
             (package / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_FOLDER.name]
     return config

@@ -10,35 +10,25 @@ def build_parser() -> argparse.ArgumentParser:
         prog="weftformer pretrain",
         usage="weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--option value ...]",
         description="Train a model to mend corrupted texts, and save it in a folder that `weftformer train` goes on from.",
-        epilog="These are the options that are used most. `weftformer pretrain --help-all` shows all of them.\n\n"
+        epilog="These are the options that are used most. `weftformer pretrain --help-all` shows all of them, those of\n"
+        "transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names.\n\n"
         "examples:\n"
-        "  weftformer pretrain --train-file corpus.txt.gz --objective span --output-dir runs/pretrained --max-steps 20000\n"
-        "  weftformer train --model-name-or-path runs/pretrained --train-file pairs.csv --output-dir runs/model",
+        "  weftformer pretrain --train-file corpus.txt.gz --objective span --preset modern-tiny --max-steps 20000 \\\n"
+        "      --output-dir runs/pretrained\n"
+        "  weftformer train --model-name-or-path runs/pretrained --train-file pairs.csv --output-dir runs/mine",
     )
     add = parser.add_argument_group("what is needed most").add_argument
-    add("--train-file", metavar="FILE", help="texts, one a line, .gz too")
+    add("--train-file", metavar="FILE", help="texts, one document a line: txt or txt.gz")
     add("--output-dir", metavar="FOLDER", help="folder for the model and its checkpoints")
+    add("--max-steps", type=int, metavar="N", help="steps; the texts are read as often as it takes")
     add(
-        "--max-steps",
-        type=int,
-        metavar="N",
-        help="steps to train: the texts are read again and again until they are done",
+        "--objective",
+        choices=("span", "infilling", "ul2"),
+        default="span",
+        help="T5's span corruption, BART's text infilling, UL2's mixture (default: %(default)s)",
     )
-    add("--objective", choices=("span", "infilling", "ul2"), default="span",
-        help="how texts are corrupted: as for T5, BART or UL2 (default: %(default)s)")  # fmt: skip
-    add(
-        "--preset",
-        metavar="NAME",
-        help="size of a new model: modern-tiny, modern-small, modern-base, transformer-base, ...",
-    )
-    add("--validation-file", metavar="FILE", help="texts to watch the loss on")
-    add(
-        "--learning-rate",
-        type=float,
-        default=5e-4,
-        metavar="RATE",
-        help="highest learning rate (default: %(default)s)",
-    )
+    add("--preset", metavar="NAME", help="size of a new model: modern-tiny, modern-small, transformer-base, ...")
+    add("--learning-rate", type=float, default=5e-4, help="highest learning rate (default: %(default)s)")
     add(
         "--per-device-train-batch-size",
         type=int,
@@ -48,19 +38,27 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--resume-from-checkpoint", metavar="true", help="go on where a run was interrupted")
     add("--overwrite-output-dir", action="store_true", help="begin again in a folder that is not empty")
+    add = parser.add_argument_group("data").add_argument
+    add("--validation-file", metavar="FILE", help="texts to watch the loss on")
+    add("--max-source-length", type=int, metavar="N", help="most tokens of a corrupted text (default: the model's)")
+    add("--max-target-length", type=int, metavar="N", help="most tokens to be written (default: the model's)")
+    add("--shuffle-buffer", type=int, default=10_000, metavar="N", help="texts to draw from (default: %(default)s)")
     add = parser.add_argument_group("model").add_argument
     add("--model-name-or-path", metavar="MODEL", help="go on from this folder or Hub id instead of a new model")
-    add("--tokenizer-name", metavar="NAME", help="take the tokenizer of this folder or Hub id")
     add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
+    add(
+        "--tokenizer-vocab-size",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="most tokens of a new vocabulary (default: %(default)s)",
+    )
     add = parser.add_argument_group("training").add_argument
-    add("--max-source-length", type=int, metavar="N", help="most tokens of a corrupted text")
-    add("--max-target-length", type=int, metavar="N", help="most tokens of what is to be written")
     add(
         "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
     )
     add("--bf16", action="store_true", help="compute in bfloat16, on GPUs that have it")
     add("--seed", type=int, default=42, help="of weights, order and corruption (default: %(default)s)")
     add("--report-to", metavar="NAME", help="tensorboard, wandb, trackio, ...: where losses go")
-    add("--push-to-hub", metavar="true", help="push model, tokenizer and card to the Hub")
     add("--help-all", action="store_true", help="show every option")
     return parser

@@ -124,6 +124,7 @@ except AttributeError as error:
     ("name", "types"),
     [
         ("train", [ModelArguments, DataArguments, WeftTrainingArguments]),
+        ("pretrain", [ModelArguments, PretrainingArguments, WeftPretrainingArguments]),
         ("train-routes", [RouteArguments, RouteTrainingArguments]),
         ("pretrain", [ModelArguments, PretrainingArguments, WeftPretrainingArguments]),
     ],
