@@ -53,7 +53,8 @@ class Source:
         new (`tuple[str, ...]`, *optional*):
             Patterns of Weft's keys that this source does not have.
         part (`Callable`, *optional*):
-            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the table.
+            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the
+            table.
         generation (`Callable`, *optional*):
             Takes the source's own configuration, and returns settings of `generate`.
         tokenizer (`str`, *optional*):
@@ -180,7 +181,10 @@ def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str,
 
 
 def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
-    """Return each tensor of a model once, by its key in the whole model. A shared tensor has the key of its first owner."""
+    """Return each tensor of a model once, by its key in the whole model.
+
+    A shared tensor has the key of its first owner.
+    """
     prefix = _PREFIX_IN_MODEL[type(model)]
     owners = ("model.shared.", "model.encoder.", "model.decoder.", "lm_head.")
 
@@ -289,7 +293,7 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
 
 
 def matching_presets(fields: Fields, prefix: str) -> list[str]:
-    """Return the presets whose name begins with `prefix` and that have these fields (with a layer type for each layer)."""
+    """Return the presets whose name begins with `prefix` and that have these fields, with one type for each layer."""
     found = []
     for name in (name for name in PRESETS if name.startswith(prefix)):
         config = WeftConfig.from_preset(name)

@@ -32,7 +32,7 @@ def self_attention_cache(past_key_values: Cache | None) -> Cache | None:
 
 
 def reuse_or_fill(past_key_values: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
-    """Return the keys and values of the source: the cached ones, or else projected ones, which then go into the cache."""
+    """Return the keys and values of the source from the cache, or else project them and store them in the cache."""
     if not isinstance(past_key_values, EncoderDecoderCache):
         return project()
     cache = past_key_values.cross_attention_cache

@@ -42,8 +42,8 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in place
-# of one, or the `forward` of a subclass.
+# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in
+# place of one, or the `forward` of a subclass.
 _KNOWN_MODULES = frozenset(
     [
         WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
@@ -113,7 +113,7 @@ def can_step(model: Any) -> bool:
 def reason_against_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
 ) -> str | None:
-    """Return why a request to `generate` takes the plain path, in a few words, or None if it may take the fast path."""
+    """Return why a request must take the plain path, in a few words, or None if it may take the fast path."""
     settings, config = generation_config, model.config
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
@@ -205,10 +205,10 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
     Compile the decoding step of a model, for all later calls of `model.generate`.
 
-    In every process, the first `generate` with a new batch size or number of beams compiles, for seconds to minutes. The
-    weights become constants of the compiled step. If they change in any way, the next `generate` compiles again. To notice a
-    change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which takes less time
-    than one token.
+    In every process, the first `generate` with a new batch size or number of beams compiles, for seconds to minutes.
+    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
+    To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
+    takes less time than one token.
 
     Args:
         model (`WeftForConditionalGeneration`):

@@ -156,7 +156,10 @@ def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
 
 
 def initialize(config: WeftConfig, module: nn.Module) -> bool:
-    """Initialize the parameters and buffers of the module itself. Return False if the module is of a class not known here."""
+    """Initialize the parameters and buffers of the module itself.
+
+    Return False if the module is of a class not known here.
+    """
     if isinstance(module, nn.Linear):
         _normal(config, module.weight)
         if module.bias is not None:
@@ -318,8 +321,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with weights has
-    # none.
+    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with
+    # weights has none.
     parallelism: ClassVar[ModuleType | None] = None
     # Whether the values of a first batch were checked; see `checks.py`.
     _has_checked_values = False
@@ -349,7 +352,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """Split a model over processes as in transformers, after checking that this is possible.
 
         Raises:
-            ValueError: the sizes do not fit the model, or this is code that travels with weights, which cannot split it.
+            ValueError: the sizes do not fit the model, or this is code that travels with weights, which cannot split
+                it.
         """
         if distributed_config is not None:
             if cls.parallelism is None:
@@ -359,7 +363,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
-        # DDP copies the buffers of the first process to all others, but each process counts the load of its own batches
+        # DDP copies the buffers of the first process to all others, but each process counts the load of its own
+        # batches
         return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
     def _grouped_mm_can_dispatch(self) -> bool:
@@ -429,15 +434,17 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """
         base = self.base_model
         stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
-        # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the one in use
+        # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the
+        # one in use
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
         """
         Move the selection bias of every expert against its load in all processes, and set the load to 0.
 
-        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step of an
-        optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it does nothing.
+        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step
+        of an optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it
+        does nothing.
         """
         for router in self.routers():
             router.update_selection_bias()
@@ -470,8 +477,8 @@ class WeftStack(WeftPreTrainedModel):
     def _install_recorders(self) -> bool:
         """Install transformers' recorders of outputs.
 
-        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain. This
-        method runs while a graph is traced, and is not part of the graph.
+        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain.
+        This method runs while a graph is traced, and is not part of the graph.
         """
         if install_recorders is not None:
             install_recorders(self)
@@ -509,7 +516,8 @@ def token_positions(position_ids, position_mask, default, batch: int, length: in
 
 class WeftEncoder(WeftStack):
     """
-    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone too.
+    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone
+    too.
 
     Args:
         config ([`WeftConfig`]):
@@ -550,8 +558,9 @@ class WeftEncoder(WeftStack):
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
                 Ids of the source tokens. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
-                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores. Without
-                a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for pads.
+                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores.
+                Without a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for
+                pads.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -640,7 +649,8 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all calls
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all
+    # calls
     @capture_outputs
     def forward(
         self,
@@ -668,8 +678,8 @@ class WeftDecoder(WeftStack):
             attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
                 1 for tokens and 0 for pads, the cached ones included.
             encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, width)`, *optional*):
-                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`. Without
-                them there is no cross-attention.
+                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`.
+                Without them there is no cross-attention.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that may be seen.
             past_key_values (`Cache`, *optional*):
@@ -685,8 +695,8 @@ class WeftDecoder(WeftStack):
             position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for tokens that have no position.
             key_position_ids (`torch.LongTensor` of shape `(batch, cached + target)`, *optional*):
-                Positions of cached and new tokens. Only relative positions read them, and need them where `position_ids` are
-                given beside a filled cache.
+                Positions of cached and new tokens. Only relative positions read them, and need them where
+                `position_ids` are given beside a filled cache.
             key_position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for cached and new tokens that have no position.
             encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -790,7 +800,10 @@ class WeftDecoder(WeftStack):
         return config
 
     def _positions(self, given, attention_mask, batch, length, past, like, is_first: bool) -> TokenPositions:
-        """Return the positions of this call's tokens. Raise a ValueError if a learned table has no row for one of them."""
+        """Return the positions of this call's tokens.
+
+        Raise a ValueError if a learned table has no row for one of them.
+        """
         position_ids, position_mask = given
         has_mask = attention_mask is not None and attention_mask.ndim == 2
         if has_mask:
@@ -882,7 +895,9 @@ class WeftModel(WeftPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied weights as in transformers, with the shared table, which transformers lists only with a tied head."""
+        """Return the tied weights as in transformers, and the shared table, which transformers omits if the head is
+        not tied.
+        """
         tied = super().get_expanded_tied_weights_keys(all_submodels)
         return tied if self.shared is None else tied | self._tied_weights_keys
 
@@ -923,8 +938,8 @@ class WeftModel(WeftPreTrainedModel):
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
                 What [`WeftEncoder.forward`] takes.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are `input_ids`
-                shifted right, as in BART. A target with a vocabulary of its own needs one of them.
+                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are
+                `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
@@ -933,8 +948,8 @@ class WeftModel(WeftPreTrainedModel):
                 1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
 
         Returns:
-            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder,
-            and what else was asked for.
+            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
+            encoder, and what else was asked for.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -1074,8 +1089,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 1 for source tokens and 0 for pads, wherever they stand. Without a mask every token counts, unless the
                 configuration's `infer_attention_mask` asks to look for pads.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids` shifted
-                right, as in BART. A target with a vocabulary of its own needs one of the two.
+                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids`
+                shifted right, as in BART. A target with a vocabulary of its own needs one of the two.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
                 1 for target tokens and 0 for pads, the cached ones included.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
@@ -1089,7 +1104,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids that the loss is computed for, -100 where a position does not count.
             use_cache (`bool`, *optional*):
-                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with labels.
+                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
+                labels.
             position_ids, position_mask (*optional*):
                 Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
             decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
@@ -1103,16 +1119,17 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
             skip_logits (`bool`, *optional*, defaults to `False`):
-                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
-                large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more and a
-                plain head. [`WeftTrainer`] asks for that.
+                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of
+                a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
+                and a plain head. [`WeftTrainer`] asks for that.
             sum_router_counts (`Callable`, *optional*):
-                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those
-                of all accumulated batches and processes. The router losses of this batch are then summands of theirs.
+                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns
+                those of all accumulated batches and processes. The router losses of this batch are then summands of
+                theirs.
 
         Returns:
-            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`, the cache,
-            and what else was asked for.
+            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
+            the cache, and what else was asked for.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -1240,7 +1257,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Mask of the target.
 
         Returns:
-            A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch * target,)`.
+            A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch *
+            target,)`.
         """
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
@@ -1251,7 +1269,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     def _router_losses(
         self, outputs, source_non_pads, target_non_pads, sum_counts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return balance loss and z-loss, the means over the sparse layers. In training, also count the load of the routers."""
+        """Return balance loss and z-loss, the means over the sparse layers.
+
+        In training, also count the load of the routers.
+        """
         ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
         if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
             return target_non_pads.new_zeros((), dtype=torch.float), target_non_pads.new_zeros((), dtype=torch.float)

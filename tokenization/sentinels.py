@@ -18,17 +18,19 @@ MODES = {"R": "[NLU]", "S": "[S2S]", "X": "[NLG]"}
 
 def add_denoising_tokens(tokenizer: PreTrainedTokenizerBase, objective: Objective) -> int:
     """
-    Add the tokens that an objective of pretraining needs to a tokenizer, if it does not have them. Other ids do not change.
+    Add the tokens that an objective of pretraining needs to a tokenizer, if it does not have them. Other ids do not
+    change.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
             The tokenizer, which is changed. New tokens are added at the end of its vocabulary.
         objective (`str`):
-            `"span"` needs the sentinels `<extra_id_0>` to `<extra_id_99>` (if the tokenizer has some, none are added), `"ul2"`
-            also needs the modes `[NLU]`, `[S2S]` and `[NLG]`, and `"infilling"` needs a mask token.
+            `"span"` needs the sentinels `<extra_id_0>` to `<extra_id_99>` (if the tokenizer has some, none are added),
+            `"ul2"` also needs the modes `[NLU]`, `[S2S]` and `[NLG]`, and `"infilling"` needs a mask token.
 
     Returns:
-        `int`: the number of new tokens. A model with the old vocabulary needs `resize_token_embeddings(len(tokenizer))`.
+        `int`: the number of new tokens. A model with the old vocabulary needs
+        `resize_token_embeddings(len(tokenizer))`.
 
     Raises:
         ValueError: the objective does not exist.
