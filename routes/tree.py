@@ -73,7 +73,7 @@ class Route:
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
     def sub_routes(self) -> list[Route]:
-        """Return the route to each molecule that is made, depth first from the whole route, each distinct route once."""
+        """Return the distinct routes to each molecule that is made, depth first from the whole route."""
         if not self.children:
             return []
         return list(dict.fromkeys([self, *(part for child in self.children for part in child.sub_routes())]))
@@ -128,7 +128,7 @@ class Route:
         return _from_dict(data, "", max_depth)
 
     def to_string(self) -> str:
-        """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. A backslash is written twice in it."""
+        """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash twice."""
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod

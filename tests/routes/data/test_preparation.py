@@ -332,12 +332,12 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
     with bad.open("a") as file:
         file.write("{'smiles':'C'\n")
-    with pytest.raises(ValueError, match="test, which is to be excluded, cannot be read: line 2: position 13"):
+    with pytest.raises(ValueError, match="the file to exclude, .*test, cannot be read: line 2: position 13"):
         prepare([good], tmp_path / "out", exclude=[bad])
     bad.write_text("")
-    with pytest.raises(ValueError, match="test, which is to be excluded, holds no route"):
+    with pytest.raises(ValueError, match="the file to exclude, .*test, contains no route"):
         prepare([good], tmp_path / "out", exclude=[bad])
-    with pytest.raises(FileNotFoundError, match="nothing is not there"):
+    with pytest.raises(FileNotFoundError, match="nothing does not exist"):
         prepare([good], tmp_path / "out", exclude=[tmp_path / "nothing"])
     with pytest.raises(FileNotFoundError, match="is a folder"):
         prepare([good, tmp_path], tmp_path / "out")

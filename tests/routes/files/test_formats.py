@@ -91,7 +91,7 @@ def changed(path, value):
     [
         (7, r"route: expected a route or a list of routes, got int"),
         ([ROUTE.to_dict(), 7], r"\[1\]: expected a route"),
-        ({"name": "x"}, r"route: no route: none of smiles"),
+        ({"name": "x"}, r"route: not a route: it has none of the fields smiles"),
         ([changed(("children", 0, "children", 1, "smiles"), "C C")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
         (changed(("children", 0, "children", 1), {"type": "mol"}), r"children\[0\].children\[1\].smiles: missing"),
         (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),
