@@ -120,7 +120,7 @@ def test_texts_that_cannot_be_learned(routes, pair, message):
 def test_conditions_that_are_no_numbers(bpe, value):
     columns = Columns("source", "target", ("n",))
     with pytest.raises(
-        ValueError, match="Row 1 of train has .* in condition column 'n', which must be a finite number"
+        ValueError, match=r"Row 1 of train has .* in condition column 'n', which must be a finite number"
     ):
         _encode(_splits(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
 
