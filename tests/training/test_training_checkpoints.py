@@ -86,7 +86,7 @@ def test_nothing_to_resume(tmp_path, caplog):
         assert find_checkpoint(last) is None
     assert f"no checkpoint in {tmp_path / 'new'} yet" in caplog.text
     (tmp_path / "new" / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="new holds a model, and no checkpoint-<step>"):
+    with pytest.raises(ValueError, match="new has a model, but no checkpoint-<step>"):
         find_checkpoint(last)
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere"):
         find_checkpoint(_arguments(tmp_path, resume_from_checkpoint=str(tmp_path / "nowhere")))
