@@ -80,8 +80,7 @@ def aligned_route(route: Route, smiles: str) -> Route:
 # Cached, because the sub-routes of a route need the same results.
 @lru_cache(1 << 14)
 def _nearest(smiles: str, product: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the SMILES of a molecule that is most similar to a product's: it differs in the fewest characters and
-    pieces.
+    """Return the SMILES of a molecule that is most similar to a product's: the fewest characters and pieces differ.
 
     Returns:
         The SMILES, and the start and length of each piece of the product's SMILES that it contains without a break.
