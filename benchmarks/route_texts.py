@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--config-overrides", help="fields of their configuration: key=value,key=value")
     add("--max-tokens-per-batch", type=int, default=4096, help="see `train-routes` (default: %(default)s)")
     add("--learning-rate", type=float, default=2e-3,
-        help="its highest value, at the start of a cosine schedule (default: %(default)s)")  # fmt: skip
+        help="its highest value, before it falls as a cosine (default: %(default)s)")  # fmt: skip
     add("--save-steps", type=int, default=500, help="steps between two checkpoints (default: %(default)s)")
     add("--max-new-tokens", type=int, metavar="N", help="largest number of tokens of a planned route")
     add("--workers", type=int, help="processes that prepare the texts (default: one per core)")

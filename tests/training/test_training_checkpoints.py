@@ -97,7 +97,7 @@ def test_output_dir_that_is_not_empty(tmp_path):
     (tmp_path / ".gitattributes").touch()  # a clone of an empty repository is empty
     check_output_dir(_arguments(tmp_path))
     (tmp_path / "config.json").touch()
-    with pytest.raises(ValueError, match=r"not empty .it holds config.json.*--resume-from-checkpoint.*--overwrite"):
+    with pytest.raises(ValueError, match=r"not empty .it has config.json.*--resume-from-checkpoint.*--overwrite"):
         check_output_dir(_arguments(tmp_path))
     check_output_dir(_arguments(tmp_path, overwrite_output_dir=True))
     check_output_dir(_arguments(tmp_path, resume_from_checkpoint="true"))
