@@ -55,7 +55,7 @@ def test_single_reactions_are_routes_of_one_step():
     for row, message in (
         ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
         ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
-        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is no SMILES"),
+        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is not a SMILES"),
         ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
     ):
         with pytest.raises(ValueError, match=message):

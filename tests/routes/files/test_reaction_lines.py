@@ -83,7 +83,7 @@ def test_what_cannot_be_written_is_not(route, message):
         ("C.O>>CO C>>CC", "not those of one route: CO, CC are made and not used"),
         ("C>>CC CC>>C", "go round in a circle"),
         ("C>>CC CC>>C N.O>>NO", "CC has no part in it"),
-        ("C!.O>>CO", "'C!' is no SMILES"),
+        ("C!.O>>CO", "'C!' is not a SMILES"),
         ("C>>CC O>>CC CC>>CCC", "O>>CC|CC is made and not used by the next reaction"),
         (" ".join(f"{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 80)), "more reactions in a row"),
         (" ".join(f"{'C' * i}.{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 40)), "more than 10000 molecules"),
