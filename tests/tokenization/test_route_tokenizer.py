@@ -247,7 +247,7 @@ def test_source_at_its_limits(tokenizer):
 
 @pytest.mark.parametrize("character", [" ", "?", "J", "{", "}", "'", ",", "<SOS>"])
 def test_source_refuses_layout_characters(character):
-    message = rf"holds {re.escape(repr(character))} at index 2"
+    message = rf"contains {re.escape(repr(character))} at index 2"
     with pytest.raises(ValueError, match="product " + message):
         source_text(f"CC{character}O")
     with pytest.raises(ValueError, match="starting material " + message):
