@@ -123,8 +123,7 @@ class RouteGrammar(LogitsProcessor):
         return state
 
     def _allowed(self, state: State | None, limit: int) -> torch.Tensor:
-        """Return the tensor to add to the scores of all tokens: 0 or -inf. It allows every token after the end of a
-        text.
+        """Return what to add to the scores of all tokens: 0 or -inf. After the end of a text, every token is allowed.
         """
         if state is None:
             return torch.zeros(len(self.texts))
