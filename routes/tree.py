@@ -65,9 +65,7 @@ class Route:
         return [self.smiles, *(smiles for child in self.children for smiles in child.molecules())]
 
     def leaves(self) -> list[str]:
-        """Return the SMILES of the starting materials from left to right. A starting material may appear several
-        times.
-        """
+        """Return the SMILES of the starting materials from left to right. A SMILES may appear several times."""
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
     def sub_routes(self) -> list[Route]:

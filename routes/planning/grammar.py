@@ -123,7 +123,7 @@ class RouteGrammar(LogitsProcessor):
         return state
 
     def _allowed(self, state: State | None, limit: int) -> torch.Tensor:
-        """Return what to add to the scores of all tokens: 0 or -inf. After the end of a text, each token is allowed."""
+        """Return what to add to the scores of all tokens: 0 or -inf. After a complete text, all tokens are allowed."""
         if state is None:
             return torch.zeros(len(self.texts))
         may = [self._goes_on(state, token, limit) for token in range(len(self.texts))]
