@@ -40,11 +40,11 @@ _MOST_BITS = 24
 
 class Stock:
     """
-    A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys. Each molecule takes a little over
-    eight bytes.
+    A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    A lookup takes the same time for every size of the stock. A molecule that is not in a stock of n molecules is
-    mistaken for one of them with a probability of n / 2^64, about 10^-12 for 23 million.
+    Each molecule takes a little over eight bytes. A lookup takes the same time for every size of the stock. A molecule
+    that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
+    23 million.
 
     Args:
         names (`Iterable[str]`):
@@ -158,9 +158,7 @@ class Stock:
         return len(self._hashes)
 
     def __contains__(self, smiles: str) -> bool:
-        """Return whether a molecule is in the stock, given as any of its SMILES. A text that is not a molecule gives
-        False.
-        """
+        """Return whether a molecule, given as any of its SMILES, is in the stock. Return False for other texts."""
         name = _canonical_name(smiles, self.kind)
         if name is None:
             return False

@@ -61,15 +61,11 @@ class Route:
         return sum(child.num_reactions for child in self.children) + bool(self.children)
 
     def molecules(self) -> list[str]:
-        """Return the SMILES of every molecule, depth first from the target. A molecule that is used twice appears
-        twice.
-        """
+        """Return the SMILES of every molecule, depth first from the target. A molecule may appear several times."""
         return [self.smiles, *(smiles for child in self.children for smiles in child.molecules())]
 
     def leaves(self) -> list[str]:
-        """Return the SMILES of the starting materials from left to right. A starting material that is used twice
-        appears twice.
-        """
+        """Return the SMILES of the starting materials from left to right. A SMILES may appear several times."""
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
     def sub_routes(self) -> list[Route]:
@@ -237,9 +233,7 @@ def _parse(text: str, position: int, depth_left: int) -> tuple[Route, int]:
 
 
 def _parse_smiles(text: str, position: int) -> tuple[str, int]:
-    """Read the characters up to the closing quote, a doubled backslash as one. Return them and the position after the
-    quote.
-    """
+    """Read the SMILES up to the closing quote, with single backslashes. Return it and the position after the quote."""
     start, characters = position, []
     while position < len(text) and text[position] in SMILES_CHARACTERS:
         if text[position] == "\\":

@@ -74,7 +74,7 @@ class Template:
         return outcomes[0][0] if len(outcomes) == 1 else None
 
     def undo(self, product: Chem.Mol) -> list[tuple[str, ...]]:
-        """Return every distinct set of reactants from the reverse pattern, as canonical SMILES in the order of roles.
+        """Return every distinct set of reactants as canonical SMILES in the order of the roles.
 
         This method does not check whether the reactants are suitable; see `accepts`.
         """

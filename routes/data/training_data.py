@@ -28,7 +28,8 @@ class RouteArguments:
     train_file: str | None = field(
         default=None,
         metadata={
-            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. Default: routes that are grown from templates."
+            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. "
+            "Default: routes that are grown from templates."
         },
     )
     test_file: str | None = field(
@@ -58,9 +59,9 @@ class RouteArguments:
     aligned: int = field(
         default=0,
         metadata={
-            "help": "Number of aligned texts of each route, each from another atom of the target, the canonical SMILES first. "
-            "In an aligned text, each reactant begins at the atom that makes its SMILES most similar to its product's. "
-            "Default: canonical SMILES everywhere."
+            "help": "Number of aligned texts of each route, each from another atom of the target. The first has the target's "
+            "canonical SMILES. In an aligned text, each reactant begins at the atom that makes its SMILES most similar "
+            "to its product's. Default: canonical SMILES everywhere."
         },
     )
     sub_routes: bool = field(

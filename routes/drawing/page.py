@@ -103,9 +103,7 @@ class _DrawnRoute:
 
 @dataclass(frozen=True)
 class _Section:
-    """The part of the page about one target. `solved` counts the routes that the stock allows. It is None without a
-    stock.
-    """
+    """The part of the page about one target. `solved` is the number of routes that the stock allows, None if unknown."""
 
     plan: Plan
     smiles: str

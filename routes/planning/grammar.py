@@ -1,7 +1,7 @@
-"""Only well-formed routes: a logits processor that lets through the tokens that continue a route's text.
+"""A logits processor that allows only well-formed routes: it lets through the tokens that can continue a route's text.
 
-The grammar is that of `tree.py`. It needs no stack: every open molecule is inside the same kind of list, so that a state is
-a place in the grammar and a depth.
+The grammar is the one in `tree.py`. The parser needs no stack, because every open molecule is inside the same kind of
+list. So a state consists of a place in the grammar and a depth.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ _OPEN, _CHILDREN = "{'smiles':'", "'children':["
 
 
 class State(NamedTuple):
-    """Where a text stands. `literal` has to follow; with none, `place` says what may.
+    """
+    The state of a text in the grammar.
 
     Args:
-        depth: children lists that are open.
-        empty: the SMILES that was begun has no character yet.
+        place (`str`):
+            The part of the grammar that continues after `literal`.
+        literal (`str`):
+            The characters that must follow first.
+        depth (`int`):
+            The number of open children lists.
+        empty (`bool`, *optional*, defaults to `False`):
+            Whether a SMILES has begun that has no character yet.
     """
 
     place: str
@@ -36,10 +43,16 @@ START = State("smiles", _OPEN, 0, empty=True)
 
 
 def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> State | None:
-    """The state after one more character, None where no route goes on with it.
+    """
+    Return the state after one more character, or None if no route continues with it.
 
     Args:
-        limit: children lists that may be open at a time, which is the longest path in reactions.
+        state (`State`, *optional*):
+            The state before the character. None stays None.
+        character (`str`):
+            The character.
+        limit (`int`, *optional*, defaults to 64):
+            The largest number of open children lists, which is the number of reactions on the longest path.
     """
     if state is None:
         return None
@@ -52,28 +65,31 @@ def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> Stat
         if character not in SMILES_CHARACTERS:
             return None
         return State("smiles", character if character == "\\" else "", depth)  # a backslash stands twice
-    if place == "molecule":  # its SMILES is written
+    if place == "molecule":  # its SMILES is complete
         if character == "," and depth < limit:
             return State("smiles", _CHILDREN + _OPEN, depth + 1, empty=True)
         return State("child" if depth else "end", "", depth) if character == "}" else None
-    if place == "child":  # a molecule of a list is written
+    if place == "child":  # a molecule of a list is complete
         if character == ",":
             return State("smiles", _OPEN, depth, empty=True)
         return State("child" if depth > 1 else "end", "}", depth - 1) if character == "]" else None
-    return None  # the route is whole
+    return None  # the route is complete
 
 
 def depth_limits(limits: Sequence[int | None]) -> list[int]:
-    """Longest paths in reactions, no longer than what can be read back; None is for any."""
+    """Return the largest number of reactions on a path, at most `MAX_DEPTH`. None stands for no other limit."""
     return [MAX_DEPTH if limit is None else min(limit, MAX_DEPTH) for limit in limits]
 
 
 class RouteGrammar(LogitsProcessor):
-    """Rules out every token after which the text could not become a route, and the end before the route is whole.
+    """
+    Forbids every token that cannot continue a route, and forbids the end token before the route is complete.
 
     Args:
-        tokenizer: its tokens are what routes are written in; start and pads may stand in front.
-        limits: for each source the longest path in reactions, None for any.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer of the routes. Start and pad tokens may come before a route.
+        limits (`Sequence[int | None]`):
+            For each source, the largest number of reactions on a path, or None for no limit.
     """
 
     def __init__(self, tokenizer: Any, limits: Sequence[int | None]):
@@ -82,20 +98,23 @@ class RouteGrammar(LogitsProcessor):
         special = set(tokenizer.all_special_ids)
         words = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         self.texts = [None if index in special else word for index, word in enumerate(words)]
-        # With tokens that open or close at most one list, states that differ in depth alone mostly allow the same.
+        # If each token opens or closes at most one list, most states that differ only in depth allow the same tokens.
         self.is_simple = all(text is None or (text.count("[") < 2 and text.count("]") < 2) for text in self.texts)
         self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> RouteGrammar:
-        """Forget the last search: searches one after the other may share a grammar, and so what it knows of its states."""
+        """Start a new search with these limits and forget the beams of the last one.
+
+        Several searches in a row may share a grammar, so that they share its cache of allowed tokens.
+        """
         self.limits = depth_limits(limits)
-        # The states of the rows of the step before, by what was written: beams change places from step to step.
+        # The states of the previous step by the tokens of the text, because beams change places from step to step.
         self.known: dict[bytes, State | None] = {}
         return self
 
     def after(self, state: State | None, token: int, limit: int) -> State | None:
-        """The state after a token; that of a text that has ended is None."""
+        """Return the state after a token. The state of a text that has ended is None."""
         text = None if token >= len(self.texts) else self.texts[token]
         if text is None:
             return state if token in self.skipped and state == START else None
@@ -104,7 +123,7 @@ class RouteGrammar(LogitsProcessor):
         return state
 
     def _allowed(self, state: State | None, limit: int) -> torch.Tensor:
-        """What to add to the scores of all tokens: 0 or -inf. Behind the end of a text everything may stand."""
+        """Return what to add to the scores of all tokens: 0 or -inf. After a complete text, all tokens are allowed."""
         if state is None:
             return torch.zeros(len(self.texts))
         may = [self._goes_on(state, token, limit) for token in range(len(self.texts))]
@@ -116,7 +135,7 @@ class RouteGrammar(LogitsProcessor):
         return after is not None and self.is_alive(after, limit)
 
     def _is_alive(self, state: State, limit: int) -> bool:
-        """Whether tokens can complete what has to follow: a key is one token, and its letters alone spell none."""
+        """Return whether tokens can complete the literal. A key is one token, and single letters cannot spell it."""
         return not state.literal or any(self._goes_on(state, token, limit) for token in range(len(self.texts)))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -138,13 +157,16 @@ class RouteGrammar(LogitsProcessor):
             masks.append(self.allowed(*(alike(state, limit) if self.is_simple else (state, limit))))
         self.known = states
         mask = torch.stack(masks).to(device=scores.device, dtype=scores.dtype)
-        if mask.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
+        if mask.shape[1] < scores.shape[1]:  # the model has scores for ids that are not in the tokenizer
             mask = torch.nn.functional.pad(mask, (0, scores.shape[1] - mask.shape[1]), value=float("-inf"))
         return cast(torch.FloatTensor, scores + mask)
 
 
 def alike(state: State | None, limit: int) -> tuple[State | None, int]:
-    """A state and a limit of small depth that allow the same: whether a list is open, and whether another may be."""
+    """Return a state and a limit of small depth that allow the same tokens.
+
+    They keep only whether a list is open, and whether another may be opened.
+    """
     if state is None or limit <= 2:
         return state, limit
     return state._replace(depth=2 if state.depth >= limit else min(state.depth, 1)), 2

@@ -1,4 +1,4 @@
-"""The planner as a pipeline of transformers: `pipeline("weft-routes", model=folder)`."""
+"""The planner as a transformers pipeline: `pipeline("weft-routes", model=folder)`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from transformers import Pipeline
 
 
 class RoutesPipeline(Pipeline):
-    """Ranked routes for a SMILES, or for each of several; needs RDKit.
+    """Plans ranked routes for one or several SMILES. Needs RDKit.
 
-    Its settings are those of [`RoutePlanner.plan`], given when it is made or when it is called.
+    The settings are those of [`RoutePlanner.plan`]. They are given to the pipeline or to a call.
     """
 
     _load_processor = False
@@ -20,20 +20,24 @@ class RoutesPipeline(Pipeline):
     _load_tokenizer = True
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
-        """Plan a target, or several at once.
+        """
+        Plan routes to one or several targets.
 
         Args:
-            inputs: one SMILES, or several.
-            kwargs: settings of [`RoutePlanner.plan`], among them `batch_size`.
+            inputs (`str` or `Iterable[str]`):
+                One SMILES, or several.
+            kwargs:
+                Settings of [`RoutePlanner.plan`], including `batch_size`.
 
         Returns:
-            For each target what `Plan.to_dict` gives: a dictionary with `target`, `problem` and `candidates`, best first.
+            `dict[str, Any]` or `list[dict[str, Any]]`: for each target, the result of `Plan.to_dict`, a dictionary
+            with `target`, `problem` and `candidates`, best first.
 
         Raises:
             ValueError: as in [`RoutePlanner.plan`].
         """
         targets = [inputs] if isinstance(inputs, str) else list(inputs)
-        # a batch is the planner's own: it is searches that are alike in length, not targets
+        # the planner forms its own batches, of searches with similar lengths instead of targets
         batch_size = kwargs.pop("batch_size", self._batch_size)
         plans = super().__call__({"targets": targets, "batch_size": batch_size}, **kwargs)
         return plans[0] if isinstance(inputs, str) else plans
@@ -45,7 +49,7 @@ class RoutesPipeline(Pipeline):
         return inputs
 
     def _forward(self, inputs: dict[str, Any], **settings: Any) -> dict[str, Any]:
-        from .planner import RoutePlanner  # RDKit may be missing where the family is imported
+        from .planner import RoutePlanner  # not at the top, because the package can be imported without RDKit
 
         planner = RoutePlanner(self.model, self.tokenizer)
         return {"plans": planner.plan(**inputs, **({"progress": False} | settings))}

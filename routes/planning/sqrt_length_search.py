@@ -1,4 +1,4 @@
-"""Beam search as DirectMultiStep does it: `model.generate(..., custom_generate="sqrt_length")`.
+"""DirectMultiStep's beam search: `model.generate(..., custom_generate="sqrt_length")`.
 
 Shape suffixes: B sources, S beams, V tokens of the vocabulary, T tokens written so far.
 """
@@ -15,17 +15,30 @@ from ...modeling.decoding_search import Stepper, processed
 
 @dataclass
 class SqrtLengthBeamOutput(GenerateBeamEncoderDecoderOutput):
-    """`sequences_scores`: log p / sqrt(length); `sequences_log_probs`: log p, both without the forced prefix's own."""
+    """
+    The output of the search.
+
+    Args:
+        sequences_log_probs (`torch.FloatTensor` of shape `(batch_size * num_return_sequences,)`, *optional*):
+            The log-probability of each sequence. `sequences_scores` is the log-probability divided by sqrt(length).
+            Both leave out the log-probability of a forced prefix.
+    """
 
     sequences_log_probs: torch.FloatTensor | None = None
 
 
 def sqrt_length_score(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """DirectMultiStep's score of a sequence, log p / (sqrt(length) + 1e-6).
+    """
+    Return DirectMultiStep's score of a sequence, log p / (sqrt(length) + 1e-6).
 
     Args:
-        log_probs: sums of the log-probabilities of the tokens that were written.
-        lengths: numbers of tokens that are no pads, those of the start and of a forced prefix included.
+        log_probs (`torch.Tensor`):
+            The sums of the log-probabilities of the written tokens.
+        lengths (`torch.Tensor`):
+            The numbers of non-pad tokens, with those of the start and of a forced prefix.
+
+    Returns:
+        `torch.Tensor`: the scores.
     """
     return log_probs / (lengths.float().sqrt() + 1e-6)
 
@@ -39,18 +52,20 @@ def sqrt_length_beam_search(
     generation_config: GenerationConfig,
     **model_kwargs,
 ) -> SqrtLengthBeamOutput | torch.Tensor:
-    """Search with `num_beams` beams that are ranked by log p / sqrt(length with the forced prefix) at every step.
+    """Search with `num_beams` beams that are ranked at every step by log p / sqrt(length).
 
-    It differs from transformers' search in more than the score: a beam that has ended keeps its place only as long as no
-    `num_beams` others score better, and competes with the running ones at every step, until all have ended. Sources of a
-    batch do not touch each other; in DirectMultiStep's own `BeamSearchOptimized` they do (from the second on, they
-    continue the first one's beams), so it is with one source at a time that the two agree.
+    The length includes a forced prefix. The search differs from transformers' search not only in the score. A beam
+    that has ended competes with the running beams at every step, until all beams have ended. It loses its place if
+    `num_beams` other beams have better scores.
 
-    Not meant to be called: `model.generate(..., num_beams=5, num_return_sequences=5,
-    custom_generate="sqrt_length", return_dict_in_generate=True)` does.
+    The sources of a batch are independent. In DirectMultiStep's own `BeamSearchOptimized` they are not: from the
+    second source on, it continues the beams of the first. So the two searches agree only for one source at a time.
+
+    Do not call this function. Call `model.generate(..., num_beams=5, num_return_sequences=5,
+    custom_generate="sqrt_length", return_dict_in_generate=True)` instead.
 
     Raises:
-        ValueError: sampling was asked for.
+        ValueError: sampling was requested.
     """
     if generation_config.do_sample:
         raise ValueError("This search is deterministic: leave `do_sample` out.")
@@ -60,7 +75,7 @@ def sqrt_length_beam_search(
     offsets_B1 = torch.arange(batch, device=input_ids.device)[:, None] * beams
     ids_BST = input_ids.view(batch, beams, -1)
     scores_BS = torch.zeros(batch, beams, device=input_ids.device)
-    scores_BS[:, 1:] = float("-inf")  # all beams are the same as yet
+    scores_BS[:, 1:] = float("-inf")  # all beams are still equal
     ended_BS = torch.zeros_like(scores_BS, dtype=torch.bool)
     lengths_BS = (ids_BST != pad).sum(dim=-1)
     stepper = Stepper(model, input_ids, generation_config, model_kwargs)
@@ -75,7 +90,7 @@ def sqrt_length_beam_search(
         ended_BS = ended_BS.gather(1, parents_BS)
         if ends is not None:
             ended_BS = ended_BS | torch.isin(tokens_BS, ends)
-        # where processors let too few tokens through, places stay empty: nothing goes on from there
+        # if processors allow too few tokens, some beams stay empty and are not continued
         ended_BS = ended_BS | scores_BS.isneginf()
         lengths_BS = (ids_BST != pad).sum(dim=-1)
         rows = (parents_BS + offsets_B1).flatten()
@@ -96,10 +111,10 @@ def sqrt_length_beam_search(
 
 
 def _best_steps(scores_BS, log_probs_BSV, lengths_BS, ended_BS, pad):
-    """For each beam of the next step: the beam it continues, the token it adds, its log-probability.
+    """For each beam of the next step, return the beam that it continues, the added token and the log-probability.
 
-    The running beams' own candidates are narrowed to S first, by the lengths they have without the new token; then these
-    and the ended beams are ranked by the lengths they have with it. A beam that has ended is "continued" by a pad.
+    The candidates of the running beams are first reduced to S, by their lengths without the new token. Then these and
+    the ended beams are ranked by their lengths with the new token. A beam that has ended is "continued" by a pad.
     """
     beams = scores_BS.shape[1]
     totals_BSV = (scores_BS[..., None] + log_probs_BSV).masked_fill(ended_BS[..., None], float("-inf"))

@@ -1,7 +1,7 @@
-"""How one route stands to another: is it its beginning, how many edits lie between them, is it linear or convergent.
+"""Comparison of routes: whether one begins another, the edit distance, and whether a route is linear or convergent.
 
-Nothing here looks at the order of the children. Molecules are compared as text: canonicalise both routes with the same
-program first (`weftformer.routes.molecules.canonical_route`).
+All functions ignore the order of the children. Molecules are compared as text, so canonicalise both routes with the
+same program first (`weftformer.routes.molecules.canonical_route`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,24 @@ from ..tree import Route
 
 
 def is_prefix(prefix: Route, route: Route) -> bool:
-    """Whether every reaction of `prefix` is in `route` at the same place; where `prefix` has a leaf, `route` may go on.
+    """
+    Return whether every reaction of `prefix` is in `route` at the same place.
 
-    The reactants of a reaction are a multiset: two equal ones in `prefix` need two of their own in `route`. Every route is
-    a prefix of itself, and a single molecule is a prefix of every route that makes it.
+    `route` may continue where `prefix` has a starting material. The reactants of a reaction are a multiset: two equal
+    reactants in `prefix` need two reactants in `route`. Every route is a prefix of itself. A single molecule is a
+    prefix of every route that makes it.
 
     Args:
-        prefix: the route that may end earlier.
-        route: the route that may go further back.
+        prefix ([`Route`]):
+            The route that may end earlier.
+        route ([`Route`]):
+            The route that may continue further.
+
+    Returns:
+        `bool`: whether it is a prefix.
+
+    Raises:
+        ImportError: SciPy is not installed.
     """
     if prefix.smiles != route.smiles:
         return False
@@ -34,11 +44,17 @@ def is_prefix(prefix: Route, route: Route) -> bool:
 
 
 def truncated(route: Route, depth: int) -> Route:
-    """The route without the reactions that lie more than `depth` reactions before the target.
+    """
+    Return the route with only the last `depth` reactions on each path to the target.
 
     Args:
-        route: the route.
-        depth: reactions on a path that are kept; 0 leaves the target alone, 1 the last reaction.
+        route ([`Route`]):
+            The route.
+        depth (`int`):
+            The number of reactions to keep on a path: 0 keeps only the target, 1 keeps the last reaction.
+
+    Returns:
+        `Route`: the shorter route.
 
     Raises:
         ValueError: `depth` is negative.
@@ -49,30 +65,42 @@ def truncated(route: Route, depth: int) -> Route:
 
 
 def is_convergent(route: Route) -> bool:
-    """Whether some reaction joins two or more reactants that are made themselves; otherwise the route is linear.
+    """Return whether a reaction joins at least two reactants that are made themselves. Otherwise the route is linear.
 
-    The definition of DirectMultiStep (`directmultistep.utils.pre_process.is_convergent`) and of RetroCast's benchmarks.
+    The definition is the one of DirectMultiStep (`directmultistep.utils.pre_process.is_convergent`) and of RetroCast's
+    benchmarks.
     """
     made = [child for child in route.children if child.children]
     return len(made) > 1 or any(is_convergent(child) for child in made)
 
 
 def edit_distance(a: Route, b: Route) -> int:
-    """Fewest edits that turn one route into the other: insert, delete or replace a molecule, each at a cost of 1.
+    """
+    Return the smallest number of edits that turn one route into the other: to insert, delete or replace a molecule.
 
-    The constrained edit distance between unordered labelled trees of K. Zhang, Algorithmica 15 (1996) 205-222, doi
-    10.1007/BF01975866. Separate subtrees go to separate subtrees, which makes it a metric that is computed exactly in
-    polynomial time; without that constraint the problem is NP-hard. It is 0 for routes that are equal but for the order
-    of their children, and never more than the molecules of both.
+    This is the constrained edit distance between unordered labelled trees of K. Zhang, Algorithmica 15 (1996) 205-222,
+    doi 10.1007/BF01975866. Separate subtrees are mapped to separate subtrees, so the distance is a metric and can be
+    computed exactly in polynomial time. Without that constraint, the problem is NP-hard. The distance is 0 for routes
+    that differ only in the order of their children. It is at most the number of molecules in both routes.
 
     Args:
-        a, b: the routes; the order of the two does not matter.
+        a ([`Route`]):
+            One route.
+        b ([`Route`]):
+            The other route. The distance is symmetric.
+
+    Returns:
+        `int`: the distance.
+
+    Raises:
+        ImportError: SciPy is not installed.
     """
     ours, theirs = _Nodes(a), _Nodes(b)
     trees = [[0] * len(theirs.size) for _ in ours.size]
     forests = [[0] * len(theirs.size) for _ in ours.size]
-    # Children come before their parents, so that what a cell reads is there. Zhang's recurrences: (forests) all below i
-    # goes into one child of j, or one child of i takes all below j, or children are paired; (trees) the same with the roots.
+    # Children come before their parents, so a cell depends only on earlier cells. Zhang's recurrences for forests:
+    # everything below i is mapped into one child of j, or one child of i takes everything below j, or the children are
+    # paired. The recurrences for trees are the same with the roots.
     for i, (label, below) in enumerate(zip(ours.labels, ours.children, strict=True)):
         for j, (other, others) in enumerate(zip(theirs.labels, theirs.children, strict=True)):
             inserted, deleted = theirs.size[j], ours.size[i]
@@ -90,7 +118,10 @@ def edit_distance(a: Route, b: Route) -> int:
 
 
 class _Nodes:
-    """Molecules of a route, each after its children, so that the target is the last: labels, children, size of subtree."""
+    """The molecules of a route, each after its children, so that the target is last.
+
+    Each has a label, the indices of its children, and the size of its subtree.
+    """
 
     def __init__(self, route: Route):
         self.labels: list[str] = []
@@ -109,20 +140,24 @@ class _Nodes:
 def _pair(
     ours: list[int], theirs: list[int], trees: list[list[int]], our_size: list[int], their_size: list[int]
 ) -> int:
-    """Least cost of turning the subtrees of one side into those of the other, one into one; the rest is deleted, inserted."""
+    """Return the least cost of turning the subtrees of one side into those of the other, each paired with at most one.
+
+    Subtrees without a partner are deleted or inserted.
+    """
     all_edits = sum(our_size[s] for s in ours) + sum(their_size[t] for t in theirs)
     if not ours or not theirs:
         return all_edits
-    # What pairing two saves is never negative, so that the shorter side is paired as a whole.
+    # Pairing two subtrees never costs more than deleting one and inserting the other, so every subtree of the shorter
+    # side gets a partner.
     saved = [[trees[s][t] - our_size[s] - their_size[t] for t in theirs] for s in ours]
     return all_edits + _assignment_cost(saved)
 
 
 def _assignment_cost(costs: Sequence[Sequence[int]]) -> int:
-    """Least sum of costs that gives every row of the shorter side a partner of its own on the other."""
+    """Return the least sum of costs if each element of the shorter side has its own partner on the other side."""
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError as error:
-        raise ImportError("Comparing routes needs SciPy: pip install weftformer[chem].") from error
+        raise ImportError("The comparison of routes needs SciPy: pip install weftformer[chem].") from error
     table = np.array(costs)
     return int(table[linear_sum_assignment(table)].sum())

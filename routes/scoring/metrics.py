@@ -1,4 +1,4 @@
-"""Ranks of right routes among predicted ones, and the share of targets that have one."""
+"""The ranks of correct routes among predicted ones, and the share of targets with a correct route."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from .comparison import truncated
 
 
 def reciprocal_rank(rank: int | None) -> float:
-    """1 / rank, and 0 for what was not found; its mean over targets is the mean reciprocal rank."""
+    """Return 1 / rank, or 0 for a route that was not found. The mean over targets is the mean reciprocal rank."""
     return 0.0 if rank is None else 1 / rank
 
 
 def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]) -> int | None:
-    """1-based rank of the first prediction that is right, None where none is.
+    """
+    Return the 1-based rank of the first correct prediction, or None if no prediction is correct.
 
-    A prediction that repeats an earlier one, in whatever order of children, takes no rank; a `None`, the mark for text that
-    is no route, takes one.
+    A prediction that equals an earlier one, apart from the order of children, takes no rank. A `None` stands for text
+    that is not a route, and takes a rank.
 
     Args:
-        ranked: predictions, best first.
-        is_right: called with each distinct prediction until it says yes.
+        ranked (`Sequence[Route | None]`):
+            The predictions, best first.
+        is_right (`Callable[[Route], bool]`):
+            Is called with each distinct canonical prediction until it returns True.
+
+    Returns:
+        `int` or `None`: the rank.
     """
     seen: set[Route] = set()
     rank = 0
@@ -39,16 +45,17 @@ def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]
 
 
 def exact_rank(ranked: Sequence[Route | None], reference: Route) -> int | None:
-    """Rank of the reference itself, as [`first_rank`] counts; the order of children is ignored."""
+    """Return the rank of the reference itself, counted as in [`first_rank`]. The order of children is ignored."""
     wanted = reference.canonical()
     return first_rank(ranked, lambda route: route == wanted)
 
 
 def prefix_rank(ranked: Sequence[Route | None], reference: Route, depth: int) -> int | None:
-    """Rank of the first prediction that agrees with the reference down to `depth` reactions before the target.
+    """Return the rank of the first prediction with the same last `depth` reactions before the target as the reference.
 
-    Both are cut off there and must be equal then, as in RetroCast's prefix reconstruction; depth 1 asks for the last
-    reaction. A reference that is not as deep must be met as a whole, down to that depth.
+    Both routes are cut off at that depth and must then be equal, as in RetroCast's prefix reconstruction. A depth of 1
+    compares only the last reaction. If the reference is less deep, the prediction must equal the whole reference down
+    to that depth.
     """
     wanted = truncated(reference, depth).canonical()
     return first_rank(ranked, lambda route: truncated(route, depth).canonical() == wanted)
@@ -57,19 +64,23 @@ def prefix_rank(ranked: Sequence[Route | None], reference: Route, depth: int) ->
 def top_k_exact(
     predictions: Sequence[Sequence[Route | None]], references: Sequence[Route], ks: Sequence[int] = (1, 5)
 ) -> dict[int, Estimate]:
-    """Share of targets whose reference route is among the first k predictions.
+    """
+    Compute the share of targets whose reference route is among the first k predictions.
 
-    Routes are compared without regard to the order of the children. A prediction that repeats an earlier one is removed
-    before ranking, so it takes no rank; a `None`, the mark for text that is no route, keeps its rank and is never right.
-    SMILES are compared as text: canonicalise both sides with the same program first.
+    The order of the children is ignored. A prediction that repeats an earlier one is removed before ranking, so it
+    takes no rank. A `None` stands for text that is not a route. It takes a rank and is never correct. SMILES are
+    compared as text, so canonicalise both sides with the same program first.
 
     Args:
-        predictions: for each target, its predictions, best first.
-        references: for each target, the one route that counts as right.
-        ks: the ranks to report.
+        predictions (`Sequence[Sequence[Route | None]]`):
+            For each target, its predictions, best first.
+        references (`Sequence[Route]`):
+            For each target, the only correct route.
+        ks (`Sequence[int]`, *optional*, defaults to `(1, 5)`):
+            The ranks to report.
 
     Returns:
-        For each k the share with its 95 % Wilson interval.
+        `dict[int, Estimate]`: for each k, the share with its 95 % Wilson interval.
 
     Raises:
         ValueError: the two lists differ in length or are empty, or a k is not positive.

@@ -253,7 +253,7 @@ def test_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["route.pdf", "route", "svg"])
 def test_other_files_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=r"is written as \.svg or \.png"):
+    with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
         save_picture(ROUTE, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
