@@ -36,7 +36,7 @@ class Limits:
             504).
 
     Raises:
-        ValueError: a limit is negative or not finite, or is 0 where this is not allowed.
+        ValueError: a limit is too small or not finite.
     """
 
     max_batch_size: int = 16
