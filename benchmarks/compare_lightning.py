@@ -1,9 +1,9 @@
-"""Train DirectMultiStep's models with its own Lightning code and with Weft; compare validation loss at equal steps, and speed.
+"""Train DirectMultiStep's models with its own Lightning code and with Weft; compare validation loss and speed.
 
-`python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
-weights, with the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each target to
-the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates both on the same routes,
-without dropout and masking. Training routes with an evaluated target are left out.
+`python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both
+from the same weights, with the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep
+pads each target to the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates
+both on the same routes, without dropout and masking. Training routes with an evaluated target are left out.
 """
 
 import argparse

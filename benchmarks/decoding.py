@@ -1,7 +1,7 @@
 """`weftformer benchmark`: time and memory of Weft and its peers, in one process and with the same weights.
 
-After the warm-ups, the contenders run in turn. A row of the result has the median time, the range and the ratio to the first
-contender. Outputs (tokens, or logits before training) are compared before a time is reported.
+After the warm-ups, the contenders run in turn. A row of the result has the median time, the range and the ratio to the
+first contender. Outputs (tokens, or logits before training) are compared before a time is reported.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """A study of dead experts: `python -m weftformer.benchmarks.expert_balance`, a minute on one core.
 
-A model learns to copy, reverse, shift and sort letters. Each of its four layers has eight experts, and a token uses two of
-them. It is trained without balancing, with the balance loss, with bias-balanced routing, and with both. Every run starts
-with the same weights, and with routers that prefer two experts (`--tilt`), so that these experts tend to get more and more
-tokens. An expert is dead if it gets no token in the last fifth of the steps.
+A model learns to copy, reverse, shift and sort letters. Each of its four layers has eight experts, and a token uses
+two of them. It is trained without balancing, with the balance loss, with bias-balanced routing, and with both. Every
+run starts with the same weights, and with routers that prefer two experts (`--tilt`), so that these experts tend to
+get more and more tokens. An expert is dead if it gets no token in the last fifth of the steps.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def build_model(method: str, tilt: float, seed: int) -> WeftForConditionalGenera
 
 
 def train(method: str, folder: Path, steps: int, tilt: float, seed: int) -> dict[str, Any]:
-    """Train with a method of `METHODS`. Return the experts' load in the last fifth of the steps, and the evaluation loss."""
+    """Train with a method of `METHODS`. Return the load of experts in the last fifth of the steps, and the loss."""
     trainer = WeftTrainer(
         model=build_model(method, tilt, seed),
         args=WeftTrainingArguments(

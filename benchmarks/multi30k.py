@@ -1,10 +1,11 @@
 """Translation of Multi30k, English to German or French, from the raw files to BLEU.
 
 The recipe is that of Transformer-Tiny (Wu et al. 2021).
-`python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output-dir runs/multi30k-de` prepares the texts as the data set's
-authors do (lower-cased, normalized punctuation, Moses tokens), trains with the settings of `benchmarks/multi30k.yaml`,
-averages the last checkpoints and translates test_2016_flickr. If the command is interrupted, the same command resumes it.
-All arguments of `weftformer train` can be added, such as `--max-steps 2000` or `--config-overrides num_experts=8,...`.
+`python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output-dir runs/multi30k-de` prepares the texts
+as the data set's authors do (lower-cased, normalized punctuation, Moses tokens), trains with the settings of
+`benchmarks/multi30k.yaml`, averages the last checkpoints and translates test_2016_flickr. If the command is
+interrupted, the same command resumes it. All arguments of `weftformer train` can be added, such as `--max-steps 2000`
+or `--config-overrides num_experts=8,...`.
 """
 
 import argparse
@@ -47,7 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def read_tokenized(data: Path, split: str, language: str) -> list[str]:
-    """Read the sentences of a file, prepared like the `tok` files of the data set (multi30k/dataset, `task1-tokenize.sh`).
+    """Read the sentences of a file, prepared like the `tok` files of the data set.
+
+    These are made by `task1-tokenize.sh` of multi30k/dataset.
 
     Raises:
         ValueError: the file does not exist, or its number of sentences is not that of the data set.
@@ -98,7 +101,8 @@ def score(translations: Sequence[str], references: Sequence[str]) -> dict[str, A
     """Return BLEU and chrF of tokenized, lower-cased texts, each with the signature of its settings."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    # without tokenization, because the texts are tokenized already; multi-bleu.perl computed the published figures like this
+    # without tokenization, because the texts are tokenized already; multi-bleu.perl computed the published figures
+    # like this
     metrics = {"bleu": BLEU(tokenize="none", force=True), "chrf": CHRF()}
     scores: dict[str, Any] = {}
     for name, metric in metrics.items():

@@ -45,8 +45,8 @@ class Contender:
 class Case:
     """The inputs and settings of generation.
 
-    Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix` tokens of
-    the target are given.
+    Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix`
+    tokens of the target are given.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Case:
 
 
 def _lively(model: torch.nn.Module) -> None:
-    """Set random weights for which the scores of tokens differ by more than rounding, so that outputs can be compared."""
+    """Set random weights with which the scores of tokens differ by more than rounding, to make outputs comparable."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1 and "embed" not in name:
@@ -192,8 +192,8 @@ def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[],
     starts = [tokenizer.convert_ids_to_tokens(row[1:]) for row in prefix.tolist()]
 
     def run() -> Tokens:
-        # Lengths include the prefix. Without the pads, source tokens have other positions, so CTranslate2 does the same work but
-        # generates other tokens.
+        # Lengths include the prefix. Without the pads, source tokens have other positions, so CTranslate2 does the
+        # same work but generates other tokens.
         length = case.prefix - 1 + case.new_tokens
         results = translator.translate_batch(
             words, target_prefix=starts, beam_size=case.beams, max_decoding_length=length,

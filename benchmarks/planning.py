@@ -1,4 +1,7 @@
-"""Cases with routes of a file: planning against DirectMultiStep's `generate_routes`, and batches by tokens against fixed ones."""
+"""Benchmark cases with routes of a file.
+
+They compare planning with DirectMultiStep's `generate_routes`, and batches by number of tokens with fixed batches.
+"""
 
 import itertools
 import tempfile
@@ -111,7 +114,7 @@ class RoutesCase(FileCase):
 
 @dataclass(frozen=True)
 class BatchingCase(FileCase):
-    """Forward, backward and AdamW of `dms-tiny`, with random batches of fixed size and with batches by number of tokens."""
+    """Training steps of `dms-tiny` with random batches of a fixed size, and with batches by number of tokens."""
 
     rows: int = 1024
     batch: int = 16

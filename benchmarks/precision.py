@@ -1,8 +1,9 @@
 """The accuracy of a route model with its weights in bfloat16 or int8: `python -m weftformer.benchmarks.precision`.
 
 The same held-out targets are planned with the same search in each precision. They are the synthetic targets that
-`weftformer train-routes` holds out by default. A model that was trained on other routes, or with another seed, may have seen
-them. int8 is torchao's weight-only quantization: 8-bit integers and a scale for each output. Activations stay in float32.
+`weftformer train-routes` holds out by default. A model that was trained on other routes, or with another seed, may
+have seen them. int8 is torchao's weight-only quantization: 8-bit integers and a scale for each output. Activations
+stay in float32.
 """
 
 import argparse
@@ -93,8 +94,8 @@ def precision_rows(
         precisions: some of `PRECISIONS`. The others are compared with the first.
 
     Returns:
-        A row for each precision: `precision`, `exact_route` (top-1 and, with at least 5 beams, top-5, each with its 95 %
-        interval), `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes` and `fast_path`.
+        A row for each precision: `precision`, `exact_route` (top-1 and, with at least 5 beams, top-5, with 95 %
+        intervals), `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes` and `fast_path`.
 
     Raises:
         ValueError: torchao is not installed, or `targets_limit` is larger than the number of held-out targets.

@@ -51,8 +51,8 @@ def write_into(file: Path, cases: dict[str, Rows]) -> None:
     place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
     if not any(found[1] in tables for found in place.finditer(text)):
         raise ValueError(
-            f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` as the "
-            "name) and `<!-- end -->`."
+            f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` "
+            "as the name) and `<!-- end -->`."
         )
 
     def filled(found: re.Match) -> str:

@@ -1,13 +1,16 @@
-"""A study of route texts: `python -m weftformer.benchmarks.route_texts --train n5 --test n1 --stock leaves --out runs/texts`.
+"""A study of route texts.
 
-Models of one size are trained on the same number of target tokens of the same routes, written in several ways: canonical SMILES
-in random orders of the reactants or aligned SMILES, each with and without sub-routes, and with single reactions if a file of them
-is given. Each model plans the same recorded targets as `weftformer evaluate` does, with the number of steps, once for each
-`--planning`. Finished parts are not repeated, and an interrupted training run is resumed from its checkpoint.
+Run it with `python -m weftformer.benchmarks.route_texts --train n5 --test n1 --stock leaves --out runs/texts`.
 
-A target counts as `exact` if its recorded route is among the first candidates, as `last` if one of these routes has the recorded
-last reaction, and as `possible` if all starting materials of one of them are in stock and nothing in it is impossible (see
-`routes.feasibility`). Intervals are Wilson intervals over targets.
+Models of one size are trained on the same number of target tokens of the same routes, written in several ways:
+canonical SMILES in random orders of the reactants or aligned SMILES, each with and without sub-routes, and with single
+reactions if a file of them is given. Each model plans the same recorded targets as `weftformer evaluate` does, with
+the number of steps, once for each `--planning`. Finished parts are not repeated, and an interrupted training run is
+resumed from its checkpoint.
+
+A target counts as `exact` if its recorded route is among the first candidates, as `last` if one of these routes has
+the recorded last reaction, and as `possible` if all starting materials of one of them are in stock and nothing in it
+is impossible (see `routes.feasibility`). Intervals are Wilson intervals over targets.
 """
 
 import argparse
@@ -146,7 +149,7 @@ def planned(model: Path, name: str, words: str, arguments: argparse.Namespace) -
 
 
 def figures(plans: Sequence[Plan], references: Sequence[Route], stock: Stock) -> dict[str, Any]:
-    """Return the shares of targets with their intervals, the share of valid candidates, and how many of these are possible."""
+    """Return the shares of targets with intervals, the share of valid candidates, and of these the possible ones."""
 
     def is_good(route: Route) -> bool:
         return route.smiles == target.smiles and not stock.missing(route) and check_route(route).is_possible

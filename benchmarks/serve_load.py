@@ -1,7 +1,7 @@
 """A load test of `weftformer serve`: start a server, let clients send requests without pause, and count their answers.
 
-Each answer is compared with the answer to the same input alone. Some clients disconnect before their answer, and some send
-malformed requests. Neither must change the answers of other clients, or make the server's memory grow.
+Each answer is compared with the answer to the same input alone. Some clients disconnect before their answer, and some
+send malformed requests. Neither must change the answers of other clients, or make the server's memory grow.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The training cases of `weftformer benchmark`: forward, backward and AdamW on the same batch, in target tokens per second."""
+"""The training cases of `weftformer benchmark`: forward, backward and AdamW on the same batch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def steps(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], No
 
 @dataclass(frozen=True)
 class SparseTrainingCase(TrainingCase):
-    """Models with three experts, of which a token uses two: DirectMultiStep, NLLB-MoE of the same dimensions, and Weft."""
+    """Models with three experts, of which a token uses two: DirectMultiStep, NLLB-MoE of the same size, and Weft."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:

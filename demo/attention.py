@@ -17,7 +17,7 @@ from ..modeling.checks import mask_of_pads
 
 @dataclass(frozen=True)
 class LayerExperts:
-    """The selected experts of each token in one sparse layer, best first (`ids_NK`), and their router probabilities."""
+    """The selected experts of each token in a sparse layer, best first (`ids_NK`), and their router probabilities."""
 
     layer: int
     ids_NK: torch.Tensor
@@ -139,8 +139,8 @@ def _experts(kinds: Sequence[str] | None, outputs: Any, stack: str, non_pad_N: t
 def token_labels(tokenizer: Any, ids: list[int]) -> list[str]:
     """Return the text to show for each token.
 
-    A space becomes an open box and a line break a return symbol. A token that is not a text by itself, such as a part of a
-    character, keeps its name in the vocabulary.
+    A space becomes an open box and a line break a return symbol. A token that is not a text by itself, such as a part
+    of a character, keeps its name in the vocabulary.
     """
     texts = (tokenizer.decode([token]) for token in ids)
     names = tokenizer.convert_ids_to_tokens(ids)

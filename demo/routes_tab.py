@@ -34,7 +34,8 @@ _ROUTES = """\
 Of the best candidate: {{ plan.failed[0].problem or "it is no route" }}</p>
 {%- else -%}
 <div class="weft-routes">
-<p class="weft-quiet">{{ plan.distinct|length }} distinct routes to {{ target }} among {{ plan.candidates|length }} candidates
+<p class="weft-quiet">{{ plan.distinct|length }} distinct routes to {{ target }} \
+among {{ plan.candidates|length }} candidates
 {%- if shown|length < plan.distinct|length %}; the first {{ shown|length }} are shown{% endif %}
 {%- if plan.failed %}; {{ plan.failed|length }} are no routes{% endif %}.</p>
 {%- for candidate, svg, width in shown %}
@@ -42,8 +43,10 @@ Of the best candidate: {{ plan.failed[0].problem or "it is no route" }}</p>
 {%- if candidate.missing %}<span class="weft-badge weft-unsolved">✕ {{ candidate.missing|length }} not in stock</span>
 {%- elif candidate.missing is not none %}<span class="weft-badge weft-solved">✓ solved</span>
 {%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
-<span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span></summary>
-<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ candidate.rank }}" style="--width:{{ width }}px">
+<span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span>\
+</summary>
+<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ candidate.rank }}" \
+style="--width:{{ width }}px">
 {{- svg }}</div>
 {%- if candidate.missing %}<p class="weft-needs">Not in stock:
 {%- for smiles in candidate.missing %} <code>{{ smiles }}</code>{{ "," if not loop.last }}{% endfor %}</p>

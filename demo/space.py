@@ -27,9 +27,9 @@ _TEXT = """# {title}
 A page to try models of Weft, an encoder-decoder family for Hugging Face transformers:
 {shows}
 
-`weftformer/` has the sources of the package at the time this Space was written, and `requirements.txt` names the packages that
-it needs. The version of gradio is the `sdk_version` above. torch is installed for CPUs only: for a Space with a GPU, remove the
-first line of `requirements.txt`.
+`weftformer/` has the sources of the package at the time this Space was written, and `requirements.txt` names the
+packages that it needs. The version of gradio is the `sdk_version` above. torch is installed for CPUs only: for a Space
+with a GPU, remove the first line of `requirements.txt`.
 """
 
 _EXTRAS = ("", "chem")  # gradio, the extra `demo`, comes from `sdk_version`
@@ -42,22 +42,23 @@ def write_space(
     """
     Write the folder of a Space. It is written completely or not at all.
 
-    The sources of Weft are copied beside `app.py`, where Python finds them first. A wheel in `requirements.txt` would fail,
-    because the Hub installs the requirements before it copies the other files of the Space.
+    The sources of Weft are copied beside `app.py`, where Python finds them first. A wheel in `requirements.txt` would
+    fail, because the Hub installs the requirements before it copies the other files of the Space.
 
     Args:
         out (`Path`):
             The folder to write.
         route_model (`str`, *optional*):
-            A folder with a route model, whose model and tokenizer are copied into the Space, or the id of a model on the
-            Hub, which the Space downloads when it starts.
+            A folder with a route model, whose model and tokenizer are copied into the Space, or the id of a model on
+            the Hub, which the Space downloads when it starts.
         text_model (`str`, *optional*):
             The same for a text model. At least one of the two models is required.
         title (`str`, *optional*, defaults to `"Weft"`):
             The title of the Space.
 
     Raises:
-        ValueError: `out` is not empty, no model is given, a model is of the other kind, or gradio or Weft is not installed.
+        ValueError: `out` is not empty, no model is given, a model is of the other kind, or gradio or Weft is not
+            installed.
         OSError: a folder has no model.
     """
     check_named(route_model, text_model)

@@ -55,7 +55,7 @@ h4.weft-title { font-weight: 600; margin: 18px 0 6px; }
 .weft-experts b { display: block; font-weight: 500; padding: 1px 3px;
   background: color-mix(in srgb, hsl(var(--hue) 80% 50%) 34%, transparent); }
 .weft-table tbody td:hover { outline: 2px solid var(--body-text-color); }
-/* the label of a cell, at the corner of the window, so that the table's edge cannot cut it off; on a phone, a tap shows it */
+/* the label of a cell, in a corner of the window, where no edge of the table cuts it off; on a phone, a tap shows it */
 .weft-table tbody td:hover::after { position: fixed; left: 12px; bottom: 12px; z-index: 99; padding: 5px 11px;
   border-radius: 7px; background: var(--body-text-color); color: var(--body-background-fill); white-space: pre;
   content: "under 0.5 %"; pointer-events: none; }

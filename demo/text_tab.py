@@ -20,8 +20,8 @@ _MOST_BEAMS = 8
 class TextStreamer(BaseStreamer):
     """A streamer that puts the whole text so far into `texts` after each token.
 
-    The streamer of transformers waits for a space, which a SMILES does not have. The caller of `generate` puts None into
-    `texts` to mark the end.
+    The streamer of transformers waits for a space, which a SMILES does not have. The caller of `generate` puts None
+    into `texts` to mark the end.
     """
 
     def __init__(self, tokenizer: Any):

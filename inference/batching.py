@@ -21,8 +21,8 @@ class Work(Protocol):
     def settings(self) -> Hashable: ...
 
 
-# A function that computes inputs with equal settings, and yields the index and the answer of each when it is done. Its second
-# argument is a function that returns whether any answer is still wanted. If not, [`Unwanted`] may be raised.
+# A function that computes inputs with equal settings, and yields the index and the answer of each when it is done. Its
+# second argument is a function that returns whether any answer is still wanted. If not, [`Unwanted`] may be raised.
 Compute = Callable[[Sequence[Any], Callable[[], bool]], Iterable[tuple[int, Any]]]
 
 

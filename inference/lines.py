@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The generated texts of a line, best first, or the reason why the line is not valid. An empty line has neither."""
+    """The generated texts of a line, best first, or the reason why it is not valid. An empty line has neither."""
 
     source: str
     written: Sequence[Written] = ()
@@ -56,8 +56,8 @@ def answer_lines(
     """
     lines = iter(lines)
     window = batch_size * _BATCHES
-    # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because what is
-    # sampled for a line depends on the other lines of the window.
+    # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
+    # what is sampled for a line depends on the other lines of the window.
     for number in itertools.count():
         taken = list(itertools.islice(lines, window))
         if not taken:

@@ -32,10 +32,11 @@ class Limits:
         max_request_bytes (`int`, *optional*, defaults to 262144):
             The largest size of a request's body in bytes. Larger ones are refused with status 413.
         timeout_s (`float`, *optional*, defaults to 120.0):
-            The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status 504).
+            The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
+            504).
 
     Raises:
-        ValueError: a limit is negative or not finite, or is 0 where this is not allowed.
+        ValueError: a limit is too small or not finite.
     """
 
     max_batch_size: int = 16
@@ -57,7 +58,7 @@ class Limits:
 
 
 class BodyInTime:
-    """Refuse requests whose body does not arrive in time, with status 408. Slow clients could otherwise block connections."""
+    """Refuse requests whose body does not arrive in time (408), so that slow clients do not block connections."""
 
     def __init__(self, app: ASGIApp, seconds: float):
         self.app, self.seconds = app, seconds

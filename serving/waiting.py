@@ -15,7 +15,7 @@ _STOPPING = "The server is stopping and accepts no more requests."
 
 
 async def answers(request: Request, batcher: Batcher, works: Sequence[Work], timeout_s: float) -> list[Any]:
-    """Submit the inputs of a request to the batcher, and wait for the answers. After an error, the inputs are abandoned.
+    """Submit the inputs of a request to the batcher, and wait for the answers. Abandon the inputs after an error.
 
     Args:
         request: the request, whose body has been read.

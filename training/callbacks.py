@@ -1,7 +1,7 @@
 """Callbacks for training a Weft model, and statistics of its routers as logs, as a file and as a picture.
 
-Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer have the shape (2 E + 5): load of each expert,
-probability of each expert, and `_SUMS`.
+Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer have the shape (2 E + 5): load of each
+expert, probability of each expert, and `_SUMS`.
 """
 
 import importlib.util
@@ -38,8 +38,9 @@ class RouterBiasCallback(TrainerCallback):
     Updates the routers' selection biases after each optimizer step of DeepSpeed (Wang et al. 2024, arXiv:2408.15664).
 
     The optimizer of DeepSpeed has copies of the weights, so routers do not notice its steps. With other optimizers the
-    routers have already updated their biases, and the callback changes nothing. It also changes nothing for models without
-    `router_bias_update_rate`. Every process must have the callback, because the loads are summed over processes.
+    routers have already updated their biases, and the callback changes nothing. It also changes nothing for models
+    without `router_bias_update_rate`. Every process must have the callback, because the loads are summed over
+    processes.
     """
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
@@ -50,8 +51,8 @@ class PushCodeCallback(TrainerCallback):
     """
     Adds the model's code to the folder that the Trainer pushes during training (`hub_strategy`).
 
-    The Trainer copies configuration and weights of a checkpoint into this folder, but not the code that the configuration
-    refers to. [`WeftTrainer`] has this callback. Another Trainer that pushes during training needs it.
+    The Trainer copies configuration and weights of a checkpoint into this folder, but not the code that the
+    configuration refers to. [`WeftTrainer`] has this callback. Another Trainer that pushes during training needs it.
     """
 
     def on_push_begin(self, args, state, control, model=None, **kwargs):
@@ -63,12 +64,13 @@ class PushCodeCallback(TrainerCallback):
 
 class ExpertStatisticsCallback(TrainerCallback):
     """
-    Logs statistics of each router at each logging step, over all non-pad tokens since the last one and over all processes.
+    Logs statistics of each router at each logging step, over all non-pad tokens since the last one and over all
+    processes.
 
     For each sparse layer (`encoder_0`, `decoder_1`, ...) these are:
 
-    - `load`: the share of assignments that each expert received. It is only in the file `expert_load.jsonl`, which has one
-      line of JSON for each logging step;
+    - `load`: the share of assignments that each expert received. It is only in the file `expert_load.jsonl`, which has
+      one line of JSON for each logging step;
     - `max_load`, `min_load`: the largest and the smallest load of an expert, divided by the mean load;
     - `dead_experts`: the number of experts without any assignment;
     - `entropy`: the mean entropy of a token's router probabilities, in nats;
@@ -78,9 +80,9 @@ class ExpertStatisticsCallback(TrainerCallback):
     - `balance_loss`, `z_loss`: the two router losses without their coefficients, for all these tokens as one batch;
     - `tokens`: the number of tokens.
 
-    [`WeftTrainer`] sends the statistics to the services in `report_to`, and prints their [`expert_summary`]. With another
-    Trainer they are in the `log_history` of the state and in the file. Every process must have the callback. Statistics of
-    modules inside `torch.compile` are not reliable.
+    [`WeftTrainer`] sends the statistics to the services in `report_to`, and prints their [`expert_summary`]. With
+    another Trainer they are in the `log_history` of the state and in the file. Every process must have the callback.
+    Statistics of modules inside `torch.compile` are not reliable.
     """
 
     def __init__(self):
@@ -207,8 +209,8 @@ def expert_summary(layers: Layers) -> dict[str, float]:
             The statistics of each layer, as [`ExpertStatisticsCallback`] takes them.
 
     Returns:
-        `dict[str, float]`: the largest load of an expert, the number of dead experts, and the means over layers of the drop
-        rate, the balance loss and the z-loss. It is empty without layers.
+        `dict[str, float]`: the largest load of an expert, the number of dead experts, and the means over layers of the
+        drop rate, the balance loss and the z-loss. It is empty without layers.
     """
     if not layers:
         return {}
@@ -299,7 +301,7 @@ def read_expert_load(file: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def _forget_after(file: Path, step: int) -> None:
-    """Remove the lines of later steps. An interrupted run wrote them after the checkpoint that this run resumes from."""
+    """Remove the lines of later steps, which an interrupted run wrote after the checkpoint that is resumed."""
     if not file.is_file():
         return
     kept = [record for record in read_expert_load(file) if record["step"] <= step]
@@ -309,7 +311,8 @@ def _forget_after(file: Path, step: int) -> None:
 
 def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], picture: str | os.PathLike) -> None:
     """
-    Draw the load of every expert over the steps of a training run, with a panel for each layer and a row for each expert.
+    Draw the load of every expert over the steps of a training run, with a panel for each layer and a row for each
+    expert.
 
     Args:
         file (`str`, `os.PathLike` or `Mapping[str, str | os.PathLike]`):

@@ -87,8 +87,8 @@ def _sum(path: Path) -> str:
 def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[str]:
     """Return the names of files that a checkpoint needs and does not have.
 
-    Without most of these files the Trainer resumes with a new optimizer, a new schedule or other random numbers, and gives no
-    warning.
+    Without most of these files the Trainer resumes with a new optimizer, a new schedule or other random numbers, and
+    gives no warning.
     """
     folder = Path(checkpoint)
     has_weights = (folder / SAFE_WEIGHTS_NAME).is_file() or (folder / SAFE_WEIGHTS_INDEX_NAME).is_file()
@@ -101,13 +101,13 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
     """Find the checkpoint to resume from.
 
     Returns:
-        The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not wanted. It is also
-        None if the last checkpoint is wanted and `output_dir` has neither a checkpoint nor a model, so that a run that was
-        killed before its first checkpoint can be started again with the same command.
+        The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not wanted. It is
+        also None if the last checkpoint is wanted and `output_dir` has neither a checkpoint nor a model, so that a run
+        that was killed before its first checkpoint can be started again with the same command.
 
     Raises:
-        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing), or there is no
-            checkpoint but a trained model, which would be overwritten.
+        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing), or there is
+            no checkpoint but a trained model, which would be overwritten.
     """
     if not args.wants_resume:
         return None
@@ -199,8 +199,8 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
 def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
     """Save model, tokenizer and generation settings, so that no file in `folder` is ever incomplete.
 
-    The weights are moved into the folder last. Weights of an earlier save are removed, because loading could choose them
-    instead of the new ones. Call it on every process.
+    The weights are moved into the folder last. Weights of an earlier save are removed, because loading could choose
+    them instead of the new ones. Call it on every process.
     """
     folder = Path(folder)
     saving = folder / ".saving"
@@ -228,9 +228,9 @@ class WholeCheckpointsTrainer(Seq2SeqTrainer):
     """
     A `Seq2SeqTrainer` whose checkpoints of a model with a `DistributedConfig` are like those of one process.
 
-    The `Trainer` saves whole weights of such a model too, but only the first process' part of the optimizer's state, and it
-    can load neither. Here any number of processes can load the weights and the optimizer's state. Resuming needs the same
-    number of processes, because each has its own random state.
+    The `Trainer` saves whole weights of such a model too, but only the first process' part of the optimizer's state,
+    and it can load neither. Here any number of processes can load the weights and the optimizer's state. Resuming
+    needs the same number of processes, because each has its own random state.
     """
 
     def __init__(self, model=None, args=None, *rest, **kwargs):

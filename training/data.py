@@ -80,8 +80,8 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
 def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     """Return the names of the columns.
 
-    Source and target are the columns that the arguments name, or else those with the names `source` and `target`, or else the
-    first columns without another use.
+    Source and target are the columns that the arguments name, or else those with the names `source` and `target`, or
+    else the first columns without another use.
 
     Raises:
         ValueError: there are not enough columns.
@@ -94,7 +94,8 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
         if not free:
             raise ValueError(
                 f"{origin} needs a source column and a target column, and has {_list(dataset.column_names)}: in a txt "
-                "file, separate source and target by a tab, or give the targets as a second file (--train-target-file)."
+                "file, separate source and target by a tab, or give the targets as a second file "
+                "(--train-target-file)."
             )
         return free[0]
 
@@ -105,8 +106,8 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
 def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
     """Load one file of training pairs.
 
-    The ending of the name determines the format. Columns of csv, tsv and txt files are always texts: "007" and "NA" are kept as
-    they are. In tab-separated files, quotation marks are part of the text.
+    The ending of the name determines the format. Columns of csv, tsv and txt files are always texts: "007" and "NA"
+    are kept as they are. In tab-separated files, quotation marks are part of the text.
 
     Args:
         file: the file.
@@ -176,8 +177,8 @@ def _load_aligned(file: str, target_file: str) -> Dataset:
     target = _load("text", target_file).rename_column("text", "target")
     if len(source) != len(target):
         raise ValueError(
-            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be the "
-            "target of line i of the first."
+            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
+            "the target of line i of the first."
         )
     return concatenate_datasets([source, target], axis=1)
 
@@ -198,8 +199,8 @@ def _kind(file: str) -> str:
     kind = _KINDS.get(suffixes[-1]) if suffixes else None
     if kind is None:
         raise ValueError(
-            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz may follow), or give a second "
-            "file with the targets, and both are read line by line."
+            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz may follow), or give a "
+            "second file with the targets, and both are read line by line."
         )
     return kind
 

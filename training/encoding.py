@@ -27,9 +27,9 @@ def encode_pairs(
 ) -> DatasetDict:
     """Replace the columns of each split by `input_ids`, `labels` and, if there are conditions, `condition_values`.
 
-    Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed, because
-    the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left out, and a
-    warning says how many.
+    Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed,
+    because the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left
+    out, and a warning says how many.
 
     Args:
         splits: the training pairs.
@@ -41,8 +41,8 @@ def encode_pairs(
         num_proc: the number of processes.
 
     Raises:
-        ValueError: a source or target is not a text or not in the vocabulary, a condition is not a finite number, a target
-            contains a special token, or a split has no pairs left. The message names split, row and column.
+        ValueError: a source or target is not a text or not in the vocabulary, a condition is not a finite number, a
+            target contains a special token, or a split has no pairs left. The message names split, row and column.
     """
     encoded = DatasetDict()
     for split, dataset in splits.items():
@@ -97,8 +97,8 @@ def _encode_batch(
         if not forbidden.isdisjoint(labels[:-1]):
             token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
             raise ValueError(
-                f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model would "
-                f"learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
+                f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model "
+                f"would learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
             )
         if not batch[columns.source][index].strip() or not batch[columns.target][index].strip():
             continue

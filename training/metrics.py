@@ -43,8 +43,8 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
         references: the expected texts, in the same order.
 
     Returns:
-        The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score of 0, or
-        some of them a chrF of 0.
+        The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score
+        of 0, or some of them a chrF of 0.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -89,9 +89,9 @@ class TextMetrics:
     """
     The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
-    A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the scores and
-    `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in `predictions` and
-    `references`.
+    A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the
+    scores and `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in
+    `predictions` and `references`.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):

@@ -1,10 +1,10 @@
 """Router counts of a whole optimizer step, so that its router losses do not depend on how the step is split.
 
-An optimizer step may be split into accumulated batches and over processes. The cross-entropy is a sum over labels, divided by
-the number of labels in the whole step. The balance loss is a product of two means over tokens, and the z-loss is a mean over
-source and target tokens. Each batch can therefore compute its summand only with the token counts, and for the balance loss
-with the load of every expert, of the whole step. Qiu et al. 2025 (arXiv:2501.11873) sum the counts over processes. Here they
-are summed over accumulated batches too.
+An optimizer step may be split into accumulated batches and over processes. The cross-entropy is a sum over labels,
+divided by the number of labels in the whole step. The balance loss is a product of two means over tokens, and the
+z-loss is a mean over source and target tokens. Each batch can therefore compute its summand only with the token
+counts, and for the balance loss with the load of every expert, of the whole step. Qiu et al. 2025 (arXiv:2501.11873)
+sum the counts over processes. Here they are summed over accumulated batches too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ SumCounts = Callable[[torch.Tensor], torch.Tensor]
 def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> SumCounts | None:
     """Build the `sum_router_counts` of `forward` for the batches of one optimizer step.
 
-    The counts are summed over processes during each forward pass. Accumulated batches run one after the other, so only their
-    tokens are counted in advance, and the balance loss of a batch uses the load of this batch. With `args.exact_balance_loss`
-    it uses the load of all batches. An additional pass without gradients computes it, with the same random numbers as the
-    training pass. This pass moves the batches to the device one at a time.
+    The counts are summed over processes during each forward pass. Accumulated batches run one after the other, so only
+    their tokens are counted in advance, and the balance loss of a batch uses the load of this batch. With
+    `args.exact_balance_loss` it uses the load of all batches. An additional pass without gradients computes it, with
+    the same random numbers as the training pass. This pass moves the batches to the device one at a time.
 
     Args:
         trainer: the trainer, during training.
