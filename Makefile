@@ -9,7 +9,7 @@ COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all lint format docs clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -31,6 +31,10 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed  ## let ruff rewrite the layout and the import order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed  ## build the documentation into runs/site
+	$(BIN)/python docs/prepare.py
+	$(BIN)/zensical build --strict
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info runs

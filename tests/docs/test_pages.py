@@ -114,4 +114,7 @@ def test_pages_are_built_without_a_warning(prepared):
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     site = ROOT / "runs" / "site"
     assert "WeftForConditionalGeneration" in (site / "api" / "index.html").read_text(encoding="utf-8")
+    # a page of the navigation that is not there is no error
+    for page in re.findall(r": ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE):
+        assert (site / page.removesuffix("index") / "index.html").is_file(), page
     assert "--only-purchasable" in (site / "generated" / "commands" / "index.html").read_text(encoding="utf-8")
