@@ -51,9 +51,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             words += ["--no-predict-with-generate"]
             trainer = fit_pairs(*parse_arguments([str(word) for word in words])).trainer
             losses[name].append(trainer.evaluate()["eval_loss"])
-    (args.output_dir / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
-    print("| pretraining | " + " | ".join(f"seed {seed}" for seed in args.seeds) + " | mean |")
-    print("| --- |" + " --- |" * (len(args.seeds) + 1))
+    write_table("pretraining", losses, args.seeds, args.output_dir)
+
+
+def write_table(subject: str, losses: dict[str, list[float]], seeds: Sequence[int], folder: Path) -> None:
+    """Print a row for each way to train, a column for each seed; and write `losses.json`."""
+    (folder / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
+    print(f"| {subject} | " + " | ".join(f"seed {seed}" for seed in seeds) + " | mean |")
+    print("| --- |" + " --- |" * (len(seeds) + 1))
     for name, found in losses.items():
         print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in [*found, statistics.mean(found)]) + " |")
 

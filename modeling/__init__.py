@@ -8,6 +8,7 @@ from .modeling_weft import (
     WeftPreTrainedModel,
     WeftStack,
 )
+from .modeling_weft_encoder import WeftEncoderModel, WeftForSequenceClassification
 
 # `modeling_weft.py` does not import these parts, because the code that travels with weights does not have them.
 parallel.install(WeftPreTrainedModel, WeftStack)
@@ -16,7 +17,9 @@ WeftForConditionalGeneration.fast_path = decoding_dispatch
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
+    "WeftEncoderModel",
     "WeftForConditionalGeneration",
+    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
     "fast_decoding",

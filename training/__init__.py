@@ -13,6 +13,7 @@ from .building import (
     build_config,
     build_distributed_config,
     build_model,
+    build_teacher,
     build_tokenizer,
     set_generation_defaults,
     source_and_target_limits,
@@ -39,6 +40,7 @@ from .denoising import (
     DataCollatorForUL2,
     DenoisingCollator,
 )
+from .distillation import Distillation
 from .encoding import encode_pairs, longest
 from .metrics import METRICS, TextMetrics
 from .pairs import FittedPairs, fit_pairs
@@ -56,6 +58,7 @@ __all__ = [
     "DataCollatorForTextInfilling",
     "DataCollatorForUL2",
     "DenoisingCollator",
+    "Distillation",
     "ExpertStatisticsCallback",
     "FittedPairs",
     "ModelArguments",
@@ -71,6 +74,7 @@ __all__ = [
     "build_config",
     "build_distributed_config",
     "build_model",
+    "build_teacher",
     "build_tokenizer",
     "check_output_dir",
     "check_same_model",

@@ -48,6 +48,17 @@ class ModelArguments:
     )
     tokenizer_vocab_size: int = _argument(8000, "Most tokens of a trained vocabulary.")
     tokenizer_lowercase: bool = _argument(False, "Lower-case all texts in a trained vocabulary.")
+    teacher: str | None = _argument(
+        None,
+        "Folder or Hub id of an encoder-decoder of any family, from which the model learns what else could be written at each "
+        "token. A new model gets its tokenizer.",
+    )
+    distillation_temperature: float = _argument(
+        2.0, "With a teacher: what the logits of both are divided by before they are compared."
+    )
+    distillation_alpha: float = _argument(
+        0.5, "With a teacher: its weight, from 0 to 1; the labels have what is left."
+    )
     attn_implementation: str | None = _argument(
         None, "eager, sdpa, flash_attention_2, flex_attention, ...; the best one that is installed by default."
     )

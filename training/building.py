@@ -20,6 +20,7 @@ from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
 from ..tokenization import build_route_tokenizer, train_tokenizer
 from .arguments import DataArguments, ModelArguments, PretrainingArguments, WeftTrainingArguments
+from .distillation import load_teacher
 from .parsing import parse_overrides
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def build_tokenizer(
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, the route vocabulary, or one trained here.
+    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, the route vocabulary, or one trained here.
 
     One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
     labels are shifted to the right.
@@ -42,7 +43,7 @@ def build_tokenizer(
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
     """
-    name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path)
+    name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path or args.teacher)
     if name:
         tokenizer = _load_tokenizer(name)
     elif args.tokenizer == "routes":
@@ -148,6 +149,21 @@ def build_model(
     model = WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
     model.config.name_or_path = args.model_name_or_path or ""
     return model
+
+
+def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What [`WeftTrainer`] is to be told of a teacher; nothing where there is none.
+
+    Raises:
+        ValueError: it cannot be loaded, or has another vocabulary.
+    """
+    if not args.teacher:
+        return {}
+    return {
+        "teacher": load_teacher(args.teacher, tokenizer, _load_tokenizer(args.teacher)),
+        "distillation_temperature": args.distillation_temperature,
+        "distillation_alpha": args.distillation_alpha,
+    }
 
 
 def build_distributed_config(  # noqa: C901, one refusal after another

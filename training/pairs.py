@@ -16,6 +16,7 @@ from .building import (
     build_config,
     build_distributed_config,
     build_model,
+    build_teacher,
     build_tokenizer,
     set_generation_defaults,
     source_and_target_limits,
@@ -134,6 +135,7 @@ def _build_trainer(
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         compute_metrics=compute_metrics,
+        **build_teacher(model_args, tokenizer),
     )
 
 

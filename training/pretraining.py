@@ -21,6 +21,7 @@ from .building import (
     build_config,
     build_distributed_config,
     build_model,
+    build_teacher,
     build_tokenizer,
     set_generation_defaults,
     source_and_target_limits,
@@ -104,6 +105,7 @@ def fit_texts(
         eval_dataset=validation,
         processing_class=tokenizer,
         data_collator=collator,
+        **build_teacher(model_args, tokenizer),
     )
     if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
         remove_checkpoints(training_args.output_dir)

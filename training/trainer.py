@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
@@ -33,6 +33,7 @@ from .callbacks import (
     weft_model,
 )
 from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
+from .distillation import Distillation
 from .router_counts import SumCounts, build_sum_counts
 
 _SAVING = ".saving-checkpoint"
@@ -49,6 +50,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.loss_in_pieces` is off.
     - `eval_loss` is the mean over all labels, not over batches.
+    - With a `teacher` the model learns what it says of each token, too ([`Distillation`]). The loss needs all logits then and
+      is computed whole; `eval_loss` is that of the labels alone, as ever.
     - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
       ([`WholeCheckpointsTrainer`]).
@@ -56,6 +59,16 @@ class WeftTrainer(WholeCheckpointsTrainer):
       were there stay as they were. A run that resumes logs the losses it would have logged.
     - What is pushed while it trains (`args.hub_strategy`) loads where Weft is not installed, and holds nothing unfinished.
       With `args.hub_always_push`, training waits until the push before is through.
+
+    Args:
+        *args, **kwargs: as in `Seq2SeqTrainer`.
+        teacher: an encoder-decoder of any family with the same vocabulary. It is moved to the device of the training and set
+            to evaluation; its weights stay as they are.
+        distillation_temperature: what the logits of both are divided by before they are compared.
+        distillation_alpha: weight of the teacher, from 0 to 1; that of the labels is what is left.
+
+    Raises:
+        ValueError: the teacher does not fit the model.
     """
 
     expert_statistics: ExpertStatisticsCallback | None = None
@@ -66,8 +79,23 @@ class WeftTrainer(WholeCheckpointsTrainer):
     _evaluated: list[torch.Tensor] | None = None
     _has_trained = False
 
-    def __init__(self, *args, **kwargs):
+    def __init__(
+        self,
+        *args,
+        teacher: PreTrainedModel | None = None,
+        distillation_temperature: float = 2.0,
+        distillation_alpha: float = 0.5,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        self.distillation: Distillation | None = None
+        if teacher is not None:
+            model = weft_model(self.model)
+            if teacher is model:
+                raise ValueError("The teacher is the model to train itself: give another one, or a copy.")
+            self.distillation = Distillation(
+                teacher, model.config, distillation_temperature, distillation_alpha, self.args.device
+            )
         self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
         self._epochs = _EpochCallback()
@@ -130,10 +158,13 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
         if model.training:
-            in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs
+            in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs and self.distillation is None
             # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
             inputs = {**inputs, "skip_logits": None if in_pieces else False}
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        forward = model
+        if self.distillation is not None and model.training and "labels" in inputs:
+            forward = partial(_distilled, self.distillation, model)
+        return super().compute_loss(forward, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone: `evaluation_loop` weighs it
@@ -348,3 +379,10 @@ def _to_disk(folder: Path) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+
+
+def _distilled(distillation: Distillation, model, **inputs):
+    """What the model returns, its loss with the teacher's part: a function, so that the Trainer scales the whole."""
+    outputs = model(**inputs)
+    outputs["loss"] = distillation.loss(outputs, inputs, inputs.get("num_items_in_batch"))
+    return outputs

@@ -51,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--max-train-samples", type=int, metavar="N", help="train on the first N pairs only")
     add = parser.add_argument_group("model").add_argument
     add("--model-name-or-path", metavar="MODEL", help="go on from this folder or Hub id instead of a new model")
+    add("--teacher", metavar="MODEL", help="learn from this model too, which has the same vocabulary")
     add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
     add(
         "--tokenizer-vocab-size",

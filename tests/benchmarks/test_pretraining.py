@@ -1,13 +1,13 @@
-"""The study of pretraining runs from texts and pairs to a table."""
+"""The studies of pretraining and of distillation run from texts, pairs and a teacher to a table."""
 
 import json
 
 import datasets
 
-from weftformer.benchmarks import pretraining
+from weftformer.benchmarks import distillation, pretraining
 
 
-def test_a_table_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
+def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
     (tmp_path / "texts.txt").write_text("a b c d e f\n" * 8)
     (tmp_path / "pairs.csv").write_text("source,target\n" + "a b,b a\n" * 8)
@@ -20,3 +20,12 @@ def test_a_table_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     assert {name: len(found) for name, found in losses.items()} == {"with": 2, "without": 2}
     assert losses["with"] != losses["without"]
     assert "| pretraining | seed 0 | seed 1 | mean |" in capsys.readouterr().out
+    teacher = tmp_path / "out" / "with-0"
+    words = [
+        "--teacher", teacher, "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
+        "--output_dir", tmp_path / "distilled", "--config_overrides", "d_model=24,encoder_layers=1", "--steps", 3,
+        "--batch", 2, "--seeds", 0,
+    ]  # fmt: skip
+    distillation.main([str(word) for word in words])
+    losses = json.loads((tmp_path / "distilled" / "losses.json").read_text())
+    assert losses["with"] != losses["without"]

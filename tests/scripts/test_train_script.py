@@ -317,3 +317,15 @@ def test_two_processes_equal_one(pairs, tmp_path):
     assert torch.equal(_biases(tmp_path / "one"), _biases(tmp_path / "two"))
     results = json.loads((tmp_path / "two" / "all_results.json").read_text())
     assert results["eval_samples"] == 16
+
+
+def test_a_student_learns_from_a_teacher_in_its_vocabulary(trained, pairs, tmp_path):
+    folder, _ = trained
+    student = _train(pairs, tmp_path / "out", {"d_model": 16}, teacher=folder, distillation_alpha=1.0, max_steps=1)
+    assert student.processing_class.get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert student.distillation.alpha == 1.0 and student.distillation.temperature == 2.0
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size < (folder / "model.safetensors").stat().st_size
+    with pytest.raises(ValueError, match=r"words that are not the 26\d of this model's tokenizer"):
+        _train(pairs, tmp_path / "other", teacher=folder, tokenizer="bpe", tokenizer_vocab_size=264)
+    with pytest.raises(ValueError, match="There is no tokenizer in"):
+        _train(pairs, tmp_path / "other", teacher=tmp_path / "nothing")

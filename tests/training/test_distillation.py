@@ -1,0 +1,221 @@
+"""A teacher of any family: what it adds to the loss, that it stays as it is, and that no cut of batches changes a step."""
+
+import copy
+
+import pytest
+import torch
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    DataCollatorForSeq2Seq,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
+
+SIZES = {
+    "vocab_size": 53, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 52,
+    "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "init_std": 0.3, "dropout": 0.0,
+    "infer_attention_mask": True,
+}  # fmt: skip
+SPARSE = {
+    "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4,
+    "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1,
+}  # fmt: skip
+ROWS = 12
+pytestmark = pytest.mark.dtype(torch.float64)
+
+
+def rows() -> list[dict[str, list[int]]]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 12, (ROWS, 2), generator=generator).tolist()
+    draw = torch.randint(23, 50, (ROWS, 2, 12), generator=generator).tolist()
+    return [
+        {"input_ids": draw[index][0][:source], "labels": draw[index][1][:target]}
+        for index, (source, target) in enumerate(lengths)
+    ]
+
+
+def weft(**fields) -> WeftForConditionalGeneration:
+    return WeftForConditionalGeneration._from_config(WeftConfig(**(SIZES | fields)), dtype=torch.float64)
+
+
+def bart() -> BartForConditionalGeneration:
+    return BartForConditionalGeneration(
+        BartConfig(
+            vocab_size=53, d_model=24, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+            encoder_attention_heads=2, decoder_attention_heads=2, pad_token_id=52, bos_token_id=0, eos_token_id=22,
+            decoder_start_token_id=22, init_std=0.3, max_position_embeddings=32, forced_eos_token_id=None,
+        )
+    )  # fmt: skip
+
+
+def t5() -> T5ForConditionalGeneration:
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=53, d_model=24, d_kv=8, d_ff=16, num_layers=1, num_heads=2, pad_token_id=52, eos_token_id=22,
+            decoder_start_token_id=52,
+        )
+    )  # fmt: skip
+
+
+def teacher(seed: int = 1, **fields):
+    torch.manual_seed(seed)
+    return weft(**fields)
+
+
+def trainer(folder, fields=None, model=None, teacher=None, alpha=0.5, temperature=2.0, **settings) -> WeftTrainer:
+    torch.manual_seed(0)
+    arguments = {
+        "max_steps": 2, "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0,
+        "weight_decay": 0.0, "max_grad_norm": 0.0, "save_strategy": "no", "eval_strategy": "no", "report_to": "none",
+        "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "per_device_train_batch_size": ROWS,
+        "exact_balance_loss": True,
+    }  # fmt: skip
+    return WeftTrainer(
+        model or weft(**(fields or {})),
+        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
+        DataCollatorForSeq2Seq(build_route_tokenizer()),
+        rows(),
+        eval_dataset=rows(),
+        teacher=teacher,
+        distillation_alpha=alpha,
+        distillation_temperature=temperature,
+    )
+
+
+def trained(*args, **settings):
+    run = trainer(*args, **settings)
+    run.train()
+    return [log["loss"] for log in run.state.log_history if "loss" in log], run.model.state_dict()
+
+
+def batch():
+    return dict(DataCollatorForSeq2Seq(build_route_tokenizer())(rows()))
+
+
+def naive(student, teacher_logits, labels, alpha, temperature):
+    """Token by token, after Hinton et al. 2015."""
+    hard, soft, count = 0.0, 0.0, 0
+    for row in range(labels.shape[0]):
+        for at in range(labels.shape[1]):
+            if labels[row, at] == -100:
+                continue
+            count += 1
+            hard -= student[row, at].softmax(-1)[labels[row, at]].log()
+            target, found = ((one[row, at] / temperature).softmax(-1) for one in (teacher_logits, student))
+            soft += (target * (target / found).log()).sum()
+    return ((1 - alpha) * hard + alpha * temperature**2 * soft) / count
+
+
+@pytest.mark.parametrize("kind", [teacher, bart, t5])
+def test_the_loss_is_that_of_the_formula(tmp_path, kind):
+    torch.manual_seed(1)
+    model, inputs = kind(), batch()
+    run = trainer(tmp_path, teacher=model, alpha=0.3, temperature=3.0)
+    run.model.train()
+    found = run.compute_loss(run.model, dict(inputs))
+    mask = inputs["input_ids"].ne(52)
+    with torch.no_grad():
+        shifted = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+        said = model.eval()(
+            input_ids=inputs["input_ids"], attention_mask=mask.long(), decoder_input_ids=shifted
+        ).logits
+        student = run.model(input_ids=inputs["input_ids"], attention_mask=mask, labels=inputs["labels"]).logits
+    expected = naive(student, said, inputs["labels"], 0.3, 3.0)
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_router_losses_stay_and_are_not_weighed(tmp_path):
+    model = teacher()
+    plain = trainer(tmp_path, SPARSE)
+    told = trainer(tmp_path, SPARSE, teacher=model, alpha=1.0)
+    inputs = batch()
+    losses, outputs = zip(
+        *(run.compute_loss(run.model.train(), dict(inputs), True) for run in (plain, told)), strict=True
+    )
+    routers = 0.5 * outputs[1].aux_loss + 0.1 * outputs[1].z_loss
+    assert routers > 0.1
+    pure = naive(outputs[1].logits, told.distillation.logits(inputs), inputs["labels"], 1.0, 2.0)
+    torch.testing.assert_close(losses[1], pure + routers, rtol=1e-9, atol=1e-9)
+    assert losses[0] != losses[1]
+
+
+def test_a_teacher_without_weight_changes_nothing(tmp_path):
+    plain, told = trained(tmp_path, SPARSE), trained(tmp_path, SPARSE, teacher=teacher(), alpha=0.0)
+    assert plain[0] == pytest.approx(told[0], rel=1e-6)
+    for name, value in plain[1].items():
+        torch.testing.assert_close(told[1][name], value, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("fields", [{}, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("size", "number"), [(6, 2), (5, 3)])
+def test_a_step_is_that_of_one_batch(tmp_path, fields, size, number):
+    whole = trained(tmp_path, fields, teacher=teacher(), alpha=0.7)
+    before = trainer(tmp_path, fields).model.state_dict()
+    assert sum((value - before[name]).abs().max() > 1e-3 for name, value in whole[1].items()) > len(before) // 2
+    split = trained(
+        tmp_path,
+        fields,
+        teacher=teacher(),
+        alpha=0.7,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=number,
+    )
+    assert whole[0] == pytest.approx(split[0], rel=5e-6)
+    for name, value in whole[1].items():
+        torch.testing.assert_close(split[1][name], value, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_the_teacher_is_in_evaluation_and_learns_nothing(tmp_path):
+    model = teacher(dropout=0.5).train()
+    before = copy.deepcopy(model.state_dict())
+    run = trainer(tmp_path, teacher=model)
+    said = [run.distillation.logits(batch()) for _ in range(2)]
+    assert torch.equal(*said) and not said[0].requires_grad
+    run.train()
+    assert not model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_student_comes_nearer_to_its_teacher(tmp_path):
+    model = teacher()
+    run = trainer(tmp_path, teacher=model, alpha=1.0, max_steps=30)
+    inputs = batch()
+    before = run.compute_loss(run.model.train(), dict(inputs))
+    run.train()
+    assert run.compute_loss(run.model.train(), dict(inputs)) < 0.5 * before
+
+
+def test_evaluation_is_of_the_labels_alone(tmp_path):
+    found = trainer(tmp_path, teacher=teacher()).evaluate()["eval_loss"]
+    assert found == pytest.approx(trainer(tmp_path).evaluate()["eval_loss"], rel=1e-9)
+
+
+def test_logits_are_there_with_a_large_vocabulary(tmp_path):
+    run = trainer(tmp_path, {"vocab_size": 4200}, teacher=teacher(vocab_size=4200))
+    assert torch.isfinite(run.compute_loss(run.model.train(), batch()))
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"reads 60 words and writes 60, .* reads 53 and writes 53"):
+        trainer(tmp_path, teacher=teacher(vocab_size=60))
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=53, n_embd=8, n_layer=1, n_head=1))
+    with pytest.raises(ValueError, match="GPT2LMHeadModel, which is no encoder-decoder"):
+        trainer(tmp_path, teacher=gpt)
+    with pytest.raises(ValueError, match="WeftModel, which has no head"):
+        trainer(tmp_path, teacher=WeftModel(WeftConfig(**SIZES)))
+    with pytest.raises(ValueError, match="distillation_temperature=0 is not allowed"):
+        trainer(tmp_path, teacher=teacher(), temperature=0)
+    with pytest.raises(ValueError, match=r"distillation_alpha=1.5 is not allowed"):
+        trainer(tmp_path, teacher=teacher(), alpha=1.5)
+    model = teacher()
+    with pytest.raises(ValueError, match="the model to train itself"):
+        trainer(tmp_path, model=model, teacher=model)

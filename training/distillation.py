@@ -1,0 +1,121 @@
+"""Learning what a teacher says of each token, beside what the labels say (Hinton et al. 2015, arXiv:1503.02531)."""
+
+import inspect
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..configuration import WeftConfig
+from ..modeling.checks import inferred_mask
+from ..modeling.layers import at_least_float32
+from ..modeling.losses import counted_items, cross_entropy
+
+
+class Distillation:
+    """The loss of a student beside its teacher.
+
+    (1 - `alpha`) x cross-entropy of the labels + `alpha` x `temperature`^2 x KL(teacher || student), both distributions
+    softened by the temperature, and what the routers add, which is not weighed. Both terms are sums over the labels that
+    count, divided by the labels of the whole step.
+
+    Args:
+        teacher: any encoder-decoder of transformers that writes the student's vocabulary. It is moved to the device and
+            set to evaluation.
+        student: the configuration of the model that learns.
+        temperature: by which logits are divided, above 0.
+        alpha: weight of the teacher, from 0 to 1.
+        device: where the student is.
+
+    Raises:
+        ValueError: the teacher is no encoder-decoder or has another vocabulary, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        teacher: PreTrainedModel,
+        student: WeftConfig,
+        temperature: float = 2.0,
+        alpha: float = 0.5,
+        device: torch.device | str = "cpu",
+    ):
+        if not temperature > 0:
+            raise ValueError(f"distillation_temperature={temperature} is not allowed: give a number above 0.")
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"distillation_alpha={alpha} is not allowed: give a weight from 0 to 1.")
+        _check_fit(teacher, student)
+        self.teacher = teacher.to(device).eval()  # type: ignore[arg-type]
+        self.student, self.temperature, self.alpha = student, temperature, alpha
+        self._known = set(inspect.signature(teacher.forward).parameters)
+
+    def loss(
+        self, outputs: Any, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """The student's own loss in training, with the teacher's part of it.
+
+        Args:
+            outputs: what the student returned: `loss`, and `logits` of shape `(batch, target, vocabulary)`.
+            inputs: what it was given, `labels` of shape `(batch, target)` among it.
+            num_items_in_batch: the labels of all accumulated batches and processes; those of this batch by default.
+        """
+        labels = inputs["labels"]
+        own = cross_entropy(outputs.logits, labels, self.student.label_smoothing, num_items_in_batch)
+        dtype = at_least_float32(outputs.logits.dtype)
+        student = (outputs.logits.to(dtype) / self.temperature).log_softmax(dim=-1)
+        teacher = (self.logits(inputs).to(student) / self.temperature).log_softmax(dim=-1)
+        divergence = torch.nn.functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=-1)
+        total = divergence.masked_fill(labels.eq(-100), 0).sum()
+        softened = self.temperature**2 * total / counted_items(labels, num_items_in_batch).to(dtype)
+        return outputs.loss + self.alpha * (softened - own)
+
+    @torch.no_grad()
+    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """What the teacher says of the labels: (batch, target, vocabulary).
+
+        It makes its decoder inputs of the labels, which begin with a start token of its own.
+        """
+        given = {name: value for name, value in inputs.items() if name in self._known}
+        # what the student tells from the ids, another family does not
+        mask = inferred_mask(self.student, given.get("attention_mask"), given.get("input_ids"))
+        if mask is not None:
+            given["attention_mask"] = mask
+        for name in ("num_items_in_batch", "skip_logits", "sum_router_counts"):  # of the student's own loss
+            given.pop(name, None)
+        return self.teacher(**given, return_dict=True).logits
+
+
+def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model in a folder or on the Hub, whose words are those of `tokenizer`.
+
+    Args:
+        own: the teacher's own tokenizer.
+
+    Raises:
+        ValueError: there is none, or it has other words.
+    """
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise ValueError(
+            f"--teacher {name} has {len(own)} words that are not the {len(tokenizer)} of this model's tokenizer: give "
+            f"--tokenizer-name {name}, or a teacher of the same vocabulary."
+        )
+    try:
+        return AutoModelForSeq2SeqLM.from_pretrained(name)
+    except OSError as error:
+        raise ValueError(f"--teacher {name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+
+
+def _check_fit(teacher: PreTrainedModel, student: WeftConfig) -> None:
+    if not teacher.config.is_encoder_decoder:
+        raise ValueError(
+            f"The teacher is a {type(teacher).__name__}, which is no encoder-decoder: give one that AutoModelForSeq2SeqLM loads."
+        )
+    head = teacher.get_output_embeddings()
+    if head is None:
+        raise ValueError(f"The teacher is a {type(teacher).__name__}, which has no head to score words with.")
+    source, target = teacher.get_input_embeddings().weight.shape[0], head.weight.shape[0]
+    if (source, target) != (student.vocab_size, student.target_vocab_size):
+        raise ValueError(
+            f"The teacher reads {source} words and writes {target}, and the model to train reads {student.vocab_size} and "
+            f"writes {student.target_vocab_size}: both need the same vocabulary. (A table that is longer than its tokenizer "
+            f"is matched by a new model with vocab_size={target}.)"
+        )
