@@ -1,1 +1,1 @@
-"""Measurements and studies; they come with the repository, not with the installed package."""
+"""Benchmarks and studies. They are in the repository, but not in the installed package."""

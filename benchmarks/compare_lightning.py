@@ -1,9 +1,9 @@
-"""Training DirectMultiStep's models with its own Lightning code and with Weft: validation loss at equal steps, and speed.
+"""Train DirectMultiStep's models with its own Lightning code and with Weft; compare validation loss at equal steps, and speed.
 
 `python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both from the same
-weights and gives both the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each
-target to the longest its model can write; Weft pads to the longest of the batch. Both are evaluated by Weft, without
-dropout and masks, on the same routes. Training routes of a target that is evaluated are left out.
+weights, with the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep pads each target to
+the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates both on the same routes,
+without dropout and masking. Training routes with an evaluated target are left out.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_t
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 PEERS = {"dms-flash-10m": "flash_10M", "dms-flex-20m": "flex_20M"}
-# DirectMultiStep's share of source tokens that training hides
+# The share of source tokens that DirectMultiStep's training masks.
 _MASKED = 0.05
 _IGNORED = -100
 
@@ -44,19 +44,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--train", type=Path, required=True, help="routes to train on")
     parser.add_argument("--validation", type=Path, required=True, help="routes to evaluate on")
     parser.add_argument("--preset", choices=PEERS, default="dms-flash-10m", help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=16, help="routes of a step (default: %(default)s)")
-    parser.add_argument("--learning-rate", type=float, default=3e-4, help="highest (default: %(default)s)")
-    parser.add_argument("--warmup-steps", type=int, default=10, help="steps in which it rises (default: %(default)s)")
-    parser.add_argument("--validation-rows", type=int, default=64, help="routes evaluated (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each run (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=16, help="routes per step (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=3e-4, help="its highest value (default: %(default)s)")
+    parser.add_argument("--warmup-steps", type=int, default=10, help="warm-up steps (default: %(default)s)")
+    parser.add_argument("--validation-rows", type=int, default=64, help="routes to evaluate (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of order, dropout and masks (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of order, dropout and masking (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser
 
 
 class Clock:
-    """What steps took, and how many target tokens they had."""
+    """Measures the time of each step. `tokens_of` returns a step's number of target tokens."""
 
     def __init__(self, tokens_of: Callable[[int], int]):
         self.tokens_of = tokens_of
@@ -73,7 +75,7 @@ class Clock:
 
     @property
     def tokens_per_second(self) -> float:
-        """Median over the steps; the first warms up."""
+        """The median over the steps without the first one, which is the warm-up."""
         counted = list(enumerate(self.seconds))[1:] or list(enumerate(self.seconds))
         return statistics.median(self.tokens_of(step) / seconds for step, seconds in counted)
 
@@ -90,7 +92,7 @@ class _ClockCallback(TrainerCallback):
 
 
 def masked_collator(tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
-    """Batches whose source tokens are hidden as DirectMultiStep's training hides them."""
+    """Return a collator that masks source tokens as DirectMultiStep's training does."""
     collate = DataCollatorForSeq2Seq(tokenizer)
 
     def masked(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -103,10 +105,11 @@ def masked_collator(tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str
 
 
 class Comparison:
-    """The data, the settings and the two trainings.
+    """The data, the settings and the two training runs.
 
     Raises:
-        ValueError, OSError: no route is left to train or evaluate on, or a file cannot be read.
+        ValueError: no route is left to train or evaluate on, or the routes do not fit the model or the steps.
+        OSError: a file cannot be read.
     """
 
     def __init__(self, arguments: argparse.Namespace):
@@ -118,7 +121,7 @@ class Comparison:
         fitting = [route for route in train if len(route.smiles) <= PRODUCT_LENGTH - 2]
         if not fitting or not validation:
             raise ValueError("No route is left to train or to evaluate on.")
-        # one order for both, drawn once: each step sees the same routes
+        # one order for both runs, so that each step has the same routes
         order = torch.randperm(len(fitting), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
         self.pairs = Dataset.from_list(training_pairs([fitting[index] for index in order]))
         self.train = encode(self.pairs, self.tokenizer, config)
@@ -133,11 +136,14 @@ class Comparison:
         self.lengths = [len(labels) for labels in self.train["labels"]]
 
     def peer(self) -> torch.nn.Module:
-        """The published model with its first weights, the same in each call."""
+        """Return the published model with its initial weights, which are the same in each call."""
         return directmultistep(PEERS[self.arguments.preset])
 
     def as_weft(self, peer: torch.nn.Module) -> Any:
-        """A Weft model with a published model's weights, named: two sizes have the same shapes."""
+        """Return a Weft model with the weights of a published model.
+
+        The preset is given because two presets have weights of the same shapes.
+        """
         return convert(peer.state_dict(), SOURCES["dms"], preset=self.arguments.preset).build()
 
     def clock(self) -> Clock:
@@ -166,7 +172,7 @@ class Comparison:
         )  # fmt: skip
 
     def loss(self, model: Any) -> float:
-        """Mean over the target tokens of the validation routes."""
+        """Return the mean loss over the target tokens of the validation routes."""
         return self.trainer(model).evaluate()["eval_loss"]
 
     def weft(self) -> tuple[Any, Clock]:
@@ -177,7 +183,7 @@ class Comparison:
         return model, clock
 
     def lightning(self) -> tuple[Any, Clock]:
-        """As DirectMultiStep's `ModelTrainer` does it, without checkpoints and without shuffling."""
+        """Train as DirectMultiStep's `ModelTrainer` does, but without checkpoints and shuffling."""
         import lightning
         from directmultistep.training.lightning import LTraining
         from directmultistep.utils.dataset import RoutesDataset

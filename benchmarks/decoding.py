@@ -1,7 +1,7 @@
-"""`weftformer benchmark`: time and memory of Weft and its peers, side by side in one process on the same weights.
+"""`weftformer benchmark`: time and memory of Weft and its peers, in one process and with the same weights.
 
-Every contender runs in turn, after warm-ups; a row gives the median, its range and its ratio to the first contender.
-Outputs (tokens, or logits before training) are compared before a time is reported.
+After the warm-ups, the contenders run in turn. A row of the result has the median time, the range and the ratio to the first
+contender. Outputs (tokens, or logits before training) are compared before a time is reported.
 """
 
 import argparse
@@ -47,7 +47,7 @@ CASES: dict[str, Any] = {
 
 
 def _status(name: str) -> int | None:
-    """A field of this process's memory in bytes, on Linux."""
+    """Return a memory field of this process in bytes, or None on systems other than Linux."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -56,11 +56,11 @@ def _status(name: str) -> int | None:
 
 
 def peak_memory(run: Callable[[], Any]) -> tuple[Any, int | None]:
-    """What a run returns, and by how much the process grew at its height, in bytes."""
+    """Return the result of a run, and the peak growth of the process' memory in bytes (None if it is unknown)."""
     gc.collect()
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory that earlier runs left behind would hide what this one takes
-        Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # release the memory of earlier runs, which this run would reuse
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before = _status("VmRSS")
     except OSError:
         before = None
@@ -70,7 +70,7 @@ def peak_memory(run: Callable[[], Any]) -> tuple[Any, int | None]:
 
 
 def agreement(first: Any, other: Any) -> str:
-    """How much of two outputs is the same: lists of tokens, or tensors."""
+    """Describe the difference of two outputs, which are lists of tokens, lists of texts, or tensors."""
     if first is None or other is None:
         return "not compared"
     if isinstance(first, torch.Tensor):
@@ -86,7 +86,7 @@ def agreement(first: Any, other: Any) -> str:
 
 
 def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Time the contenders of one case in turn."""
+    """Measure the contenders of one case in turn, and return a row for each."""
     rows: list[dict[str, Any]] = []
     in_turn: list[tuple[Contender, dict[str, Any]]] = []
     apart: list[Contender] = []
@@ -97,7 +97,7 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
             apart.append(contender)
             continue
         rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
-        if contender.is_slow:  # minutes need no warm-up
+        if contender.is_slow:  # the first run counts, because a run of minutes needs no warm-up
             rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
     for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
@@ -114,7 +114,7 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
 
 
 def _summarise(case: Any, rows: list[dict[str, Any]]) -> None:
-    """Medians, held against the first row; outputs are compared with its output and dropped."""
+    """Add the medians and their ratios to the first row. Compare the outputs with its output, and remove them."""
     first = rows[0]["output"]
     base = statistics.median(rows[0]["times_s"])
     for number, row in enumerate(rows):
@@ -129,7 +129,7 @@ def _summarise(case: Any, rows: list[dict[str, Any]]) -> None:
 def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     checked = contender.check() if contender.check is not None else None
     started = time.perf_counter()
-    output, memory = peak_memory(contender.run)  # the first run: compilation is in it
+    output, memory = peak_memory(contender.run)  # the first run includes compilation
     first = time.perf_counter() - started
     for _ in range(runs - 1):
         output, memory = peak_memory(contender.run)
@@ -145,7 +145,7 @@ def _time(contender: Contender, row: dict[str, Any]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the hardware and the versions of packages."""
     names = ("torch", "transformers", "directmultistep", "ctranslate2", "weftformer")
     versions = {name: _version(name) for name in names}
     model = next(
@@ -161,7 +161,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _version(name: str) -> str | None:
-    """Of an installed package, else None."""
+    """Return the version of a package, or None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = build_parser().parse_args(argv)
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
-        raise ValueError(f"there is no case {unknown[0]!r}: choose of {', '.join(CASES)}.")
+        raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
     for name in ("runs", "warm_ups", "threads", "peer_runs"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
@@ -185,18 +185,22 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-    """The cases that files of `--json` hold, in the order of `CASES`."""
+    """Read the cases from files that `--json` wrote, in the order of `CASES`.
+
+    Raises:
+        ValueError: a file cannot be read, or has no such figures.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         try:
             found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
         except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{file} holds no figures of `weftformer benchmark --json`: {error}.") from error
+            raise ValueError(f"{file} has no figures of `weftformer benchmark --json`: {error}.") from error
     return {name: found[name] for name in CASES if name in found}
 
 
 def _all_cases(arguments: argparse.Namespace) -> list[str]:
-    """Those that need nothing of the user's, and planning where its files are named."""
+    """Return the names of all cases. Cases that need files of the user are included only if the files are given."""
     has_files = arguments.model is not None and arguments.routes is not None
     return [name for name, case in CASES.items() if has_files or not isinstance(case, FileCase)]
 
@@ -213,7 +217,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows
         print(as_table(rows), flush=True)
-        if arguments.json is not None:  # after each case: the next may take long
+        if arguments.json is not None:  # after each case, because the next one may take long
             write_json(arguments.json, report)
     return report["cases"]
 

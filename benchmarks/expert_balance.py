@@ -1,9 +1,9 @@
-"""Whether experts die: `python -m weftformer.benchmarks.expert_balance`, a minute on one core.
+"""A study of dead experts: `python -m weftformer.benchmarks.expert_balance`, a minute on one core.
 
-A model with eight experts in each of its four layers, two of them for a token, learns to copy, reverse, shift and sort letters:
-without balancing, with the balance loss, with bias-balanced routing, and with both. Every run begins with the same weights and
-with routers that prefer two experts (`--tilt`), which is where rich experts get richer. An expert is dead when no token
-of the last fifth of the steps went to it.
+A model learns to copy, reverse, shift and sort letters. Each of its four layers has eight experts, and a token uses two of
+them. It is trained without balancing, with the balance loss, with bias-balanced routing, and with both. Every run starts
+with the same weights, and with routers that prefer two experts (`--tilt`), so that these experts tend to get more and more
+tokens. An expert is dead if it gets no token in the last fifth of the steps.
 """
 
 import argparse
@@ -35,18 +35,23 @@ _FIRST_LETTER = _FIRST_TASK + _TASKS
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.expert_balance", description=__doc__)
-    parser.add_argument("--steps", type=int, default=300, help="of each training (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=300, help="optimizer steps of each run (default: %(default)s)")
     parser.add_argument("--tilt", type=float, default=6.0,
-                        help="what the routers add to the logits of two experts at first (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of weights and letters (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="of torch (default: %(default)s)")
+                        help="initial router bias of the two preferred experts (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and letters (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--picture", type=Path, help="draw the load of every expert over time (needs matplotlib)")
+    parser.add_argument(
+        "--picture", type=Path, help="draw the load of every expert over time into this file (needs matplotlib)"
+    )
     return parser
 
 
 def make_pairs(count: int, seed: int) -> list[dict[str, list[int]]]:
-    """Letters after the number of a task, and the same letters copied, reversed, shifted by five, or sorted."""
+    """Make training pairs. A source is a task's token and letters, a target the letters after the task.
+
+    The tasks are copying, reversing, shifting by five, and sorting.
+    """
     draw = random.Random(seed)
     pairs = []
     for _ in range(count):
@@ -73,7 +78,7 @@ def collate(pairs: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 
 
 def build_model(method: str, tilt: float, seed: int) -> WeftForConditionalGeneration:
-    """The model that every run begins with, and the balancing of this one."""
+    """Build the model with the initial weights of every run, and with the balancing of one method."""
     torch.manual_seed(seed)
     fields: dict[str, Any] = {
         "vocab_size": _FIRST_LETTER + _LETTERS, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
@@ -91,7 +96,7 @@ def build_model(method: str, tilt: float, seed: int) -> WeftForConditionalGenera
 
 
 def train(method: str, folder: Path, steps: int, tilt: float, seed: int) -> dict[str, Any]:
-    """Train with a method of `METHODS`; what the experts did in the last fifth of it, and the loss on other pairs."""
+    """Train with a method of `METHODS`. Return the experts' load in the last fifth of the steps, and the evaluation loss."""
     trainer = WeftTrainer(
         model=build_model(method, tilt, seed),
         args=WeftTrainingArguments(
@@ -130,10 +135,10 @@ def as_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train each way, print the table, and write what was asked for.
+    """Train with each method, print the table, and write the files of the arguments.
 
     Raises:
-        ValueError: there are too few steps to speak of, or matplotlib is missing.
+        ValueError: there are too few steps, or matplotlib is not installed.
     """
     arguments = build_parser().parse_args(argv)
     if arguments.steps < _WINDOWS or arguments.threads < 1:

@@ -1,9 +1,10 @@
-"""Multi30k, English to German or French, from its raw files to BLEU: the recipe of Transformer-Tiny (Wu et al. 2021).
+"""Translation of Multi30k, English to German or French, from the raw files to BLEU.
 
+The recipe is that of Transformer-Tiny (Wu et al. 2021).
 `python -m weftformer.benchmarks.multi30k --data FOLDER --language de --output-dir runs/multi30k-de` prepares the texts as the data set's
-authors do (lower-cased, punctuation normalized, Moses tokens), trains as `benchmarks/multi30k.yaml` says, averages the
-last checkpoints and translates test_2016_flickr. Repeated, the same command goes on where the last one was stopped. Every
-argument of `weftformer train` may follow: `--max-steps 2000`, `--config-overrides num_experts=8,...`.
+authors do (lower-cased, normalized punctuation, Moses tokens), trains with the settings of `benchmarks/multi30k.yaml`,
+averages the last checkpoints and translates test_2016_flickr. If the command is interrupted, the same command resumes it.
+All arguments of `weftformer train` can be added, such as `--max-steps 2000` or `--config-overrides num_experts=8,...`.
 """
 
 import argparse
@@ -37,23 +38,25 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, required=True,
                         help="folder with {train,val,test_2016_flickr}.{en,de,fr}.gz, the raw texts of task 1")  # fmt: skip
-    parser.add_argument("--language", choices=("de", "fr"), default="de", help="of the target (default: %(default)s)")
+    parser.add_argument(
+        "--language", choices=("de", "fr"), default="de", help="target language (default: %(default)s)"
+    )
     parser.add_argument("--output-dir", type=Path, help="default: runs/multi30k-<language>")
     parser.add_argument("--average", type=int, default=10, help="checkpoints to average (default: %(default)s)")
     return parser
 
 
 def read_tokenized(data: Path, split: str, language: str) -> list[str]:
-    """The sentences of a file, prepared as the `tok` files of the data set (multi30k/dataset, `task1-tokenize.sh`).
+    """Read the sentences of a file, prepared like the `tok` files of the data set (multi30k/dataset, `task1-tokenize.sh`).
 
     Raises:
-        ValueError: the file is not there, or holds another number of sentences than the data set's.
+        ValueError: the file does not exist, or its number of sentences is not that of the data set.
     """
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     file = data / f"{split}.{language}.gz"
     if not file.is_file():
-        raise ValueError(f"There is no {file}: --data is to name a folder with the raw texts of Multi30k's task 1.")
+        raise ValueError(f"There is no {file}: --data must be a folder with the raw texts of Multi30k's task 1.")
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     with gzip.open(file, "rt", encoding="utf-8", newline="\n") as lines:
         texts = [
@@ -61,12 +64,12 @@ def read_tokenized(data: Path, split: str, language: str) -> list[str]:
             for line in tqdm(lines, desc=file.name, total=_SENTENCES[split], unit="sentence")
         ]
     if len(texts) != _SENTENCES[split]:
-        raise ValueError(f"{file} holds {len(texts)} sentences, and Multi30k's has {_SENTENCES[split]}.")
+        raise ValueError(f"{file} has {len(texts)} sentences, but that of Multi30k has {_SENTENCES[split]}.")
     return texts
 
 
 def prepare(data: Path, language: str, folder: Path) -> dict[str, Path]:
-    """Write the pairs of each split to a file that `weftformer train` reads; those that are there are taken as they are."""
+    """Write the training pairs of each split to a file for `weftformer train`. Existing files are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {split: folder / f"{split}.en-{language}.jsonl" for split in _SENTENCES}
     for split, file in files.items():
@@ -79,7 +82,7 @@ def prepare(data: Path, language: str, folder: Path) -> dict[str, Path]:
 
 
 def translate(model: Any, tokenizer: Any, sources: Sequence[str], num_beams: int) -> list[str]:
-    """The best translation of each source; those of like length are searched together."""
+    """Return the best translation of each source. Batches have sources of similar lengths."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     found: dict[int, str] = {}
     for start in tqdm(range(0, len(order), _AT_ONCE), desc="translating", unit="batch"):
@@ -92,10 +95,10 @@ def translate(model: Any, tokenizer: Any, sources: Sequence[str], num_beams: int
 
 
 def score(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """BLEU and chrF of tokenized, lower-cased texts, with the signatures that say how they were computed."""
+    """Return BLEU and chrF of tokenized, lower-cased texts, each with the signature of its settings."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    # the texts are tokens already: as multi-bleu.perl, which the published figures come from
+    # without tokenization, because the texts are tokenized already; multi-bleu.perl computed the published figures like this
     metrics = {"bleu": BLEU(tokenize="none", force=True), "chrf": CHRF()}
     scores: dict[str, Any] = {}
     for name, metric in metrics.items():
@@ -105,7 +108,7 @@ def score(translations: Sequence[str], references: Sequence[str]) -> dict[str, A
 
 
 def evaluate(trainer: Any, test_file: Path, average: int) -> dict[str, Any]:
-    """Make the averaged weights those of the output folder, translate the test set with them, write what came of it."""
+    """Save the averaged weights in the output folder, translate the test set with them, and write the results."""
     arguments: WeftTrainingArguments = trainer.args
     folder = Path(str(arguments.output_dir))
     model = average_checkpoints(folder, average).to(arguments.device).eval()
@@ -124,10 +127,11 @@ def evaluate(trainer: Any, test_file: Path, average: int) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prepare, train, average, translate, score.
+    """Prepare the data, train, average the checkpoints, translate and compute the scores.
 
     Raises:
-        ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
+        ValueError: an argument or the data is not valid, or a package is not installed.
+        FileNotFoundError: a file does not exist.
     """
     own, rest = build_parser().parse_known_args(argv)
     for name in ("sacremoses", "sacrebleu"):

@@ -1,4 +1,4 @@
-"""What `weftformer benchmark` compares: the same weights in Weft and in its peers, each as a function to be timed."""
+"""The contenders of `weftformer benchmark`: functions that run Weft and its peers with the same weights."""
 
 import io
 import logging
@@ -27,10 +27,11 @@ class Contender:
     """One side of a comparison.
 
     Args:
-        run: what is timed; returns what outputs are checked by.
-        check: does so instead, once, before it runs.
-        is_apart: timed after all others have been, not in turn with them.
-        is_slow: takes minutes: no warm-up and `--peer-runs` runs.
+        name: its name in the table.
+        run: the function to measure. It returns the output to compare, unless there is a `check`.
+        check: a function that returns the output to compare. It is called once, before the first run.
+        is_apart: whether to measure it after all others, and not in turn with them.
+        is_slow: whether a run takes minutes. It then has no warm-up and only `--peer-runs` runs.
     """
 
     name: str
@@ -42,7 +43,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Case:
-    """A request: sources of `source` tokens of which `real` are no pads (these stand in the middle), a forced prefix."""
+    """The inputs and settings of generation.
+
+    Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix` tokens of
+    the target are given.
+    """
 
     name: str
     beams: int = 1
@@ -54,7 +59,7 @@ class Case:
 
     @property
     def units(self) -> int:
-        """What a run's time is divided by: tokens of each row."""
+        """The number of new tokens of a source, by which the time of a run is divided."""
         return self.new_tokens
 
     def per_unit(self, seconds: float) -> str:
@@ -64,7 +69,7 @@ class Case:
         return decoding_contenders(self, compiled)
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(source ids, prefix ids), drawn from a seed of their own."""
+        """Return source ids and prefix ids, drawn with a fixed seed."""
         generator = torch.Generator().manual_seed(1)
         source = torch.randint(1, END, (self.batch, self.source), generator=generator)
         half = self.real // 2
@@ -81,7 +86,7 @@ class Case:
 
 
 def _lively(model: torch.nn.Module) -> None:
-    """Random weights that tell the tokens apart by more than rounding, so that outputs can be compared."""
+    """Set random weights for which the scores of tokens differ by more than rounding, so that outputs can be compared."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1 and "embed" not in name:
@@ -89,7 +94,7 @@ def _lively(model: torch.nn.Module) -> None:
 
 
 def bart() -> BartForConditionalGeneration:
-    """BART with the dimensions of `dms-flash-10m`."""
+    """Build BART with the dimensions of `dms-flash-10m`."""
     torch.manual_seed(0)
     sizes = {
         f"{stack}_{name}": value
@@ -123,7 +128,7 @@ def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
 
 
 def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
-    """BART, Weft with BART's weights by the plain path and the fast path, compiled, and CTranslate2."""
+    """Yield BART, Weft with BART's weights on the plain path, on the fast path and compiled, and CTranslate2."""
     peer = bart()
     model = as_weft(peer)
     yield Contender("BART (transformers)", generating(peer, case))
@@ -132,14 +137,14 @@ def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
     if compiled:
         yield Contender("Weft, compiled", generating(weftformer.fast_decoding(as_weft(peer)), case))
     if find_spec("ctranslate2") is not None:
-        # its threads keep a core busy when they have nothing to do: in turn with the others it slows them to a half
+        # apart, because its idle threads keep a core busy, and the other contenders would take twice the time
         translate = cache(lambda: _ctranslate2(peer, case))
         yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
 
 @dataclass(frozen=True)
 class SparseCase(Case):
-    """A step of a sparse decoder beside dense ones: of the size of one expert, and of all that a token uses."""
+    """A sparse model and two dense ones, as wide as one expert and as wide as all experts that a token uses."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         for name, preset, overrides in (
@@ -157,7 +162,7 @@ class SparseCase(Case):
 
 @dataclass(frozen=True)
 class PublishedCase(Case):
-    """DirectMultiStep's own search over its own model."""
+    """DirectMultiStep's search with its own model, and Weft's search of the same kind."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
@@ -172,7 +177,7 @@ def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[],
     tokenizer = build_route_tokenizer()
     tokenizer.unk_token = "J"
     with tempfile.TemporaryDirectory() as folder:
-        # its converter asks for what transformers 5 no longer writes
+        # the converter needs two fields that transformers 5 no longer writes
         for name, value in (("normalize_before", False), ("normalize_embedding", True)):
             setattr(peer.config, name, value)
         peer.save_pretrained(folder)
@@ -182,12 +187,13 @@ def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[],
             str(Path(folder) / "converted"), inter_threads=1, intra_threads=torch.get_num_threads()
         )
     source, prefix = case.inputs()
-    # it knows no pads within a source: real tokens alone, which it places one after the other
+    # without the pads, because CTranslate2 does not support pads within a source
     words = [tokenizer.convert_ids_to_tokens([t for t in row if t != PAD]) for row in source.tolist()]
     starts = [tokenizer.convert_ids_to_tokens(row[1:]) for row in prefix.tolist()]
 
     def run() -> Tokens:
-        # lengths count the prefix; other positions of the source, so other tokens: the same work, not the same text
+        # Lengths include the prefix. Without the pads, source tokens have other positions, so CTranslate2 does the same work but
+        # generates other tokens.
         length = case.prefix - 1 + case.new_tokens
         results = translator.translate_batch(
             words, target_prefix=starts, beam_size=case.beams, max_decoding_length=length,
@@ -200,7 +206,7 @@ def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[],
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The original prints and logs what it does."""
+    """Suppress what DirectMultiStep prints and logs."""
     logging.getLogger("directmultistep").setLevel(logging.WARNING)
     with redirect_stdout(io.StringIO()):
         yield
@@ -215,13 +221,13 @@ def directmultistep(preset: str) -> Any:
 
 
 def published_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
-    """DirectMultiStep's own search, and Weft's search of the same kind with the same weights."""
+    """Yield DirectMultiStep's own search, and Weft's search of the same kind with the same weights."""
     from directmultistep.generation.tensor_gen import BeamSearchOptimized
 
     peer = directmultistep("flash_10M")
     source, prefix = case.inputs()
     steps = torch.full((case.batch, 1), 3)
-    with torch.no_grad():  # neither ends, so that both write as many tokens
+    with torch.no_grad():  # the eos is never generated, so that both generate the same number of tokens
         peer.decoder.fc_out.bias[END] = -1e4
     tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
     search = BeamSearchOptimized(

@@ -1,4 +1,4 @@
-"""On routes of a file: planning beside DirectMultiStep's `generate_routes`, and batches by tokens beside fixed ones."""
+"""Cases with routes of a file: planning against DirectMultiStep's `generate_routes`, and batches by tokens against fixed ones."""
 
 import itertools
 import tempfile
@@ -21,16 +21,17 @@ from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
 from weftformer.training import TokenBudgetSampler
 
-# for each target its ranked routes, one a line
+# The ranked routes of each target, one per line.
 Texts = list[str]
 
 
 @dataclass(frozen=True)
 class FileCase:
-    """What needs files of the user's.
+    """A case that needs files of the user.
 
     Args:
-        model: folder of a `dms-flash-10m`; with trained weights, since random ones write no routes.
+        name: the name of the case.
+        model: the folder of a trained `dms-flash-10m`. A model with random weights generates no routes.
         routes: a route file.
     """
 
@@ -41,7 +42,10 @@ class FileCase:
 
 @dataclass(frozen=True)
 class RoutesCase(FileCase):
-    """Targets of a route file, one after the other for DirectMultiStep, in a batch for Weft; each told its number of steps."""
+    """Planning of the targets in a route file, with their numbers of steps.
+
+    DirectMultiStep plans one target after the other, and Weft plans them as a batch.
+    """
 
     beams: int = 10
 
@@ -107,7 +111,7 @@ class RoutesCase(FileCase):
 
 @dataclass(frozen=True)
 class BatchingCase(FileCase):
-    """Forward, backward and AdamW of `dms-tiny` over routes in fixed batches at random, and in batches by as many tokens."""
+    """Forward, backward and AdamW of `dms-tiny`, with random batches of fixed size and with batches by number of tokens."""
 
     rows: int = 1024
     batch: int = 16
@@ -125,7 +129,7 @@ class BatchingCase(FileCase):
 
     @property
     def units(self) -> int:
-        """Target tokens that are no pads."""
+        """The number of non-pad target tokens."""
         return sum(len(target) for _, target in self.examples)
 
     def per_unit(self, seconds: float) -> str:
@@ -133,7 +137,7 @@ class BatchingCase(FileCase):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         lengths = [[len(side) for side in sides] for sides in zip(*self.examples, strict=True)]
-        # batches of about as many tokens as the fixed ones have on average, so that memory is the same
+        # about the mean number of tokens of the fixed batches, so that both need the same memory
         budget = max(max(lengths[1]), self.batch * sum(lengths[1]) // len(self.examples))
         order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(0)).tolist()
         fixed = [order[start : start + self.batch] for start in range(0, len(order), self.batch)]

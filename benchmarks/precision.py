@@ -1,8 +1,8 @@
-"""How much accuracy a route model keeps with its weights in bfloat16 or int8: `python -m weftformer.benchmarks.precision`.
+"""The accuracy of a route model with its weights in bfloat16 or int8: `python -m weftformer.benchmarks.precision`.
 
-The same held-out targets are planned with the same search in each: those that `weftformer train-routes` grows and holds out by
-default. A model trained on other routes, or with another seed, may have seen them. int8 is torchao's weight-only kind:
-whole numbers of 8 bits and a scale for each output; activations stay in float32.
+The same held-out targets are planned with the same search in each precision. They are the synthetic targets that
+`weftformer train-routes` holds out by default. A model that was trained on other routes, or with another seed, may have seen
+them. int8 is torchao's weight-only quantization: 8-bit integers and a scale for each output. Activations stay in float32.
 """
 
 import argparse
@@ -35,35 +35,39 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weftformer.benchmarks.precision", description=__doc__)
     parser.add_argument("--model", required=True, help="folder or Hub id of a trained route model")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, metavar="PRECISION",
-                        help=f"of {', '.join(PRECISIONS)}; the first is what the others are held against (default: all)")  # fmt: skip
+                        help=f"some of {', '.join(PRECISIONS)}; the others are compared with the first (default: all)")  # fmt: skip
     parser.add_argument("--targets", type=int, default=100, help="held-out targets to plan (default: %(default)s)")
-    parser.add_argument("--beams", type=int, default=5, help="width of the search (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed the model was trained with (default: %(default)s)")
+    parser.add_argument("--beams", type=int, default=5, help="number of beams (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the model's training (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     return parser
 
 
 def quantizable(module: nn.Module, name: str) -> bool:
-    """Plain linear layers: not routers, and none of one input (the number of steps), which torchao 0.18 cannot scale."""
+    """Return whether to quantize a module: a plain linear layer with more than one input.
+
+    Routers are not quantized. torchao 0.18 cannot scale a layer with one input, such as that of the number of steps.
+    """
     return type(module) is nn.Linear and module.in_features > 1
 
 
 def load_planner(folder: str, precision: str) -> RoutePlanner:
-    """A planner whose model has its weights in one of `PRECISIONS`."""
+    """Load a planner, with the model's weights in one of `PRECISIONS`."""
     planner = RoutePlanner.from_pretrained(folder, dtype=torch.float32)
     if precision == "bfloat16":
         planner.model.to(torch.bfloat16)
     elif precision == "int8":
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-        # inductor's settings belong to the whole process, and nothing is compiled here
+        # inductor's settings would change for the whole process, and nothing is compiled here
         quantize_(planner.model, Int8WeightOnlyConfig(set_inductor_config=False), filter_fn=quantizable)
     return planner
 
 
 def stored_bytes(tensor: torch.Tensor) -> int:
-    """What a tensor takes; a quantised one claims the dtype it stands for, and keeps its numbers and scales inside."""
+    """Return the size of a tensor in memory."""
+    # a quantized tensor reports the dtype that it replaces, and has its integers and scales inside
     if hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
         return sum(stored_bytes(getattr(tensor, name)) for name in names)
@@ -71,7 +75,7 @@ def stored_bytes(tensor: torch.Tensor) -> int:
 
 
 def share_of_same(first: Sequence[Plan], other: Sequence[Plan]) -> float:
-    """Share of targets with the same best route, order of reactants ignored; none is the same as none."""
+    """Return the share of targets with the same best route in any order of reactants, or with no route in both."""
     best = ([plan.routes[0].canonical() if plan.routes else None for plan in plans] for plans in (first, other))
     return sum(one == two for one, two in zip(*best, strict=True)) / len(first)
 
@@ -79,19 +83,21 @@ def share_of_same(first: Sequence[Plan], other: Sequence[Plan]) -> float:
 def precision_rows(
     folder: str, targets_limit: int, beams: int, seed: int = 0, precisions: Sequence[str] = PRECISIONS
 ) -> list[dict[str, Any]]:
-    """Plan the same held-out targets in each precision, one at a time, as somebody who waits for one would.
+    """Plan the same held-out targets in each precision, one target at a time.
 
     Args:
-        folder: folder or Hub id of a trained route model. seed: what its routes were grown with.
-        targets_limit: targets to plan. beams: width of the search.
-        precisions: of `PRECISIONS`; the first is what the others are held against.
+        folder: folder or Hub id of a trained route model.
+        targets_limit: the number of targets to plan.
+        beams: the number of beams.
+        seed: the seed with which its training routes were made.
+        precisions: some of `PRECISIONS`. The others are compared with the first.
 
     Returns:
-        For each: `precision`, `exact_route` (top-1 and, with that many beams, top-5, each with its 95 % interval),
-        `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes`, and whether it decodes on the fast path.
+        A row for each precision: `precision`, `exact_route` (top-1 and, with at least 5 beams, top-5, each with its 95 %
+        interval), `valid`, `same_best_route`, `seconds_per_target`, `weight_bytes` and `fast_path`.
 
     Raises:
-        ValueError: torchao is missing, or more targets are asked for than are held out.
+        ValueError: torchao is not installed, or `targets_limit` is larger than the number of held-out targets.
     """
     if "int8" in precisions and find_spec("torchao") is None:
         raise ValueError("int8 needs torchao: pip install weftformer[benchmark], or leave int8 out of --precisions.")
@@ -102,7 +108,7 @@ def precision_rows(
     routes = load_routes(arguments, seed)[1][:targets_limit]
     rows, reference = list[dict[str, Any]](), list[Plan]()
     for precision, planner in planners.items():
-        # a longer text than the longest recorded one cannot be right
+        # a text that is longer than all recorded ones cannot be right
         longest = max(len(encode_route(planner.tokenizer, route.to_string())) for route in routes)
         measure_accuracy(planner, routes[:1], arguments, longest)  # the first search of a process is slow
         started = time.perf_counter()

@@ -1,6 +1,6 @@
 """Does pretraining help: the loss on held-out pairs after equally many steps, with and without, for several seeds.
 
-    python -m weftformer.benchmarks.pretraining --texts corpus.txt.gz --train pairs.csv --validation more.csv --output_dir runs/pretraining
+    python -m weftformer.benchmarks.pretraining --texts corpus.txt.gz --train pairs.csv --validation more.csv --output-dir runs/pretraining
 
 Every seed pretrains a model and its vocabulary on the texts, trains it on the pairs, and trains one of the same size and
 vocabulary on the pairs alone.
@@ -22,10 +22,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--texts", type=Path, required=True, help="plain texts, one a line")
     parser.add_argument("--train", type=Path, required=True, help="pairs, as in weftformer train")
     parser.add_argument("--validation", type=Path, required=True, help="pairs that the loss is measured on")
-    parser.add_argument("--output_dir", type=Path, required=True)
+    parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--objective", choices=("span", "infilling", "ul2"), default="span")
     parser.add_argument("--preset", default="modern-tiny", help="size of the model (default: %(default)s)")
-    parser.add_argument("--pretraining_steps", type=int, default=4000)
+    parser.add_argument("--pretraining-steps", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -37,18 +37,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     losses: dict[str, list[float]] = {"with": [], "without": []}
     for seed in args.seeds:
         first = args.output_dir / f"pretrained-{seed}"
-        shared = ["--seed", seed, "--save_strategy", "no", "--per_device_train_batch_size", args.batch]
-        words = ["--train_file", args.texts, "--objective", args.objective, "--preset", args.preset]
-        words += ["--output_dir", first, "--max_steps", args.pretraining_steps, *shared]
+        shared = ["--seed", seed, "--save-strategy", "no", "--per-device-train-batch-size", args.batch]
+        words = ["--train-file", args.texts, "--objective", args.objective, "--preset", args.preset]
+        words += ["--output-dir", first, "--max-steps", args.pretraining_steps, *shared]
         fit_texts(*parse_pretraining_arguments([str(word) for word in words]))
         starts = {
-            "with": ["--model_name_or_path", first],
-            "without": ["--preset", args.preset, "--tokenizer_name", first],
+            "with": ["--model-name-or-path", first],
+            "without": ["--preset", args.preset, "--tokenizer-name", first],
         }
         for name, start in starts.items():
-            words = ["--train_file", args.train, "--validation_file", args.validation, "--eval_strategy", "no"]
-            words += ["--output_dir", args.output_dir / f"{name}-{seed}", "--max_steps", args.steps, *shared, *start]
-            words += ["--no_predict_with_generate"]
+            words = ["--train-file", args.train, "--validation-file", args.validation, "--eval-strategy", "no"]
+            words += ["--output-dir", args.output_dir / f"{name}-{seed}", "--max-steps", args.steps, *shared, *start]
+            words += ["--no-predict-with-generate"]
             trainer = fit_pairs(*parse_arguments([str(word) for word in words])).trainer
             losses[name].append(trainer.evaluate()["eval_loss"])
     write_table("pretraining", losses, args.seeds, args.output_dir)

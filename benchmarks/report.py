@@ -1,4 +1,4 @@
-"""What `weftformer benchmark` measured, as a table, in a Markdown file, and as a plot."""
+"""The results of `weftformer benchmark` as a table, in a Markdown file, and as a plot."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def as_table(rows: Rows) -> str:
 
 
 def as_summary(cases: dict[str, Rows]) -> str:
-    """One line a case: what the first contender took, and how many times faster each other was."""
+    """Return a table with one line for each case: the time of the first contender, and the speed-ups of the others."""
     lines = ["| case | beside | times faster, and memory |", "| --- | --- | --- |"]
     for rows in cases.values():
         first, *others = rows
@@ -41,18 +41,18 @@ def _memory(row: dict[str, Any]) -> str:
 
 
 def write_into(file: Path, cases: dict[str, Rows]) -> None:
-    """Put the tables of the cases, and their summary, where a Markdown file has lines for them.
+    """Write the tables of the cases and their summary into a Markdown file, between its comments for them.
 
     Raises:
-        ValueError: the file has none.
+        ValueError: the file has no such comments.
     """
     text = file.read_text(encoding="utf-8")
     tables = {name: as_table(rows) for name, rows in cases.items()} | {"summary": as_summary(cases)}
     place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
     if not any(found[1] in tables for found in place.finditer(text)):
         raise ValueError(
-            f"{file} has no lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` for the name) and `<!-- end -->` to "
-            "write a table between."
+            f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` as the "
+            "name) and `<!-- end -->`."
         )
 
     def filled(found: re.Match) -> str:
@@ -63,7 +63,7 @@ def write_into(file: Path, cases: dict[str, Rows]) -> None:
         temporary.write_text(place.sub(filled, text), encoding="utf-8")
 
 
-# What a panel of the plot varies, and the cases it reads.
+# For each panel of the plot, the quantity that varies, its label, and the cases.
 _PANELS = {
     "new_tokens": ("new tokens, beam 5", ("length100", "reference", "length1000")),
     "beams": ("beams", ("reference", "beam10", "beam50")),
@@ -73,10 +73,10 @@ _PANELS = {
 
 
 def plot(cases: dict[str, Rows], file: Path) -> None:
-    """Cost of a token against length, beams, batch and experts, for the panels of which two points were measured.
+    """Plot the time per token over length, beams, batch size and experts. Panels need at least two points.
 
     Raises:
-        ValueError: matplotlib is missing, or nothing that was measured makes a curve.
+        ValueError: matplotlib is not installed, or no panel has two points.
     """
     try:
         from matplotlib import pyplot, ticker

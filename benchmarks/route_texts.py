@@ -1,13 +1,13 @@
-"""What a route model learns from which texts: `python -m weftformer.benchmarks.route_texts --train n5 --test n1 --stock leaves --out runs/texts`.
+"""A study of route texts: `python -m weftformer.benchmarks.route_texts --train n5 --test n1 --stock leaves --out runs/texts`.
 
-Models of one size read the same number of target tokens of the same routes, written in several ways: canonical SMILES in random orders
-of the reactants, aligned SMILES, each with and without sub-routes, and with single reactions where a file of them is given. Each
-model plans the same recorded targets as `weftformer evaluate` does, told the number of steps, once for every `--planning`. Whatever is
-finished is not done again, and a training that was cut off goes on from its checkpoint.
+Models of one size are trained on the same number of target tokens of the same routes, written in several ways: canonical SMILES
+in random orders of the reactants or aligned SMILES, each with and without sub-routes, and with single reactions if a file of them
+is given. Each model plans the same recorded targets as `weftformer evaluate` does, with the number of steps, once for each
+`--planning`. Finished parts are not repeated, and an interrupted training run is resumed from its checkpoint.
 
-A target counts for `exact` where its recorded route is among the first candidates, for `last` where a route with its last reaction
-is, and for `possible` where a route is whose starting materials are all in stock and in which nothing is impossible (see
-`routes.feasibility`). Intervals are Wilson's, over targets.
+A target counts as `exact` if its recorded route is among the first candidates, as `last` if one of these routes has the recorded
+last reaction, and as `possible` if all starting materials of one of them are in stock and nothing in it is impossible (see
+`routes.feasibility`). Intervals are Wilson intervals over targets.
 """
 
 import argparse
@@ -51,34 +51,44 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--train", type=Path, required=True, metavar="FILE", help="recorded routes to train on")
     add("--test", type=Path, required=True, metavar="FILE",
-        help="recorded routes to plan; their targets are made in no training text")  # fmt: skip
-    add("--reactions", type=Path, metavar="FILE", help="single reactions, for the texts of that name")
-    add(
-        "--reactions-weight", type=float, default=0.5, help="of that file, see `prepare-routes` (default: %(default)s)"
-    )
-    add("--stock", type=Path, required=True, metavar="FILE", help="what can be bought")
+        help="recorded routes to plan; no training route makes their targets")  # fmt: skip
+    add("--reactions", type=Path, metavar="FILE", help="single reactions, for `--texts reactions`")
+    add("--reactions-weight", type=float, default=0.5,
+        help="weight of that file, see `prepare-routes` (default: %(default)s)")  # fmt: skip
+    add("--stock", type=Path, required=True, metavar="FILE", help="molecules in stock")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for data, models, predictions and figures.json")
     add("--texts", nargs="+", choices=list(TEXTS), default=["canonical", "aligned", "sub-routes", "both"],
         help="ways to write the training routes (default: %(default)s)")  # fmt: skip
-    add("--most-texts", type=int, default=8, help="orders, or aligned texts, of each route (default: %(default)s)")
+    add(
+        "--most-texts",
+        type=int,
+        default=8,
+        help="largest number of orders, or of aligned texts, of a route (default: %(default)s)",
+    )
     add("--planning", nargs="+", default=["as it is="], metavar="NAME=WORDS",
         help="ways to plan: a name and arguments of `weftformer evaluate`, such as 'five texts=--texts 5' (default: none)")  # fmt: skip
-    add("--seeds", type=int, nargs="+", default=[0], help="of the trainings (default: %(default)s)")
-    add("--tokens", type=float, default=2e7, help="target tokens that each training reads (default: %(default)s)")
-    add("--targets", type=int, default=200, help="drawn from the test routes (default: %(default)s)")
-    add("--beams", type=int, default=10, help="width of the search (default: %(default)s)")
-    add("--preset", default="dms-tiny", help="of the models (default: %(default)s)")
+    add("--seeds", type=int, nargs="+", default=[0], help="seeds of the training runs (default: %(default)s)")
+    add("--tokens", type=float, default=2e7, help="target tokens of each training run (default: %(default)s)")
+    add(
+        "--targets",
+        type=int,
+        default=200,
+        help="number of test routes to plan, drawn at random (default: %(default)s)",
+    )
+    add("--beams", type=int, default=10, help="number of beams (default: %(default)s)")
+    add("--preset", default="dms-tiny", help="preset of the models (default: %(default)s)")
     add("--config-overrides", help="fields of their configuration: key=value,key=value")
     add("--max-tokens-per-batch", type=int, default=4096, help="see `train-routes` (default: %(default)s)")
-    add("--learning-rate", type=float, default=2e-3, help="highest; it falls as a cosine (default: %(default)s)")
+    add("--learning-rate", type=float, default=2e-3,
+        help="its highest value, before it falls as a cosine (default: %(default)s)")  # fmt: skip
     add("--save-steps", type=int, default=500, help="steps between two checkpoints (default: %(default)s)")
-    add("--max-new-tokens", type=int, metavar="N", help="longest text of a planned route")
-    add("--workers", type=int, help="processes that prepare the texts (default: one a core)")
+    add("--max-new-tokens", type=int, metavar="N", help="largest number of tokens of a planned route")
+    add("--workers", type=int, help="processes that prepare the texts (default: one per core)")
     return parser
 
 
 def prepared(texts: str, arguments: argparse.Namespace) -> Path:
-    """The folder of the training rows in one way of writing."""
+    """Prepare the training pairs with one kind of texts, and return their folder."""
     folder = arguments.out / "data" / texts
     if not folder.exists():
         way = TEXTS[texts]
@@ -95,14 +105,14 @@ def prepared(texts: str, arguments: argparse.Namespace) -> Path:
 
 
 def steps_for(rows: Any, tokens: float, max_tokens_per_batch: int) -> int:
-    """Batches in which so many target tokens stand, of rows that are gone through as often as it takes."""
+    """Return the number of batches with about this number of target tokens, over as many epochs as needed."""
     sources, targets = row_lengths(rows, ("input_ids", "labels"))
     batches = len(TokenBudgetSampler(sources, targets, max_tokens_per_batch))
     return max(1, math.ceil(tokens * batches / int(targets.sum())))
 
 
 def trained(texts: str, seed: int, arguments: argparse.Namespace) -> Path:
-    """The folder of the model that has read texts of one way."""
+    """Train a model on one kind of texts, and return its folder."""
     folder = arguments.out / "models" / f"{texts}-{seed}"
     if (folder / "results.json").exists():
         return folder
@@ -123,7 +133,7 @@ def trained(texts: str, seed: int, arguments: argparse.Namespace) -> Path:
 
 
 def planned(model: Path, name: str, words: str, arguments: argparse.Namespace) -> Path:
-    """The file with what a model finds for the targets."""
+    """Plan the targets with a model, and return the file with the predictions."""
     file = arguments.out / "predictions" / f"{model.name}-{name.replace(' ', '-')}.jsonl"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +146,7 @@ def planned(model: Path, name: str, words: str, arguments: argparse.Namespace) -
 
 
 def figures(plans: Sequence[Plan], references: Sequence[Route], stock: Stock) -> dict[str, Any]:
-    """Shares of targets, with intervals, and of candidates: those that are routes, and of these those that are possible."""
+    """Return the shares of targets with their intervals, the share of valid candidates, and how many of these are possible."""
 
     def is_good(route: Route) -> bool:
         return route.smiles == target.smiles and not stock.missing(route) and check_route(route).is_possible
@@ -172,10 +182,11 @@ def as_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prepare, train, plan and count what is not there yet; print the table.
+    """Prepare the texts, train, plan and evaluate, without repeating finished parts, and print the table.
 
     Raises:
-        ValueError, OSError: an argument is not as it should be, or a file cannot be read.
+        ValueError: an argument is not valid.
+        OSError: a file cannot be read.
     """
     arguments = build_parser().parse_args(argv)
     if "reactions" in arguments.texts and arguments.reactions is None:

@@ -1,7 +1,7 @@
-"""Load for `weftformer serve`: starts a server, lets clients ask without pause, and counts what they got.
+"""A load test of `weftformer serve`: start a server, let clients send requests without pause, and count their answers.
 
-Each answer is held against the one that the same input got alone. Some clients go away before their answer, some send what
-is no request: neither may cost another its answer, or the server memory.
+Each answer is compared with the answer to the same input alone. Some clients disconnect before their answer, and some send
+malformed requests. Neither must change the answers of other clients, or make the server's memory grow.
 """
 
 import argparse
@@ -30,7 +30,7 @@ TARGETS = (
     "COc1ccc(NC(C)=O)cc1", "CC(C)OC(=O)c1ccncc1", "O=S(=O)(Nc1ccccc1)c1ccccc1", "CCOc1ccc(C(=O)O)cc1", "CNCc1ccccc1",
     "Clc1ccc(OCc2ccccc2)cc1", "CC(=O)Oc1ccccc1C(=O)O", "O=C(NCCO)c1ccccc1", "Cc1ccc(-c2ccccc2)cc1", "CCCCNC(=O)OC",
 )  # fmt: skip
-# Part of the requests that their clients leave, and part that are malformed.
+# The share of requests whose clients disconnect early, and the share of malformed requests.
 LEAVE, MALFORMED = 0.02, 0.01
 MALFORMED_BODIES = (b'{"targets": [', b"\xff\xfe", b'{"targets": NaN}', b'{"texts": 1e999}', b"[" * 5000, b"{}")
 _MEGABYTE = 1 << 20
@@ -38,16 +38,21 @@ _MEGABYTE = 1 << 20
 
 @dataclass
 class Figures:
-    """What clients got, and what it cost the server."""
+    """The answers that clients received, and the time and memory of the server."""
 
     answers: int = 0
-    lost: Counter[str] = field(default_factory=Counter)  # no answer, another one than alone, or a refusal
+    # requests without an answer, with another answer than alone, or with an error
+    lost: Counter[str] = field(default_factory=Counter)
+    # requests whose clients disconnected early
     left: int = 0
-    refused: int = 0  # malformed, and answered with 4xx
+    # malformed requests that were answered with 4xx
+    refused: int = 0
     latencies: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    processor: float = 0.0  # seconds of the server's
-    memory: list[float] = field(default_factory=list)  # MB: after the warm-up, at half of the time, at the end
+    # the server's processor time in seconds
+    processor: float = 0.0
+    # MB after the warm-up, at half of the time, and at the end
+    memory: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
         ordered = sorted(self.latencies)
@@ -65,10 +70,10 @@ class Figures:
 
 @contextmanager
 def served(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A `weftformer serve` of its own process: the address of its endpoint, and the process. Ends with SIGTERM.
+    """Run `weftformer serve` as a process. Yield the address of its endpoint and the process. End it with SIGTERM.
 
     Raises:
-        ValueError: the server did not start, or failed on the way; its log says why.
+        ValueError: the server did not start, or failed. The message has the end of its log.
     """
     command = [sys.executable, "-m", "weftformer", "serve", "--model", model, "--port", "0", "--log-level", "warning"]
     with tempfile.TemporaryFile("w+") as log:
@@ -95,7 +100,10 @@ def served(model: str, *options: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def content(answer: dict[str, Any]) -> Any:
-    """What must not depend on a request's neighbours; scores are equal but for their last digits."""
+    """Return the part of an answer that must not depend on the other requests in a batch.
+
+    Scores are not in it, because their last digits may differ.
+    """
     if "translations" in answer:
         return answer["translations"]
     return [[candidate["text"] for candidate in plan["candidates"]] for plan in answer["plans"]]
@@ -140,7 +148,7 @@ async def one_client(url: str, seed: int, expected: dict[bytes, Any], until: flo
 async def crowd(
     url: str, expected: dict[bytes, Any], clients: int, seconds: float, figures: Figures | None = None, seed: int = 0
 ) -> None:
-    """Let clients ask for so long; the last of them gets its answer after that."""
+    """Let clients send requests for some seconds, and wait for the last answers."""
     until, figures = time.monotonic() + seconds, figures or Figures()
     seeds = range(seed * clients, (seed + 1) * clients)
     await asyncio.gather(*(one_client(url, number, expected, until, figures) for number in seeds))
@@ -149,19 +157,25 @@ async def crowd(
 async def load(
     url: str, process: psutil.Process, bodies: Sequence[bytes], *, clients: int, seconds: float, warm_up: float
 ) -> Figures:
-    """Let `clients` ask for `warm_up` seconds, which do not count, and then for `seconds`.
+    """Let clients send requests, first for a warm-up, then for the measurement.
 
     Args:
-        url: address of the endpoint.
+        url: the address of the endpoint.
         process: the server.
-        bodies: requests.
+        bodies: the bodies of the requests.
+        clients: the number of clients at once.
+        seconds: the time of the measurement.
+        warm_up: the time of the warm-up, in seconds.
 
     Returns:
-        The figures of the second part.
+        The figures of the measurement.
+
+    Raises:
+        ValueError: the server refused one of the requests.
     """
     expected: dict[bytes, Any] = {}
     async with httpx.AsyncClient(timeout=120, trust_env=False) as client:
-        for body in bodies:  # one at a time, so that each is computed alone
+        for body in bodies:  # one at a time, so that each is a batch by itself
             response = await client.post(url, content=body, headers={"content-type": "application/json"})
             if response.status_code != 200:
                 raise ValueError(f"{body.decode()} was answered {response.status_code}: {response.text}")
@@ -179,11 +193,13 @@ async def load(
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.serve_load", description=__doc__)
     parser.add_argument("--model", required=True, help="folder of a trained model")
-    parser.add_argument("--inputs", type=Path, help="targets or texts, one a line (default: 16 targets)")
-    parser.add_argument("--clients", type=int, default=100, help="clients at once (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
-    parser.add_argument("--beams", type=int, default=2, help="width of each search (default: %(default)s)")
-    parser.add_argument("--max-new-tokens", type=int, default=40, help="tokens of each answer (default: %(default)s)")
+    parser.add_argument("--inputs", type=Path, help="file of targets or texts, one per line (default: 16 targets)")
+    parser.add_argument("--clients", type=int, default=100, help="number of clients at once (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="time of the measurement (default: %(default)s)")
+    parser.add_argument("--beams", type=int, default=2, help="number of beams (default: %(default)s)")
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=40, help="largest number of tokens of an answer (default: %(default)s)"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What `weftformer benchmark` compares in training: forward, backward and AdamW, on the same batch, by target tokens a second."""
+"""The training cases of `weftformer benchmark`: forward, backward and AdamW on the same batch, in target tokens per second."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from weftformer.modeling.losses import cross_entropy, fused_cross_entropy
 
 @dataclass(frozen=True)
 class TrainingCase:
-    """A batch of `batch` sources of `source` tokens and targets of `target` tokens."""
+    """A batch of `batch` training pairs, with sources of `source` tokens and targets of `target` tokens."""
 
     name: str
     batch: int = 16
@@ -25,7 +25,7 @@ class TrainingCase:
 
     @property
     def units(self) -> int:
-        """Target tokens of a step."""
+        """The number of target tokens of a step."""
         return self.batch * self.target
 
     def per_unit(self, seconds: float) -> str:
@@ -38,7 +38,7 @@ class TrainingCase:
         return source, target
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
-        """BART, and Weft with its weights; both compiled, too."""
+        """Yield BART and Weft with the same weights, both also compiled, and torch's own Transformer."""
         peer = bart()
         models = {"BART (transformers)": peer, "Weft": as_weft(peer)}
         if compiled:
@@ -50,7 +50,7 @@ class TrainingCase:
         yield Contender("torch.nn.Transformer", self._torch_transformer(), check=lambda: None)
 
     def _torch_transformer(self) -> Callable[[], None]:
-        """torch's own stacks in the same dimensions, between embeddings and a head."""
+        """Build a step of `nn.Transformer` with the same dimensions, with embeddings and a head."""
         torch.manual_seed(0)
         source, target = self.tensors()
         stacks = nn.Transformer(256, 8, 6, 6, dim_feedforward=768, activation="gelu", batch_first=True)
@@ -95,7 +95,7 @@ def steps(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], No
 
 @dataclass(frozen=True)
 class SparseTrainingCase(TrainingCase):
-    """Three experts, two for each token: DirectMultiStep's model, NLLB-MoE of the same dimensions, and Weft."""
+    """Models with three experts, of which a token uses two: DirectMultiStep, NLLB-MoE of the same dimensions, and Weft."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
@@ -116,7 +116,7 @@ class SparseTrainingCase(TrainingCase):
 
 
 def nllb_moe() -> NllbMoeForConditionalGeneration:
-    """NLLB-MoE with the dimensions of `dms-flex-20m`."""
+    """Build NLLB-MoE with the dimensions of `dms-flex-20m`."""
     torch.manual_seed(0)
     sizes = {
         f"{stack}_{name}": value
@@ -132,7 +132,7 @@ def nllb_moe() -> NllbMoeForConditionalGeneration:
 
 @dataclass(frozen=True)
 class ExpertsCase(TrainingCase):
-    """The same work for each token, spread over more and more experts."""
+    """Models with more and more experts, but the same amount of work for each token."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         for experts in (8, 32, 128):
@@ -158,7 +158,7 @@ def without_optimizer(model: Any, case: TrainingCase) -> Callable[[], None]:
 
 @dataclass(frozen=True)
 class VocabularyCase(TrainingCase):
-    """The head and its loss alone, for a large vocabulary."""
+    """Only the language-model head and its loss, with a large vocabulary."""
 
     vocabulary: int = 50_000
 

@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar in a terminal, a line every some seconds where output goes to a file."""
+"""Shows the progress of long work on stderr: as a bar in a terminal, as a line every few seconds in a file."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 import time
 from typing import Any
 
-# Between two lines.
+# Seconds between two lines.
 SECONDS = 10.0
 
 
 class Progress:
-    """Counts what is done, on stderr.
+    """Counts finished items, and shows the count on stderr.
 
     Args:
-        what: what is done, in front of the count.
-        total: how much there is, or None where nobody knows.
-        unit: what is counted, in the plural.
-        done: how much was done before.
-        is_shown: False for silence.
+        what: name of the work, shown before the count.
+        total: number of items, or None if it is not known.
+        unit: name of the items, in the plural.
+        done: number of items that were finished before.
+        is_shown: whether to show anything.
     """
 
     def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
@@ -42,7 +42,7 @@ class Progress:
             self._print()
 
     def update(self, count: int) -> None:
-        """So many more are done."""
+        """Add `count` finished items."""
         self.done += count
         if self._bar is not None:
             self._bar.update(count)

@@ -72,10 +72,12 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the bootstrap percentile interval of a statistic (B. Efron, Ann. Statist. 7, 1979, doi 10.1214/aos/1176344552).
+    """Return the bootstrap percentile interval of a statistic (B.
 
-    If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use `wilson_interval`
-    for shares.
+    Efron, Ann. Statist. 7, 1979, doi 10.1214/aos/1176344552).
+
+    If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use
+    `wilson_interval` for shares.
 
     Args:
         values: one number for each target.
@@ -104,8 +106,8 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
     """Return the mean of each column with its interval from [`bootstrap_interval`], for all columns at once.
 
     Args:
-        table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then left
-            out of the mean.
+        table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then
+            left out of the mean.
         n: number of resamples, which all columns share.
         seed: seed of the random numbers.
 

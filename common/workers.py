@@ -19,7 +19,9 @@ _subject: Any = None
 
 
 class Workers:
-    """Processes that each have a copy of an object. They start with the second batch, and end with the `with` statement.
+    """Processes that each have a copy of an object.
+
+    They start with the second batch, and end with the `with` statement.
 
     Args:
         subject: the object, which must be picklable.
@@ -45,7 +47,8 @@ class Workers:
             items: the items, which are read a few batches ahead.
 
         Raises:
-            ChildProcessError: a process died. An error of the method or of `items` is raised at its place in the order.
+            ChildProcessError: a process died. An error of the method or of `items` is raised at its place in the
+                order.
         """
         batches = _batched(items)
         first, second = next(batches, []), next(batches, [])

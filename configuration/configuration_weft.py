@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
 
 from .consistency import check_consistency
-from .derived import DERIVED, superfluous
+from .derived import DERIVED, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import IS_EXPORTED, version_fields, with_later_fields, without_version
@@ -51,9 +51,9 @@ class WeftConfig(PreTrainedConfig):
         decoder_attention_heads (`int`, *optional*, defaults to 8):
             Number of attention heads in each decoder layer, in self-attention and in cross-attention.
         num_key_value_heads (`int`, *optional*):
-            Number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It divides the heads of both
-            stacks. Defaults to the number of attention heads of each stack. Where the two differ, the number that is read
-            is the encoder's, and `get_text_config(decoder=True)` has the decoder's.
+            Number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It divides the heads of
+            both stacks. Defaults to the number of attention heads of each stack. Where the two differ, the number that
+            is read is the encoder's, and `get_text_config(decoder=True)` has the decoder's.
         head_dim (`int`, *optional*):
             Width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
             `num_key_value_heads`.
@@ -91,24 +91,24 @@ class WeftConfig(PreTrainedConfig):
             Order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in Marian, or
             `"fairseq"`, whose frequencies and first position differ a little.
         max_source_positions (`int`, *optional*, defaults to 1024):
-            Longest source. A hard limit where positions are learned; elsewhere the length from which rotary frequencies
-            are scaled, if `rope_parameters` ask for scaling.
+            Longest source. A hard limit where positions are learned; elsewhere the length from which rotary
+            frequencies are scaled, if `rope_parameters` ask for scaling.
         max_target_positions (`int`, *optional*, defaults to 1024):
             Longest target, read as `max_source_positions` is.
         self_attention_position_type (`str`, *optional*, defaults to `"rotary"`):
             Positions that enter the self-attention of both stacks. `"rotary"`: queries and keys are turned.
-            `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a learned number for
-            each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of offsets is
-            added to the logits, as in T5. `"none"`: no positions.
+            `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a learned number
+            for each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of
+            offsets is added to the logits, as in T5. `"none"`: no positions.
         cross_attention_position_type (`str`, *optional*, defaults to `"none"`):
             Positions that enter the cross-attention, in the same words. Cross-attention turns source and target by the
             decoder's rotary frequencies, because offsets are only defined at one frequency. With `"dynamic"` and
             `"longrope"` it takes those of short sequences.
         rope_parameters (`dict`, *optional*):
             The rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type` (`"default"`,
-            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with what that type takes, and
-            `partial_rotary_factor`, the share of each head that is turned. `original_max_position_embeddings` defaults to
-            the encoder's `max_source_positions` and the decoder's `max_target_positions`.
+            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with what that type takes,
+            and `partial_rotary_factor`, the share of each head that is turned. `original_max_position_embeddings`
+            defaults to the encoder's `max_source_positions` and the decoder's `max_target_positions`.
         relative_attention_max_distance (`int`, *optional*, defaults to 32):
             Offsets beyond this one count as this one, for `"relative"` and `"bucketed"` positions.
         relative_attention_num_buckets (`int`, *optional*, defaults to 32):
@@ -120,7 +120,8 @@ class WeftConfig(PreTrainedConfig):
         activation_dropout (`float`, *optional*, defaults to 0.0):
             Dropout between the activation and the second projection of the feed-forward.
         encoder_mlp_layer_types (`list[str]` or `str`, *optional*):
-            `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers. Defaults to `"dense"`.
+            `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers. Defaults to
+            `"dense"`.
         decoder_mlp_layer_types (`list[str]` or `str`, *optional*):
             The same for the decoder layers.
         num_experts (`int`, *optional*, defaults to 8):
@@ -141,10 +142,11 @@ class WeftConfig(PreTrainedConfig):
             Limit of the tokens that an expert takes: at most factor * tokens * experts per token / experts of a batch.
             What goes beyond it is dropped. Defaults to no limit.
         expert_capacity_mode (`str`, *optional*, defaults to `"training"`):
-            When the limit holds: `"training"`, where pads do not count, or `"always"` as in DirectMultiStep, where they do.
+            When the limit holds: `"training"`, where pads do not count, or `"always"` as in DirectMultiStep, where
+            they do.
         router_bias_update_rate (`float`, *optional*, defaults to 0.0):
-            Step of the balancing by a bias for each expert (Wang et al. 2024), taken after each step of the optimizer. 0
-            switches it off.
+            Step of the balancing by a bias for each expert (Wang et al. 2024), taken after each step of the optimizer.
+            0 switches it off.
         router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
             Weight of the balance loss (Fedus et al. 2022) in the training loss.
         router_z_loss_coef (`float`, *optional*, defaults to 0.001):
@@ -155,13 +157,13 @@ class WeftConfig(PreTrainedConfig):
             Number of `condition_values` that `forward` takes for each source. Each one scales a learned vector that is
             added at every source position.
         infer_attention_mask (`bool`, *optional*, defaults to `False`):
-            Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every token
-            counts, as in BART. `generate` always looks for pads, as in transformers.
+            Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every
+            token counts, as in BART. `generate` always looks for pads, as in transformers.
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the training loss.
         init_std (`float`, *optional*):
-            Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections and to
-            `d_model ** -0.5` for embeddings.
+            Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections
+            and to `d_model ** -0.5` for embeddings.
         is_encoder_decoder (`bool`, *optional*, defaults to `True`):
             Always `True`.
         use_cache (`bool`, *optional*, defaults to `True`):
@@ -176,9 +178,10 @@ class WeftConfig(PreTrainedConfig):
             Id of the token that the decoder begins with.
 
     Raises:
-        ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its value,
-            what is allowed and what to do. An unknown field in a *file* is dropped with a warning, so that folders of later
-            versions load. A file of a later format is an error. Code that travels with weights warns of any unknown field.
+        ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
+            value, what is allowed and what to do. An unknown field in a *file* is dropped with a warning, so that
+            folders of later versions load. A file of a later format is an error. Code that travels with weights warns
+            of any unknown field.
 
     Example:
 
@@ -204,11 +207,11 @@ class WeftConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
         "max_position_embeddings": "max_target_positions",
     }
-    # transformers' default is for one stack, and would separate embedding tables from tied heads. The model classes have their
-    # own plans.
+    # transformers' default is for one stack, and would separate embedding tables from tied heads. The model classes
+    # have their own plans.
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
-    # Writes the model's code beside a saved configuration. `weftformer/__init__.py` sets it, so that this file need not
-    # import `hub`.
+    # Writes the model's code beside a saved configuration. `weftformer/__init__.py` sets it, so that this file need
+    # not import `hub`.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
@@ -302,7 +305,7 @@ class WeftConfig(PreTrainedConfig):
                     self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
                 )
         self.validate()
-        for name in superfluous(self):
+        for name in redundant(self):
             setattr(self, name, None)
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -360,24 +363,26 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
-        # a number in the file that is just the default derived from its other fields is derived again from the new fields
+        # a number in the file that is just the default derived from its other fields is derived again from the new
+        # fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | dict.fromkeys(superfluous(SimpleNamespace(**(defaults | named))))
+        config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
         return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """
         Return the fields as a dictionary, as in transformers, with the version of Weft.
 
-        A derived field (`num_key_value_heads`, `head_dim`, `decoder_vocab_size`) is a number in the dictionary if one number is
-        right for the whole model. Otherwise it is None: if encoder and decoder have different heads, or if source and target
-        have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields again.
+        A derived field (`num_key_value_heads`, `head_dim`, `decoder_vocab_size`) is a number in the dictionary if one
+        number is right for the whole model. Otherwise it is None: if encoder and decoder have different heads, or if
+        source and target have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields
+        again.
 
         Returns:
             `dict[str, Any]`
         """
-        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.says_it_all(self)}
+        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.fits_whole_model(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
@@ -404,7 +409,8 @@ class WeftConfig(PreTrainedConfig):
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
         """
-        Save the configuration as in transformers, with the model's code beside it, so that the folder loads without Weft.
+        Save the configuration as in transformers, with the model's code beside it, so that the folder loads without
+        Weft.
 
         Args:
             save_directory (`str` or `os.PathLike`):
@@ -437,7 +443,8 @@ class WeftConfig(PreTrainedConfig):
                 True for the decoder, False for the encoder.
 
         Returns:
-            `tuple[int, int, int]`: the number of attention heads, the number of key-value heads, and the width of a head.
+            `tuple[int, int, int]`: the number of attention heads, the number of key-value heads, and the width of a
+            head.
         """
         heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
         return heads, self.given("num_key_value_heads") or heads, self.given("head_dim") or self.d_model // heads

@@ -7,18 +7,18 @@ from typing import Any
 class Derived:
     """A field that is stored as it was given, and read as a number.
 
-    None stays stored, so that the number changes with the other fields: when embedding tables are resized, when the number of
-    heads changes, and in the copy for one stack that `get_text_config` returns.
+    None stays stored, so that the number changes with the other fields: when embedding tables are resized, when the
+    number of heads changes, and in the copy for one stack that `get_text_config` returns.
 
     Args:
         number: returns the number for a configuration, for the stack that `num_attention_heads` is of.
-        says_it_all: returns whether this number is right for the whole model of a configuration. Only then may a file have
-            the number instead of None.
+        fits_whole_model: returns whether this number is right for the whole model of a configuration. Only then may a
+            file have the number instead of None.
     """
 
-    def __init__(self, number: Callable[[Any], int], says_it_all: Callable[[Any], bool]):
+    def __init__(self, number: Callable[[Any], int], fits_whole_model: Callable[[Any], bool]):
         self.number = number
-        self.says_it_all = says_it_all
+        self.fits_whole_model = fits_whole_model
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -49,7 +49,8 @@ def _heads_share_the_width(config: Any) -> bool:
 
 # the values are typed as Any, which type checkers accept as the default of any field
 DERIVED: dict[str, Any] = {
-    # with two embedding tables, a number means that source and target have their own vocabularies, and None that they do not
+    # with two embedding tables, a number means that source and target have their own vocabularies, and None that they
+    # do not
     "decoder_vocab_size": Derived(
         lambda config: config.vocab_size, lambda config: config.share_encoder_decoder_embeddings is True
     ),
@@ -58,10 +59,10 @@ DERIVED: dict[str, Any] = {
 }
 
 
-def superfluous(config: Any) -> set[str]:
+def redundant(config: Any) -> set[str]:
     """Return the derived fields whose given number is the one that None would give."""
     return {
         name
         for name, field in DERIVED.items()
-        if field.says_it_all(config) and vars(config).get(name) == field.number(config)
+        if field.fits_whole_model(config) and vars(config).get(name) == field.number(config)
     }

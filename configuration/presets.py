@@ -1,9 +1,10 @@
 """Presets: named configurations. Each one lists all differences from the defaults of `WeftConfig`.
 
-The seven `dms-*` sizes are those of DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983), from the
-files in its wheel's `default_configs/`. `transformer-base` is the base model of Vaswani et al. 2017, and `tiny` is the
-Transformer-Tiny of Wu et al. 2021. The `modern-*` sizes and `dms-tiny` are Weft's own. `dms-tiny` combines DirectMultiStep's
-vocabulary and its number of steps with a modern architecture, and is small enough to train on two CPU cores.
+The seven `dms-*` sizes are those of DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983),
+from the files in its wheel's `default_configs/`. `transformer-base` is the base model of Vaswani et al. 2017, and
+`tiny` is the Transformer-Tiny of Wu et al. 2021. The `modern-*` sizes and `dms-tiny` are Weft's own. `dms-tiny`
+combines DirectMultiStep's vocabulary and its number of steps with a modern architecture, and is small enough to train
+on two CPU cores.
 """
 
 from typing import Any
@@ -27,8 +28,8 @@ _VASWANI: dict[str, Any] = _POST_NORM | {
     "position_embedding_type": "sinusoidal",
 }
 
-# The vocabulary and lengths of routes, with the number of steps as condition. `infer_attention_mask` is on because a source has
-# pads in its middle, between the product and the starting material, and the tokenizer gives no mask.
+# The vocabulary and lengths of routes, with the number of steps as condition. `infer_attention_mask` is on because a
+# source has pads in its middle, between the product and the starting material, and the tokenizer gives no mask.
 _ROUTES: dict[str, Any] = {
     "vocab_size": 53,
     "pad_token_id": 52,
@@ -63,8 +64,8 @@ _DMS: dict[str, Any] = (
     }
 )
 
-# Deterministic at inference and without dropped tokens. The published behaviour (noise at inference, capacity factor 1.0) is
-# router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always".
+# Deterministic at inference and without dropped tokens. The published behaviour (noise at inference, capacity factor
+# 1.0) is router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always".
 _DMS_SPARSE: dict[str, Any] = _DMS | {
     "encoder_mlp_layer_types": "sparse",
     "decoder_mlp_layer_types": "sparse",
@@ -91,9 +92,9 @@ def _width(d_model: int, heads: int, ffn: int) -> dict[str, Any]:
     }
 
 
-# Rotary positions in cross-attention too: source and target have the same frequencies, so a span copied from the source has a
-# constant offset. Routes copy much of the source: after 300 steps the same small model had a test loss of 0.27 with this, and
-# of 0.40 without.
+# Rotary positions in cross-attention too: source and target have the same frequencies, so a span copied from the
+# source has a constant offset. Routes copy much of the source: after 300 steps the same small model had a test loss of
+# 0.27 with this, and of 0.40 without.
 _COPYING = {"cross_attention_position_type": "rotary"}
 
 _EVERY_SECOND = {

@@ -4,13 +4,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# The number of the file format. Raise it only if an older Weft would read a newer file wrongly: because a field has another
-# meaning, or weights have other names. Do not raise it for new fields: an older Weft warns of them and ignores them, and can
-# still read the folder.
+# The number of the file format. Raise it only if an older Weft would read a newer file wrongly: because a field has
+# another meaning, or weights have other names. Do not raise it for new fields: an older Weft warns of them and ignores
+# them, and can still read the folder.
 FORMAT = 1
 
-# Whether this is code that travels with weights, not the installed package. That code stays the same while transformers
-# changes, so it warns of unknown keywords, for which the package raises an error.
+# Whether this is code that travels with weights, not the installed package. That code stays the same while
+# transformers changes, so it warns of unknown keywords, for which the package raises an error.
 IS_EXPORTED = __name__.partition(".")[0] != "weftformer"
 
 
@@ -32,9 +32,10 @@ def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str,
         fields = fields | {"expert_capacity_mode": "always"}
     if is_saved and "infer_attention_mask" not in fields:
         pad, ends = fields.get("pad_token_id", 0), fields.get("eos_token_id", 2)
-        # an older Weft always inferred the mask from pads; if pad and end were the same token, it wrongly masked ends too
-        is_told = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])
-        return fields | {"infer_attention_mask": is_told}
+        # an older Weft always inferred the mask from pads; if pad and end were the same token, it wrongly masked ends
+        # too
+        is_inferred = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])
+        return fields | {"infer_attention_mask": is_inferred}
     return fields
 
 

@@ -1,4 +1,7 @@
-"""Converts weights of other model families to Weft and back. Each source has a file, with its configuration and its table of keys."""
+"""Converts weights of other model families to Weft and back.
+
+Each source has a file, with its configuration and its table of keys.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -31,9 +31,9 @@ def read_weights(path: str | os.PathLike) -> Weights:
 
     Args:
         path (`str` or `os.PathLike`):
-            A folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a state dict,
-            alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of Haiku as names. The
-            prefix `model.` of a Lightning checkpoint's keys is removed.
+            A folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a
+            state dict, alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of
+            Haiku as names. The prefix `model.` of a Lightning checkpoint's keys is removed.
 
     Returns:
         `dict[str, torch.Tensor]`: the tensors by their keys.
@@ -109,8 +109,8 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
             A JSON or YAML file, or a folder with a `config.json`.
 
     Returns:
-        `dict[str, Any]`: the fields. For a configuration of transformers, they include its defaults. For a folder without
-        `config.json`, there are none.
+        `dict[str, Any]`: the fields. For a configuration of transformers, they include its defaults. For a folder
+        without `config.json`, there are none.
 
     Raises:
         ValueError: the file cannot be read, or is not a mapping.

@@ -1,16 +1,18 @@
-"""A transformer of Haiku modules (JAX). Its parameters are a nested dictionary of arrays, with weights in (in, out) order.
+"""A transformer of Haiku modules (JAX).
 
-The modules are `hk.MultiHeadAttention` (query, key, value, linear), `hk.Linear`, `hk.LayerNorm` (eps 1e-5) and `hk.Embed`,
-under these names, after any root:
+Its parameters are a nested dictionary of arrays, with weights in (in, out) order.
+
+The modules are `hk.MultiHeadAttention` (query, key, value, linear), `hk.Linear`, `hk.LayerNorm` (eps 1e-5) and
+`hk.Embed`, under these names, after any root:
 
     source_embedding, target_embedding (or one `embedding` for both), output
     encoder/layer_0/self_attention, self_attention_norm, feed_forward/linear, feed_forward/linear_1, feed_forward_norm
     decoder/layer_0/ the same, and cross_attention, cross_attention_norm
 
-The transformer infers the source's mask from pads, and so does the converted model if no mask is given. Other names can be
-mapped during conversion (`weftformer convert --rename`). The architecture is post-norm with ReLU, embeddings times
-sqrt(d_model), sinusoidal positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the other order) and
-a final linear layer.
+The transformer infers the source's mask from pads, and so does the converted model if no mask is given. Other names
+can be mapped during conversion (`weftformer convert --rename`). The architecture is post-norm with ReLU, embeddings
+times sqrt(d_model), sinusoidal positions (sine and cosine side by side; `sinusoidal_layout="concatenated"` for the
+other order) and a final linear layer.
 """
 
 from collections.abc import Mapping

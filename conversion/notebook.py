@@ -1,11 +1,12 @@
-"""A lecture notebook's transformer, with valid lengths as masks, without biases, and with a state per layer for decoding.
+"""A lecture notebook's transformer, with valid lengths as masks, no biases, and a state per layer for decoding.
 
-The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also tell whether
-a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is its KV cache.
+The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also
+tell whether a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is
+its KV cache.
 
 The notebook's code has an error: its decoder normalises the output of the cross-attention without the residual. The
-notebook's text and figure have the residual, and so has Weft. Weights that were trained with this code convert, but the
-converted model gives other outputs.
+notebook's text and figure have the residual, and so has Weft. Weights that were trained with this code convert, but
+the converted model gives other outputs.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ def valid_length_mask(valid_lengths: torch.Tensor, keys: int) -> torch.Tensor:
         keys: number of keys.
 
     Returns:
-        A mask of shape (B, keys) with 0 and 1 for lengths (B,), or a boolean one of shape (B, 1, L, keys) for lengths (B, L).
+        A mask of shape (B, keys) with 0 and 1 for lengths (B,), or a boolean one of shape (B, 1, L, keys) for lengths
+        (B, L).
     """
     mask = torch.arange(keys, device=valid_lengths.device) < valid_lengths[..., None]
     return mask.long() if valid_lengths.ndim == 1 else mask[:, None]

@@ -34,7 +34,10 @@ class Operation:
 
 
 class Transpose(Operation):
-    """Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right. A vector does not change."""
+    """Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right.
+
+    A vector does not change.
+    """
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [tensor.t().contiguous() for tensor in tensors]
@@ -58,7 +61,10 @@ class Split(Operation):
 
 @dataclass(frozen=True)
 class SplitByHead(Operation):
-    """Splits a fused projection whose rows are ordered head by head: (H, parts, K, ...). A plain split would mix the heads."""
+    """Splits a fused projection whose rows are ordered head by head: (H, parts, K, ...).
+
+    A plain split would mix the heads.
+    """
 
     parts: int
 

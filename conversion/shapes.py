@@ -9,7 +9,10 @@ from .table import match
 
 
 def count(weights: Mapping[str, torch.Tensor], pattern: str, place: str = "layer") -> int:
-    """Return how many different numbers the placeholder `place` has in the keys that match. Others may have any value."""
+    """Return how many different numbers the placeholder `place` has in the keys that match.
+
+    Others may have any value.
+    """
     return len({places[place] for key in weights if (places := match(pattern, key)) is not None})
 
 

@@ -17,7 +17,7 @@ Fields = dict[str, Any]
 # The prefixes of keys from wrappers around a saved model: DataParallel, torch.compile.
 _WRAPPERS = re.compile(r"(^|\.)(?:(?:module|_orig_mod)\.)+")
 # The prefix of a class's keys in the tables, which have the keys of the whole model.
-_PLACE_IN_MODEL = {
+_PREFIX_IN_MODEL = {
     WeftForConditionalGeneration: "",
     WeftModel: "model.",
     WeftEncoder: "model.encoder.",
@@ -53,7 +53,8 @@ class Source:
         new (`tuple[str, ...]`, *optional*):
             Patterns of Weft's keys that this source does not have.
         part (`Callable`, *optional*):
-            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the table.
+            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the
+            table.
         generation (`Callable`, *optional*):
             Takes the source's own configuration, and returns settings of `generate`.
         tokenizer (`str`, *optional*):
@@ -137,8 +138,8 @@ class Conversion:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = self.model_class(self.config)
-        place = _PLACE_IN_MODEL[self.model_class]
-        weights = {key.removeprefix(place): tensor for key, tensor in self.found.weights.items()}
+        prefix = _PREFIX_IN_MODEL[self.model_class]
+        weights = {key.removeprefix(prefix): tensor for key, tensor in self.found.weights.items()}
         # not strict, because tied and new weights are missing; `convert` has checked all others
         model.load_state_dict(weights, strict=False)
         dtypes = {tensor.dtype for tensor in weights.values()}
@@ -180,14 +181,17 @@ def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str,
 
 
 def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
-    """Return each tensor of a model once, by its key in the whole model. A shared tensor has the key of its first owner."""
-    place = _PLACE_IN_MODEL[type(model)]
+    """Return each tensor of a model once, by its key in the whole model.
+
+    A shared tensor has the key of its first owner.
+    """
+    prefix = _PREFIX_IN_MODEL[type(model)]
     owners = ("model.shared.", "model.encoder.", "model.decoder.", "lm_head.")
 
     def rank(key: str) -> int:
         return next(index for index, owner in enumerate(owners) if key.startswith(owner))
 
-    tensors = {place + key: tensor for key, tensor in model.state_dict(keep_vars=True).items()}
+    tensors = {prefix + key: tensor for key, tensor in model.state_dict(keep_vars=True).items()}
     first_owner: dict[int, str] = {}
     for key in sorted(tensors, key=rank):
         first_owner.setdefault(id(tensors[key]), key)
@@ -289,7 +293,7 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
 
 
 def matching_presets(fields: Fields, prefix: str) -> list[str]:
-    """Return the presets whose name begins with `prefix` and that have these fields (with a layer type for each layer)."""
+    """Return the presets whose name begins with `prefix` and that have these fields, with one type for each layer."""
     found = []
     for name in (name for name in PRESETS if name.startswith(prefix)):
         config = WeftConfig.from_preset(name)

@@ -1,9 +1,9 @@
 """`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers.
 
-These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for `inputs_embeds`,
-with random embedding tables of three tokens (more with `vocab_size`). The weights do not tell the number of heads, the order of
-the norms or the activation. The number of heads must be given. The others default to those of PyTorch's constructors
-(`norm_first=False`, `activation_function="relu"`).
+These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for
+`inputs_embeds`, with random embedding tables of three tokens (more with `vocab_size`). The weights do not tell the
+number of heads, the order of the norms or the activation. The number of heads must be given. The others default to
+those of PyTorch's constructors (`norm_first=False`, `activation_function="relu"`).
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ _NORMS = {
 
 
 def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Return Weft's class for the weights of a model, a stack or a layer, and the prefix of their keys in the table."""
+    """Return Weft's class for the weights of a model, stack or layer, and the prefix of their keys in the table."""
     first_words = {key.split(".")[0] for key in weights}
     stack = "decoder" if any(".multihead_attn." in f".{key}" for key in weights) else "encoder"
     if {"encoder", "decoder"} <= first_words:
@@ -71,7 +71,9 @@ def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, 
 
 
 def stack_fields(weights: Mapping[str, torch.Tensor], first_linear: str) -> Fields:
-    """Return the fields of a transformer without embeddings and head. A stack without weights gets the size of the other.
+    """Return the fields of a transformer without embeddings and head.
+
+    A stack without weights gets the size of the other.
 
     Args:
         weights: the source's tensors by its keys.

@@ -1,17 +1,17 @@
 """transformers' own BART family: BART, mBART, Pegasus, Marian, M2M100 and dense NLLB, and NLLB-MoE.
 
-All of them are read from a folder with a `config.json`. Their keys differ little, so they share one table. The Weft model differs
-from the originals in these points:
+All of them are read from a folder with a `config.json`. Their keys differ little, so they share one table. The Weft
+model differs from the originals in these points:
 
 - BART and mBART never read the first two rows of their position tables. Weft does not have these rows.
 - `final_logits_bias` becomes the bias of the head.
 - In Weft the embedding of the pad token is trained through the inputs. In the originals it is not.
-- M2M100 and NLLB count positions of non-pad tokens only. Weft counts pads too, which matters only if pads are before or
-  between the tokens of a source.
-- NLLB-MoE: transformers 5.23 reads the mask of its router as numbers of experts, so every token goes to experts 0 and 1. Weft
-  has the published model: each token goes to its two best experts, without a capacity limit, as in the model's own setting for
-  inference. The factor `1 - moe_token_dropout` on the output of the experts is multiplied into their last layer. Weft does not
-  have this dropout itself, which acts in training.
+- M2M100 and NLLB count positions of non-pad tokens only. Weft counts pads too, which matters only if pads are before
+  or between the tokens of a source.
+- NLLB-MoE: transformers 5.23 reads the mask of its router as numbers of experts, so every token goes to experts 0 and
+  1. Weft has the published model: each token goes to its two best experts, without a capacity limit, as in the model's
+  own setting for inference. The factor `1 - moe_token_dropout` on the output of the experts is multiplied into their
+  last layer. Weft does not have this dropout itself, which acts in training.
 """
 
 from collections.abc import Mapping

@@ -2,14 +2,16 @@
 
 The Weft model differs from the originals in these points:
 
-- T5 does not divide the attention scores by the square root of the head's width. The weights of q are multiplied by it instead.
-- T5's first layer has the relative bias for all layers. In Weft each layer has its own bias, and they are trained separately.
-- The first T5s multiply the decoder's output by d_model^-0.5 before the tied head. In Weft the head is then a separate weight,
-  multiplied by this factor, and is trained separately from the embeddings.
+- T5 does not divide the attention scores by the square root of the head's width. The weights of q are multiplied by it
+  instead.
+- T5's first layer has the relative bias for all layers. In Weft each layer has its own bias, and they are trained
+  separately.
+- The first T5s multiply the decoder's output by d_model^-0.5 before the tied head. In Weft the head is then a separate
+  weight, multiplied by this factor, and is trained separately from the embeddings.
 - T5 has dropout after its final norms, and Weft does not. The outputs agree in evaluation mode.
 
-UMT5 does not convert: transformers 5.23 scales its output even if its file says not to, so there is no correct model to compare
-with.
+UMT5 does not convert: transformers 5.23 scales its output even if its file says not to, so there is no correct model
+to compare with.
 """
 
 from collections.abc import Mapping
@@ -71,7 +73,10 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
 
 
 def _scales_output(source_config: Mapping[str, Any]) -> bool:
-    """Return whether the model scales the decoder's output. T5 1.1 does not (by a field), nor mT5 (by its `model_type`)."""
+    """Return whether the model scales the decoder's output.
+
+    T5 1.1 does not (by a field), nor mT5 (by its `model_type`).
+    """
     published = source_config.get("tie_word_embeddings") is not False
     return source_config["model_type"] == "t5" and source_config.get("scale_decoder_outputs", published)
 

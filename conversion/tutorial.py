@@ -1,14 +1,15 @@
 """A widespread English-to-Persian tutorial in plain PyTorch.
 
 It has one fused q/k/v projection with an output ordered head by head as [q, k, v] (and a fused k/v projection in the
-cross-attention), norms with `gamma` and `beta` that divide by (standard deviation + 1e-6), sinusoidal positions, ReLU with
-dropout before the second linear layer, post-norm, and a vocabulary for each language. The vocabularies can be given as the
-source's configuration, `{"source_vocabulary": {token: id}, "target_vocabulary": {token: id}}`. The ids of `<SOS>`, `<PAD>` and
-`<EOS>` then become the special ids. The id of the source's `<PAD>` must also be in the target's vocabulary.
+cross-attention), norms with `gamma` and `beta` that divide by (standard deviation + 1e-6), sinusoidal positions, ReLU
+with dropout before the second linear layer, post-norm, and a vocabulary for each language. The vocabularies can be
+given as the source's configuration, `{"source_vocabulary": {token: id}, "target_vocabulary": {token: id}}`. The ids of
+`<SOS>`, `<PAD>` and `<EOS>` then become the special ids. The id of the source's `<PAD>` must also be in the target's
+vocabulary.
 
-The tutorial's code has an error: its decoder takes the keys and values of the cross-attention from its own states, so it never
-reads the source. The tutorial's text, figure and formulas take them from the encoder, and so does Weft. Weights that were trained
-with this code convert, but the converted model gives other outputs.
+The tutorial's code has an error: its decoder takes the keys and values of the cross-attention from its own states, so
+it never reads the source. The tutorial's text, figure and formulas take them from the encoder, and so does Weft.
+Weights that were trained with this code convert, but the converted model gives other outputs.
 """
 
 from collections.abc import Mapping

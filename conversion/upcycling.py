@@ -24,11 +24,11 @@ def upcycle(
     **fields,
 ) -> WeftPreTrainedModel:
     """
-    Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward (Komatsuzaki et
-    al. 2022, arXiv:2212.05055).
+    Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward
+    (Komatsuzaki et al. 2022, arXiv:2212.05055).
 
-    The weights of a token's experts sum to one and no token is dropped. So before its first training step, the sparse model
-    gives the same outputs as the dense model, with any router weights.
+    The weights of a token's experts sum to one and no token is dropped. So before its first training step, the sparse
+    model gives the same outputs as the dense model, with any router weights.
 
     Args:
         model ([`WeftPreTrainedModel`]):

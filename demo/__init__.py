@@ -1,6 +1,6 @@
-"""What a model does, on a page in the browser: routes, texts, and what it looks at. Needs the extra `demo`.
+"""A web page to try models: plan routes, generate texts, look at attention and experts. Needs the extra `demo`.
 
-Nothing is imported before it is asked for: the folder of a Space is written without a browser in sight.
+Modules are imported at their first use: writing the folder of a Space does not need gradio's import.
 """
 
 from __future__ import annotations

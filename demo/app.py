@@ -1,4 +1,4 @@
-"""The page: three tabs over one or two models."""
+"""The page, with three tabs for one or two models."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from .look_tab import build_look_tab
 from .routes_tab import build_routes_tab
 from .text_tab import build_text_tab
 
-# People who wait for the model; more are told to come back.
+# The number of requests that may wait for the model. The page refuses further ones.
 _QUEUE = 20
-# Every hour, files that are a day old.
+# Every hour (in seconds), gradio deletes the files that are older than a day.
 _DELETE_CACHE = (3600, 86400)
 
 
 def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None = None) -> gr.Blocks:
-    """The page, for `launch(**LAUNCH)`.
+    """
+    Build the page. Start it with `launch(**LAUNCH)`.
 
     Args:
-        route_model, text_model: what [`inference.load_task`] gives; the tabs of one that is left out say so.
+        route_model (`RouteTask`, *optional*):
+            A route model, as loaded by [`inference.load_task`]. Without it, its tabs say that there is none.
+        text_model (`TextTask`, *optional*):
+            A text model, as loaded by [`inference.load_task`]. Without it, its tabs say that there is none.
+
+    Returns:
+        `gradio.Blocks`: the page.
     """
     with gr.Blocks(title="Weft", analytics_enabled=False, delete_cache=_DELETE_CACHE) as demo:
         gr.Markdown("# Weft\nAn encoder-decoder that plans syntheses and writes texts.")
@@ -35,7 +42,7 @@ def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None
                 else:
                     build_text_tab(text_model)
             with gr.Tab("Look inside", id="look"):
-                _build_look_tabs([("Model of routes", route_model), ("Model of texts", text_model)])
+                _build_look_tabs([("Route model", route_model), ("Text model", text_model)])
     return demo.queue(max_size=_QUEUE)
 
 
@@ -53,4 +60,4 @@ def _build_look_tabs(models: list[tuple[str, RouteTask | TextTask | None]]) -> N
 
 
 def _absent(kind: str, option: str) -> None:
-    gr.Markdown(f"There is no model of {kind} here. Start with one: `weftformer demo {option} FOLDER`.")
+    gr.Markdown(f"This page has no model for {kind}. Start it with one: `weftformer demo {option} FOLDER`.")

@@ -1,4 +1,4 @@
-"""How a tab asks a model: refusals as messages, a bound on the time, one question at a time."""
+"""Calls of a model from a tab: errors become messages on the page, time is limited, and requests run one at a time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import gradio as gr
 from ..inference.batching import Unwanted
 
 MOST_CHARACTERS = 2000
-# RDKit may take long for a text that no model reads: the longest target has 143 tokens.
+# RDKit may take long to parse a long text. Models accept targets of up to 143 tokens.
 MOST_SMILES = 600
 MOST_BEAMS = 20
 MOST_STEPS = 10
 SECONDS = 120.0
+# The largest number of characters in a message.
 _REASON = 600
 
-# Of all tabs together: the model is one, and so is the machine.
+# All tabs share this limit, because they share the model and the machine.
 ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "model"}
 
 
 class InTime:
-    """Says whether an answer is still wanted: not for ever, and not once it was stopped."""
+    """A function that returns whether an answer is still wanted: it is not stopped, and not older than `SECONDS`."""
 
     def __init__(self) -> None:
         self.end, self.is_stopped = time.monotonic() + SECONDS, False
@@ -36,36 +37,43 @@ class InTime:
 
 @contextmanager
 def reasons() -> Iterator[None]:
-    """Turns what a person can mend into a message on the page."""
+    """Turn errors that the user can correct into messages on the page."""
     try:
         yield
     except ValueError as error:
         raise refusal(str(error)) from error
     except Unwanted:
-        raise refusal(f"It took longer than {SECONDS:g} s and was stopped: ask for less.") from None
+        raise refusal(
+            f"The model took longer than {SECONDS:g} s and was stopped: use fewer beams, steps or tokens."
+        ) from None
 
 
 def refusal(reason: str) -> gr.Error:
-    """A message; gradio shows it as HTML, and reasons quote what was typed."""
+    """Return an error for the page to show."""
     shown = reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."
+    # gradio shows messages as HTML, and a reason may contain text of the user
     return gr.Error(escape(shown), duration=20, print_exception=False)
 
 
 def check_length(what: str, text: str, most: int) -> None:
-    """Raises ValueError: the text is empty or longer than `most` characters."""
+    """Check the length of an input.
+
+    Raises:
+        ValueError: the text is empty, or longer than `most` characters.
+    """
     if not text.strip():
         raise ValueError(f"There is no {what}: write one.")
     if len(text) > most:
-        raise ValueError(f"The {what} has {len(text)} characters, and at most {most} are taken here.")
+        raise ValueError(f"The {what} has {len(text)} characters, and at most {most} are allowed here.")
 
 
 def numbers(text: str | None) -> list[float]:
-    """What a model is told beside a text: numbers with commas between them.
+    """Read the conditions of a model: numbers separated by commas.
 
     Raises:
-        ValueError: something else stands there.
+        ValueError: a part of the text is not a number.
     """
     try:
         return [float(part) for part in (text or "").split(",") if part.strip()]
     except ValueError:
-        raise ValueError(f"{text!r} is no list of numbers with commas between them.") from None
+        raise ValueError(f"{text!r} is not a list of numbers separated by commas.") from None

@@ -1,6 +1,6 @@
-"""What a model looks at while it writes: cross-attention and the experts of each token, as data.
+"""The cross-attention and the selected experts of one forward pass, as data.
 
-Shape suffixes: L decoder layers, H heads, T target tokens, S source tokens, N tokens, K experts of a token.
+Shape suffixes: L decoder layers, H heads, T target tokens, S source tokens, N tokens, K selected experts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..modeling.checks import mask_of_pads
 
 @dataclass(frozen=True)
 class LayerExperts:
-    """Where the router of one sparse layer sent each token: `ids_NK`, best first, and what it gave them, `probs_NK`."""
+    """The selected experts of each token in one sparse layer, best first (`ids_NK`), and their router probabilities."""
 
     layer: int
     ids_NK: torch.Tensor
@@ -26,16 +26,24 @@ class LayerExperts:
 
 @dataclass(frozen=True)
 class Look:
-    """One forward pass, pads left out.
+    """
+    The cross-attention and the selected experts of one forward pass, without pads.
 
     Args:
-        source: the tokens of the source, as they are shown.
-        read: the target tokens that the decoder read, the start token first.
-        written: what follows each of them.
-        attention_LHTS: how much of its attention each head gave to each source token while `written` was chosen; rows
-            sum to 1.
-        encoder, decoder: the sparse layers of each stack, over `source` and over `read`; empty where all are dense. A
-            token that an expert had no room for (`expert_capacity_factor`) is named here all the same.
+        source (`list[str]`):
+            The S source tokens, as text to show.
+        read (`list[str]`):
+            The T target tokens that the decoder reads. The first one is the start token.
+        written (`list[str]`):
+            The T tokens that follow those in `read`.
+        attention_LHTS (`torch.Tensor` of shape `(decoder_layers, heads, T, S)`):
+            The cross-attention weights with which the decoder predicts each token of `written`. They sum to 1 over the
+            source.
+        encoder (`list[LayerExperts]`):
+            The sparse encoder layers, with the experts of each token of `source`. It is empty if all layers are dense.
+            Experts that dropped a token because they were full (`expert_capacity_factor`) are included.
+        decoder (`list[LayerExperts]`):
+            The same for the sparse decoder layers and the tokens of `read`.
     """
 
     source: list[str]
@@ -46,7 +54,18 @@ class Look:
     decoder: list[LayerExperts]
 
     def attention(self, layer: int | None = None, head: int | None = None) -> torch.Tensor:
-        """(T, S): of one layer or the mean of all, of one head or the mean of all."""
+        """
+        Return the cross-attention weights of one layer and head, or their mean.
+
+        Args:
+            layer (`int`, *optional*):
+                The decoder layer, counted from 0. Defaults to the mean of all layers.
+            head (`int`, *optional*):
+                The attention head, counted from 0. Defaults to the mean of all heads.
+
+        Returns:
+            `torch.Tensor` of shape `(T, S)`.
+        """
         weights_HTS = self.attention_LHTS.mean(dim=0) if layer is None else self.attention_LHTS[layer]
         return weights_HTS.mean(dim=0) if head is None else weights_HTS[head]
 
@@ -55,21 +74,32 @@ class Look:
 def look(
     model: Any, tokenizer: Any, source_ids: Sequence[int], target_ids: Sequence[int], conditions: Sequence[float] = ()
 ) -> Look:
-    """Run a model over a source and a target, and keep what its attention and its routers decided.
+    """
+    Run a model on a source and a target, and return its cross-attention and selected experts.
+
+    The pass uses eager attention, because the other implementations return no weights. Afterwards the model has its
+    former implementation again.
 
     Args:
-        model: a `WeftForConditionalGeneration`; for this pass alone it attends with the eager implementation, the only
-            one that gives its weights away.
-        tokenizer: the tokenizer it was trained with.
-        source_ids: the source; pads may stand anywhere in it.
-        target_ids: the target, the start token first, two tokens or more.
-        conditions: as many numbers as the model is told beside the source.
+        model (`WeftForConditionalGeneration`):
+            The model.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        source_ids (`Sequence[int]`):
+            The token ids of the source, which may have pads at any position.
+        target_ids (`Sequence[int]`):
+            The token ids of the target, at least two. The first one is the start token.
+        conditions (`Sequence[float]`, *optional*, defaults to `()`):
+            The conditions, `num_condition_features` numbers.
+
+    Returns:
+        [`Look`]: the attention and the experts.
     """
     config, device = model.config, model.device
     source = torch.tensor([list(source_ids)], device=device)
     target = torch.tensor([list(target_ids)], device=device)
     inputs = {"condition_values": torch.tensor([list(conditions)], device=device)} if conditions else {}
-    mask = mask_of_pads(source, config.pad_token_id, config.eos_token_id)  # as `generate` reads them
+    mask = mask_of_pads(source, config.pad_token_id, config.eos_token_id)  # the mask that `generate` infers
     real_S = torch.ones_like(source[0], dtype=torch.bool) if mask is None else mask[0]
     with _eager(model):
         outputs = model.model(
@@ -107,7 +137,11 @@ def _experts(kinds: Sequence[str] | None, outputs: Any, stack: str, non_pad_N: t
 
 
 def token_labels(tokenizer: Any, ids: list[int]) -> list[str]:
-    """Tokens as people read them: a space is an open box; what is no text by itself keeps the vocabulary's name."""
+    """Return the text to show for each token.
+
+    A space becomes an open box and a line break a return symbol. A token that is not a text by itself, such as a part of a
+    character, keeps its name in the vocabulary.
+    """
     texts = (tokenizer.decode([token]) for token in ids)
     names = tokenizer.convert_ids_to_tokens(ids)
     whole = (

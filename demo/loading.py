@@ -1,23 +1,29 @@
-"""The models that a page shows, or a word on why it cannot."""
+"""Loading the models of a page, with messages for what is missing."""
 
 from typing import Any
 
 
 def check_named(route_model: str | None, text_model: str | None) -> None:
-    """Refuse to show nothing.
+    """Check that at least one model is given.
 
     Raises:
-        ValueError: neither model is named.
+        ValueError: both are None.
     """
     if route_model is None and text_model is None:
-        raise ValueError("there is nothing to show: name a model of routes (--model) or of texts (--text-model).")
+        raise ValueError("there is nothing to show: give a route model (--model) or a text model (--text-model).")
 
 
 def load_models(route_model: str | None, text_model: str | None) -> list[Any]:
-    """What `build_demo` takes: the task of each model, None where none is named.
+    """Load the two arguments of `build_demo`.
+
+    Args:
+        route_model, text_model: folder or Hub id of each model, or None.
+
+    Returns:
+        The task of each model, or None for a model that is not given.
 
     Raises:
-        ValueError: gradio or RDKit is not installed, no model is named, or one is of the other kind.
+        ValueError: gradio or RDKit is not installed, no model is given, or a model is of the other kind.
     """
     check_named(route_model, text_model)
     try:
@@ -31,7 +37,7 @@ def load_models(route_model: str | None, text_model: str | None) -> list[Any]:
         if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
             raise
         raise ValueError(f"The demo needs {error.name}: pip install 'weftformer[demo]'.") from error
-    except ImportError as error:  # RDKit's, which names the extra
+    except ImportError as error:  # RDKit is missing; the message says which extra to install
         raise ValueError(str(error)) from error
     for (name, kind), task in zip(named, tasks, strict=True):
         if task is not None and not isinstance(task, kind):

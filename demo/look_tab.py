@@ -1,4 +1,4 @@
-"""Tab three: what the model looks at."""
+"""The third tab: the attention and the experts of a model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from .heat_map import expert_map, heat_map
 from .routes_tab import EXAMPLES, plan_routes
 from .text_tab import greedy
 
-# Columns and rows of the table.
+# The largest number of columns, and of rows, in a table.
 MOST_TOKENS = 256
 
 
 def look_at_route(task: RouteTask, target: str, steps: int = 1, route: str = "") -> Look:
-    """What a model of routes looks at.
+    """Return the attention and the experts of a route model.
 
     Args:
-        task: the model.
-        target: SMILES.
-        steps: what a model that takes steps is told of them.
-        route: the text of a route, as the model writes it (default: the best that it finds).
+        task: the route model.
+        target: the SMILES of the target.
+        steps: the number of steps, for a model with such a condition.
+        route: the text of a route, in the form that the model generates. By default the model plans a route.
 
     Raises:
-        ValueError: what is wrong with one of these. Unwanted: it took too long to find a route.
+        ValueError: an argument is not valid.
+        Unwanted: planning took too long.
     """
     check_length("target", target, MOST_SMILES)
     source_ids = encode_source(task.planner.tokenizer, one_molecule(target.strip()))
@@ -46,16 +47,16 @@ def look_at_route(task: RouteTask, target: str, steps: int = 1, route: str = "")
 
 
 def look_at_text(task: TextTask, text: str, conditions: list[float], target: str = "") -> Look:
-    """What a model of texts looks at.
+    """Return the attention and the experts of a text model.
 
     Args:
-        task: the model.
-        text: what it reads.
-        conditions: the numbers that it is told beside it.
-        target: what it writes (default: what it writes by itself).
+        task: the text model.
+        text: the source.
+        conditions: the conditions, as numbers.
+        target: the target. By default the model generates it.
 
     Raises:
-        ValueError: what is wrong with one of these.
+        ValueError: an argument is not valid.
     """
     check_length("text", text, MOST_CHARACTERS)
     [work] = task.works([text], beams=1, max_new_tokens=min(task.max_new_tokens, MOST_TOKENS), conditions=conditions)
@@ -70,13 +71,13 @@ def look_at_text(task: TextTask, text: str, conditions: list[float], target: str
 
 
 def _look(model: Any, tokenizer: Any, source_ids: Any, written: list[int], conditions: list[Any]) -> Look:
-    # a decoder does not look ahead: what is cut off changes nothing before it
+    # cutting the end off changes nothing for the tokens before it, because the decoder is causal
     target_ids = [model.config.decoder_start_token_id, *written][: 1 + MOST_TOKENS]
     return look(model, tokenizer, source_ids, target_ids, [float(value) for value in conditions])
 
 
 def build_look_tab(task: RouteTask | TextTask) -> None:
-    """Put the tab's parts into the block that is open, for one model."""
+    """Add the components of the tab to the open gradio block, for one model."""
     is_routes, config = isinstance(task, RouteTask), task.model.config
     prefix = "route" if is_routes else "text"
     with gr.Row(equal_height=True):
@@ -85,13 +86,13 @@ def build_look_tab(task: RouteTask | TextTask) -> None:
         go = gr.Button("Look", variant="primary", scale=1, min_width=100, elem_id=f"{prefix}-look")
     with gr.Row():
         wanted = gr.Textbox(
-            label="Written", info="left empty, the model writes it", scale=3, elem_id=f"{prefix}-look-written"
+            label="Written", info="leave empty to let the model write it", scale=3, elem_id=f"{prefix}-look-written"
         )
         if isinstance(task, RouteTask):
             told: Any = gr.Dropdown(list(range(1, MOST_STEPS + 1)), value=1, label="Steps", visible=task.takes_steps)
         else:
             told = gr.Textbox(
-                label="Conditions", info="numbers, commas between them", visible=config.num_condition_features > 0
+                label="Conditions", info="numbers, separated by commas", visible=config.num_condition_features > 0
             )
     with gr.Row():
         layers = [("mean of all", -1), *((str(number + 1), number) for number in range(config.decoder_layers))]

@@ -1,14 +1,15 @@
-"""Tab one: a target molecule in, ranked and drawn routes out."""
+"""The first tab: ranked and drawn routes to a target molecule."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gradio as gr
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from ..common.whole_files import write_json
 from ..inference.tasks import RouteTask
@@ -21,27 +22,59 @@ from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, 
 if TYPE_CHECKING:
     from ..routes.plans import Candidate, Plan
 
-# Of the kind that `make demo` grows.
+# Molecules like those of the synthetic routes that the model of `make demo` is trained on.
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]
-# Drawn on the page; the page to download has all.
+# The number of routes that the tab draws. The page to download has all of them.
 _SHOWN = 10
+
+_ROUTES = """\
+{% set target %}<code>{{ plan.target }}</code>{% endset -%}
+{% if not shown -%}
+<p class="weft-alert"><b>No route to {{ target }} was found.</b>
+Of the best candidate: {{ plan.failed[0].problem or "it is no route" }}</p>
+{%- else -%}
+<div class="weft-routes">
+<p class="weft-quiet">{{ plan.distinct|length }} distinct routes to {{ target }} among {{ plan.candidates|length }} candidates
+{%- if shown|length < plan.distinct|length %}; the first {{ shown|length }} are shown{% endif %}
+{%- if plan.failed %}; {{ plan.failed|length }} are no routes{% endif %}.</p>
+{%- for candidate, svg, width in shown %}
+<details{{ " open" if loop.first }}><summary><b>Rank {{ candidate.rank }}</b>
+{%- if candidate.missing %}<span class="weft-badge weft-unsolved">✕ {{ candidate.missing|length }} not in stock</span>
+{%- elif candidate.missing is not none %}<span class="weft-badge weft-solved">✓ solved</span>
+{%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
+<span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span></summary>
+<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ candidate.rank }}" style="--width:{{ width }}px">
+{{- svg }}</div>
+{%- if candidate.missing %}<p class="weft-needs">Not in stock:
+{%- for smiles in candidate.missing %} <code>{{ smiles }}</code>{{ "," if not loop.last }}{% endfor %}</p>
+{%- endif %}</details>
+{%- endfor %}</div>
+{%- endif %}"""
+
+_ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined)
+_ENVIRONMENT.filters["score"] = lambda score: f"{score:.2f}".replace("-", "\N{MINUS SIGN}")
+_TEMPLATE = _ENVIRONMENT.from_string(_ROUTES)
 
 
 def plan_routes(
     task: RouteTask, target: str, steps: int = 0, beams: int = 10, material: str = "", stock_file: str | None = None
 ) -> Plan:
-    """The routes to one target.
+    """Plan routes to one target.
 
     Args:
-        task: the model.
-        target: SMILES.
-        steps: longest path of the routes, in reactions; 0 to try 1 to 5.
-        beams: width of the search.
-        material: SMILES to begin from, or nothing.
-        stock_file: file of what can be bought.
+        task: the route model.
+        target: the SMILES of the target.
+        steps: the number of reactions on the longest path of a route. With 0, the numbers 1 to 5 are tried.
+        beams: the number of beams.
+        material: the SMILES of the starting material, or an empty string.
+        stock_file: a file with the molecules in stock.
+
+    Returns:
+        The plan.
 
     Raises:
-        ValueError: what is wrong with one of these. Unwanted: it took too long.
+        ValueError: an argument is not valid.
+        Unwanted: the search took too long.
     """
     check_length("target", target, MOST_SMILES)
     if material.strip():
@@ -56,50 +89,22 @@ def plan_routes(
 
 
 def routes_html(plan: Plan) -> str:
-    """The best routes of a plan, each with its picture, the first one open."""
-    shown = plan.distinct[:_SHOWN]
-    counts = f"{len(plan.distinct)} distinct routes to <code>{escape(plan.target)}</code>"
-    counts += f" among {len(plan.candidates)} candidates"
-    counts += f"; the first {len(shown)} are shown" if len(shown) < len(plan.distinct) else ""
-    counts += f"; {len(plan.failed)} are no routes" if plan.failed else ""
-    if not shown:
-        first = plan.failed[0].problem or "it is no route"
-        return (
-            f'<p class="weft-alert"><b>No route to <code>{escape(plan.target)}</code> was found.</b> '
-            f"Of the best candidate: {escape(first)}</p>"
-        )
-    items = "".join(_item(candidate, is_open=not number) for number, candidate in enumerate(shown))
-    return f'<div class="weft-routes"><p class="weft-quiet">{counts}.</p>{items}</div>'
+    """Return the HTML of a plan's best routes, each with its picture. Only the first one is unfolded."""
+    return _TEMPLATE.render(plan=plan, shown=[_drawn(candidate) for candidate in plan.distinct[:_SHOWN]])
 
 
-def _item(candidate: Candidate, is_open: bool) -> str:
-    route = candidate.route
-    assert route is not None  # `Plan.distinct` holds nothing else
-    badge, needs = "", ""
-    if candidate.missing is not None:
-        kind, words = (
-            ("unsolved", f"✕ {len(candidate.missing)} not in stock") if candidate.missing else ("solved", "✓ solved")
-        )
-        badge = f'<span class="weft-badge weft-{kind}">{words}</span>'
-    if candidate.missing:
-        names = ", ".join(f"<code>{escape(smiles)}</code>" for smiles in candidate.missing)
-        needs = f'<p class="weft-needs">Not in stock: {names}</p>'
-    score = f"{candidate.score:.2f}".replace("-", "\N{MINUS SIGN}")
-    svg = route_svg(route, missing=candidate.missing)
+def _drawn(candidate: Candidate) -> tuple[Candidate, Markup, str]:
+    """Return a candidate with the drawing of its route, and the drawing's width in pixels."""
+    assert candidate.route is not None  # `Plan.distinct` has only candidates with a route
+    svg = route_svg(candidate.route, missing=candidate.missing)
     width = re.search(r' width="([\d.]+)"', svg)
     assert width is not None
-    return (
-        f"<details{' open' if is_open else ''}><summary><b>Rank {candidate.rank}</b>{badge}"
-        f'<span title="Log-probability under the model">score {score}</span>'
-        f'<span class="weft-quiet">reactions: {route.num_reactions}, depth: {route.depth}</span></summary>'
-        f'<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {candidate.rank}" '
-        f'style="--width:{width[1]}px">{svg}</div>{needs}</details>'
-    )
+    return candidate, Markup(svg), width[1]
 
 
 def build_routes_tab(task: RouteTask) -> None:
-    """Put the tab's parts into the block that is open, for a model of routes."""
-    folder = tempfile.TemporaryDirectory(prefix="weft-demo-")  # as long as `run` below
+    """Add the components of the routes tab to the open gradio block, for a route model."""
+    folder = tempfile.TemporaryDirectory(prefix="weft-demo-")  # kept alive by `run` below, which uses it
 
     with gr.Row(equal_height=True):
         target = gr.Textbox(label="Target (SMILES)", max_length=MOST_SMILES, scale=4, elem_id="target")
@@ -110,11 +115,11 @@ def build_routes_tab(task: RouteTask) -> None:
                             info="longest path, in reactions", min_width=140)  # fmt: skip
         beams = gr.Slider(1, MOST_BEAMS, value=5, step=1, label="Beams", info="width of the search", min_width=140)
         material = gr.Textbox(
-            label="Starting material (SMILES)", info="to begin from; may be left out", max_length=MOST_SMILES,
+            label="Starting material (SMILES)", info="optional", max_length=MOST_SMILES,
             visible=task.model.config.max_source_positions > PRODUCT_LENGTH, min_width=220, elem_id="material",
         )  # fmt: skip
     with gr.Accordion("Stock: what can be bought", open=False):
-        stock = gr.File(label="SMILES or InChIKeys, one a line or in a table", type="filepath", elem_id="stock",
+        stock = gr.File(label="SMILES or InChIKeys, one per line or in a table", type="filepath", elem_id="stock",
                         file_types=[".smi", ".txt", ".csv", ".tsv", ".gz"], height=120)  # fmt: skip
     gr.Examples(EXAMPLES, target)
     drawn = gr.HTML(elem_id="routes", min_height=120, apply_default_css=False)
@@ -125,7 +130,7 @@ def build_routes_tab(task: RouteTask) -> None:
     def run(target: str, steps: int, beams: int, material: str | None, stock: str | None) -> list:
         with reasons():
             plan = plan_routes(task, target, steps, int(beams), material or "", stock)
-        # the same names each time: gradio copies them, and nobody else plans meanwhile
+        # the file names can be the same each time: gradio copies the files, and one plan is made at a time
         page, data, picture = (Path(folder.name) / f"routes.{ending}" for ending in ("html", "json", "svg"))
         save_page([plan], page)
         write_json(data, [plan.to_dict()])

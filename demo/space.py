@@ -1,4 +1,4 @@
-"""The folder of a Space on the Hub that shows models: the page, the package itself, and what it needs."""
+"""Writing the folder of a Hub Space that shows models: the page, the sources of the package, and its requirements."""
 
 import shutil
 import sys
@@ -12,13 +12,13 @@ from ..common.whole_files import whole_folder
 from ..hub.export import ROOT
 from .loading import check_named, load_models
 
-_APP = '''"""The page of this Space; Weft, which is not on PyPI, lies beside this file."""
+_APP = '''"""The page of this Space. The folder beside this file has the sources of Weft, which is not on PyPI."""
 
 import os
 
 from weftformer.scripts.demo import main
 
-os.chdir(os.path.dirname(os.path.abspath(__file__)))  # where a model that was copied lies
+os.chdir(os.path.dirname(os.path.abspath(__file__)))  # the paths of copied models are relative to this folder
 main({arguments})
 '''
 
@@ -27,9 +27,9 @@ _TEXT = """# {title}
 A page to try models of Weft, an encoder-decoder family for Hugging Face transformers:
 {shows}
 
-`weftformer/` is the package itself, as it was when this Space was written, and `requirements.txt` what it needs; gradio is in the
-version that `sdk_version` above says. The build of torch is the one for CPUs: on a Space with a GPU, take the first line out of
-`requirements.txt`.
+`weftformer/` has the sources of the package at the time this Space was written, and `requirements.txt` names the packages that
+it needs. The version of gradio is the `sdk_version` above. torch is installed for CPUs only: for a Space with a GPU, remove the
+first line of `requirements.txt`.
 """
 
 _EXTRAS = ("", "chem")  # gradio, the extra `demo`, comes from `sdk_version`
@@ -39,21 +39,26 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 def write_space(
     out: Path, route_model: str | None = None, text_model: str | None = None, *, title: str = "Weft"
 ) -> None:
-    """Write a Space, whole or not at all.
+    """
+    Write the folder of a Space. It is written completely or not at all.
 
-    Weft's sources go beside `app.py`, where Python looks first. A wheel named in `requirements.txt` would not do: the Hub
-    installs that file before the Space's other files are there.
+    The sources of Weft are copied beside `app.py`, where Python finds them first. A wheel in `requirements.txt` would fail,
+    because the Hub installs the requirements before it copies the other files of the Space.
 
     Args:
-        out: the folder.
-        route_model, text_model: folders, whose model and tokenizer are loaded and saved into the Space; or ids on the
+        out (`Path`):
+            The folder to write.
+        route_model (`str`, *optional*):
+            A folder with a route model, whose model and tokenizer are copied into the Space, or the id of a model on the
             Hub, which the Space downloads when it starts.
-        title: its title.
+        text_model (`str`, *optional*):
+            The same for a text model. At least one of the two models is required.
+        title (`str`, *optional*, defaults to `"Weft"`):
+            The title of the Space.
 
     Raises:
-        ValueError: `out` holds something already, no model is named, a folder's model is of the other kind, or gradio or
-            Weft is not installed.
-        OSError: a folder holds no model.
+        ValueError: `out` is not empty, no model is given, a model is of the other kind, or gradio or Weft is not installed.
+        OSError: a folder has no model.
     """
     check_named(route_model, text_model)
     named = {"--model": route_model, "--text-model": text_model}
@@ -66,7 +71,7 @@ def write_space(
             place = name if task is None else option.removeprefix("--")
             arguments += [] if place is None else [option, place]
             if task is not None:
-                # loaded and saved: what a training run left beside its model is nobody's business
+                # not a copy of the folder, which may have private files of a training run
                 task.model.save_pretrained(staging / str(place))
                 (task.tokenizer if option == "--text-model" else task.planner.tokenizer).save_pretrained(
                     staging / str(place)
@@ -103,10 +108,10 @@ def _card(title: str, named: dict[str, str | None]) -> SpaceCard:
 
 
 def _requirements() -> list[str]:
-    """What Weft asks for, in pip's words.
+    """Return the lines of `requirements.txt`.
 
     Raises:
-        ValueError: Weft is not installed, so that nobody knows what it asks for.
+        ValueError: Weft is not installed, so its requirements are unknown.
     """
     try:
         asked = requires("weftformer") or []
@@ -123,7 +128,7 @@ def _needed(asked: list[str]) -> Iterator[str]:
 
 
 def _copy_sources(target: Path) -> None:
-    """The package as it is imported: in a checkout other folders lie beside its rooms."""
+    """Copy the package without the tests and the other folders of a checkout."""
     rooms = [path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
     target.mkdir()
     for file in (*ROOT.glob("*.py"), *ROOT.glob("LICENSE")):

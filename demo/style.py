@@ -1,4 +1,4 @@
-"""How the page looks, and the settings it is launched with."""
+"""The theme and the CSS of the page, and the settings for its launch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import gradio as gr
 
-# No fonts of others: gradio's own themes ask Google for theirs.
+# Only fonts of the system: gradio's own themes load fonts from Google.
 _THEME = gr.themes.Default(
     primary_hue="teal",
     font=["system-ui", "Helvetica Neue", "Arial", "sans-serif"],
     font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
-).set(  # its greys and its teal are too pale to be read on white
+).set(  # the default greys and teal have too little contrast on white
     body_text_color_subdued="*neutral_600",
     body_text_color_subdued_dark="*neutral_400",
     block_info_text_color="*neutral_600",
@@ -34,7 +34,7 @@ _CSS = """
 .weft-solved { color: #17693a; } .weft-unsolved { color: #a11f1f; }
 .dark .weft-solved { color: #86d9a6; } .dark .weft-unsolved { color: #ffa8a8; }
 .weft-view { overflow-x: auto; padding: 0 14px 14px; }
-/* moved sideways where there is no room: letters of molecules, 13 pixels of the drawing, must stay readable */
+/* a narrow window scrolls sideways, so that letters of molecules (13 pixels in the drawing) stay readable */
 .weft-view > svg { min-width: calc(var(--width) * .72); }
 .weft-needs { padding: 0 14px 12px; overflow-wrap: anywhere; }
 
@@ -55,7 +55,7 @@ h4.weft-title { font-weight: 600; margin: 18px 0 6px; }
 .weft-experts b { display: block; font-weight: 500; padding: 1px 3px;
   background: color-mix(in srgb, hsl(var(--hue) 80% 50%) 34%, transparent); }
 .weft-table tbody td:hover { outline: 2px solid var(--body-text-color); }
-/* what a cell holds, where it cannot be cut off by the table's edge; on a phone, a tap shows it */
+/* the label of a cell, at the corner of the window, so that the table's edge cannot cut it off; on a phone, a tap shows it */
 .weft-table tbody td:hover::after { position: fixed; left: 12px; bottom: 12px; z-index: 99; padding: 5px 11px;
   border-radius: 7px; background: var(--body-text-color); color: var(--body-background-fill); white-space: pre;
   content: "under 0.5 %"; pointer-events: none; }
@@ -64,13 +64,13 @@ h4.weft-title { font-weight: 600; margin: 18px 0 6px; }
 .dark { --color-accent: var(--primary-400); --weft-hot: #5eead4; --weft-cold: rgba(94, 234, 212, .06); }
 """
 
-# For `Blocks.launch`; a Space runs with the same.
+# Keyword arguments of `Blocks.launch`, which a Space uses too.
 LAUNCH: dict[str, Any] = {
     "theme": _THEME,
     "css": _CSS,
     "footer_links": [],
     "max_file_size": "20mb",
-    # what a session last looked at stays in memory
+    # each session keeps its last `Look` in memory
     "state_session_capacity": 100,
     "ssr_mode": False,
     "show_error": False,

@@ -1,4 +1,4 @@
-"""Tab two: a text in, a text out, token by token as it is written."""
+"""The second tab: text generation, shown token by token."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _MOST_BEAMS = 8
 
 
 class TextStreamer(BaseStreamer):
-    """Gives the whole text after each token. (transformers' own waits for a space, and a SMILES has none.)
+    """A streamer that puts the whole text so far into `texts` after each token.
 
-    `texts` ends with None, which whoever runs the model puts there.
+    The streamer of transformers waits for a space, which a SMILES does not have. The caller of `generate` puts None into
+    `texts` to mark the end.
     """
 
     def __init__(self, tokenizer: Any):
@@ -29,12 +30,12 @@ class TextStreamer(BaseStreamer):
         self._ids: list[int] | None = None
 
     def put(self, value: torch.Tensor) -> None:
-        if self._ids is None:  # what the text begins with was given, not written
+        if self._ids is None:  # the first call has the decoder's prompt
             self._ids = []
             return
         self._ids += value.tolist()
         text = self.tokenizer.decode(self._ids, skip_special_tokens=True)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a letter: the other half is to come
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # an incomplete character: wait for its other bytes
             self.texts.put(text)
 
     def end(self) -> None:
@@ -43,10 +44,15 @@ class TextStreamer(BaseStreamer):
 
 
 def greedy(task: TextTask, work: TextWork, **settings: Any) -> torch.Tensor:
-    """The ids (tokens,) that the model writes for a text, likeliest first, the start token in front.
+    """Generate a target by greedy search.
 
     Args:
-        settings: more for `generate`, such as a `streamer`.
+        task: the text model.
+        work: the encoded source.
+        settings: further arguments of `generate`, such as a `streamer`.
+
+    Returns:
+        The token ids (tokens,), with the start token in front.
     """
     device = task.model.device
     inputs = {"condition_values": torch.tensor([work.conditions], device=device)} if work.conditions else {}
@@ -64,17 +70,18 @@ def greedy(task: TextTask, work: TextWork, **settings: Any) -> torch.Tensor:
 def write(
     task: TextTask, text: str, beams: int = 1, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
 ) -> Iterator[str]:
-    """What the model writes for a text: all that is there so far, again and again. Closed early, it stops the model.
+    """Generate a text, and yield the whole text so far after each token. Closing the generator stops the model.
 
     Args:
-        task: the model.
-        text: what it reads.
-        beams: with 1 the text comes as it is written; a wider search has it only at its end.
-        max_new_tokens: bound on what is written.
-        conditions: the numbers that the model is told beside the text.
+        task: the text model.
+        text: the source.
+        beams: the number of beams. With more than 1, the text is yielded once, at the end.
+        max_new_tokens: the largest number of tokens to generate.
+        conditions: the conditions, as numbers.
 
     Raises:
-        ValueError: what is wrong with one of these. Unwanted: it took too long; what was written has been given by then.
+        ValueError: an argument is not valid.
+        Unwanted: generation took too long. The text until then has been yielded.
     """
     check_length("text", text, MOST_CHARACTERS)
     [work] = task.works([text], beams=beams, max_new_tokens=max_new_tokens, conditions=conditions)
@@ -88,7 +95,7 @@ def write(
             else:
                 for _, answer in task.compute([work], is_wanted):
                     streamer.texts.put(answer)
-        except BaseException as error:  # raised again where it is waited for
+        except BaseException as error:  # raised again in the thread that reads `texts`
             failed.append(error)
         finally:
             streamer.texts.put(None)
@@ -105,16 +112,16 @@ def write(
 
 
 def build_text_tab(task: TextTask) -> None:
-    """Put the tab's parts into the block that is open, for a model of texts."""
+    """Add the components of the tab to the open gradio block, for a text model."""
     features = task.model.config.num_condition_features
     text = gr.Textbox(label="Text", lines=4, max_length=MOST_CHARACTERS, elem_id="text")
     with gr.Row():
         beams = gr.Slider(1, _MOST_BEAMS, value=1, step=1, label="Beams", min_width=140, elem_id="text-beams",
-                          info="1 shows the text while it is written; more wait for the best")  # fmt: skip
+                          info="with 1, the text is shown while it is written")  # fmt: skip
         most = gr.Slider(
             1, task.max_new_tokens, value=task.max_new_tokens, step=1, label="Tokens at most", min_width=140
         )
-        told = gr.Textbox(label="Conditions", info=f"{features} numbers, commas between them", visible=features > 0)
+        told = gr.Textbox(label="Conditions", info=f"{features} numbers, separated by commas", visible=features > 0)
     with gr.Row():
         go = gr.Button("Write", variant="primary", elem_id="write")
         stop = gr.Button("Stop", variant="secondary", elem_id="stop")

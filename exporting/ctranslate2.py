@@ -96,7 +96,10 @@ def _set_attention(spec: Any, attention: Any, norm: nn.Module, is_cross: bool = 
 
 
 def _set_stack(spec: Any, embeddings: Any, stack: Any, rows: int) -> None:
-    """Set the parts that encoder and decoder have in common. `rows` is the length of the position table, if there is one."""
+    """Set the parts that encoder and decoder have in common.
+
+    `rows` is the length of the position table, if there is one.
+    """
     config: WeftConfig = stack.config
     embeddings.weight = _array(stack.embed_tokens.weight)
     spec.scale_embeddings = np.dtype("float32").type(stack.embed_scale)
@@ -177,7 +180,8 @@ def write_ctranslate2(
     model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
     """
-    Write a model in CTranslate2's format, in fp32. CTranslate2 can quantise it when it loads it (`compute_type="int8"`).
+    Write a model in CTranslate2's format, in fp32. CTranslate2 can quantise it when it loads it
+    (`compute_type="int8"`).
 
     Args:
         model ([`WeftForConditionalGeneration`]):

@@ -1,6 +1,7 @@
 """The two graphs that a Weft model is exported as, with tensors as inputs and outputs, and their `torch.export`.
 
-Shape suffixes: B batch, S source tokens, T cached tokens, N decoder layers, H key-value heads, K width of a head, V vocabulary.
+Shape suffixes: B batch, S source tokens, T cached tokens, N decoder layers, H key-value heads, K width of a head, V
+vocabulary.
 """
 
 from typing import Any, cast
@@ -34,7 +35,8 @@ class _GivenLayer(DynamicLayer):
         self.keys, self.values = keys_BHTK, values_BHTK
 
     def get_seq_length(self, *args) -> int:
-        # transformers first checks whether the cache is empty, and the result for the example would be fixed in the graph
+        # transformers first checks whether the cache is empty, and the result for the example would be fixed in the
+        # graph
         return self.keys.shape[-2]
 
 
@@ -133,7 +135,8 @@ class EncoderGraph(nn.Module):
 
 class DecoderStepGraph(nn.Module):
     """
-    The graph of a decoding step: it takes one new token for each row and the cache, and returns logits and a longer cache.
+    The graph of a decoding step: it takes one new token for each row and the cache, and returns logits and a longer
+    cache.
 
     Args:
         model ([`WeftForConditionalGeneration`]):

@@ -81,13 +81,14 @@ class Exported:
 
         Args:
             inputs (`dict[str, torch.Tensor]`):
-                `input_ids` and `attention_mask` of shape `(batch, source)` and, if the model has them, `condition_values`.
+                `input_ids` and `attention_mask` of shape `(batch, source)` and, if the model has them,
+                `condition_values`.
             max_new_tokens (`int`):
                 The largest number of new tokens.
 
         Returns:
-            `torch.LongTensor` of shape `(batch, length)`: the start token, at most `max_new_tokens` tokens, and pads after an
-            end token.
+            `torch.LongTensor` of shape `(batch, length)`: the start token, at most `max_new_tokens` tokens, and pads
+            after an end token.
         """
         eos = self.config.eos_token_id
         ends = torch.tensor([] if eos is None else eos).view(-1)

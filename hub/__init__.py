@@ -4,8 +4,8 @@ from .export import export_code
 from .facts import converted_card, facts_of, upload_with_card
 from .trained import measured, trained_card
 
-# The model's classes do not import this folder, because their code travels without it. So this folder sets the method that
-# writes a card when a model is pushed.
+# The model's classes do not import this folder, because their code travels without it. So this folder sets the method
+# that writes a card when a model is pushed.
 WeftPreTrainedModel._upload_modified_files = upload_with_card
 
 __all__ = ["Facts", "Measured", "build_card", "converted_card", "export_code", "facts_of", "measured", "trained_card"]

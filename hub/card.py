@@ -100,7 +100,8 @@ class Measured:
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """
-    The facts about a model that its card states. Of a fact that is left out, the card says that it is not known, or nothing.
+    The facts about a model that its card states. Of a fact that is left out, the card says that it is not known, or
+    nothing.
 
     Args:
         name (`str`):
@@ -130,7 +131,8 @@ class Facts:
         base_model (`str`, *optional*):
             The name of the model that this one was fine-tuned from.
         task (`str`, *optional*):
-            The Hub's name of the task. Defaults to `"text-generation"`, or `"feature-extraction"` for a model without a head.
+            The Hub's name of the task. Defaults to `"text-generation"`, or `"feature-extraction"` for a model without
+            a head.
         data (`str`, *optional*):
             The data that the model was trained on.
         recipe (`str`, *optional*):

@@ -1,10 +1,10 @@
 """Writes the model's code beside its weights, so that the folder loads with transformers alone.
 
-transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files of
-`configuration` and `modeling` are written into one folder here, and their imports are rewritten. They contain the model and
-the plain path of decoding. The fast path and the splitting over processes come only with the installed package: they use many
-private names of transformers, which a later version may not have. `modeling/transformers_names.py` lists the other private
-names, and what happens if one is missing.
+transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files
+of `configuration` and `modeling` are written into one folder here, and their imports are rewritten. They contain the
+model and the plain path of decoding. The fast path and the splitting over processes come only with the installed
+package: they use many private names of transformers, which a later version may not have.
+`modeling/transformers_names.py` lists the other private names, and what happens if one is missing.
 """
 
 import os
@@ -17,8 +17,8 @@ from ..common.whole_files import whole_file
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
-# huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary files go
-# there, so that an upload that begins meanwhile, or after a crash, does not include them.
+# huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary
+# files go there, so that an upload that begins meanwhile, or after a crash, does not include them.
 NOT_UPLOADED = ".cache/huggingface"
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",

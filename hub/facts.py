@@ -172,7 +172,10 @@ def converted_card(
 
 
 def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-    """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one. Any other card stays."""
+    """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one.
+
+    Any other card stays.
+    """
     file = Path(working_dir, "README.md")
     if file.is_file() and _DEFAULT_CARD in file.read_text(encoding="utf-8"):
         tags = ModelCard.load(file).data.tags or []

@@ -44,7 +44,8 @@ def measured(
 
     Args:
         metrics (`Mapping[str, Any]`):
-            The output of the evaluation, with keys such as `f"{prefix}_loss"`. Entries that are not metrics are left out.
+            The output of the evaluation, with keys such as `f"{prefix}_loss"`. Entries that are not metrics are left
+            out.
         prefix (`str`):
             The prefix of the keys, such as `"eval"`.
         dataset (`str`):

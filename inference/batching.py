@@ -1,4 +1,4 @@
-"""One thread that owns the model and takes waiting inputs of equal settings into one batch."""
+"""A queue of inputs, and a worker thread that computes waiting inputs with equal settings as one batch."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ _logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """One input; those with equal `settings` may be computed together."""
+    """One input. Inputs with equal `settings` can be computed in one batch."""
 
     @property
     def settings(self) -> Hashable: ...
 
 
-# Computes works of equal settings and yields the index and the answer of each as it is done. The function it is given says
-# whether anybody still wants an answer; once it says no, [`Unwanted`] may be raised.
+# A function that computes inputs with equal settings, and yields the index and the answer of each when it is done. Its second
+# argument is a function that returns whether any answer is still wanted. If not, [`Unwanted`] may be raised.
 Compute = Callable[[Sequence[Any], Callable[[], bool]], Iterable[tuple[int, Any]]]
 
 
 class Unwanted(Exception):
-    """Nobody waits for the answers of this batch any more."""
+    """The answers of the current batch are not wanted any more."""
 
 
 class QueueFull(Exception):
-    """There is no room for a request's inputs now."""
+    """The queue has no room for the inputs of a request."""
 
 
 class Stopping(Exception):
-    """The server stops and computes nothing new."""
+    """The worker is stopping and accepts no new inputs."""
 
 
 class Failed(Exception):
-    """The model failed on an input; the log has the cause."""
+    """The model failed on an input. The log has the cause."""
 
 
 @dataclass(eq=False)
 class Item:
-    """An input on its way: `answer` will hold what it gives, unless it is abandoned before."""
+    """An input in the queue or in a batch. `answer` will have its result, unless the input is abandoned."""
 
     work: Work
     answer: Future[Any] = field(default_factory=Future)
@@ -53,13 +53,13 @@ class Item:
 
 
 class Batcher:
-    """Queue and worker.
+    """A queue with a worker thread that computes batches.
 
     Args:
-        compute: see [`Compute`]; called in the worker's thread only.
-        max_batch_size: works of one call.
-        max_wait_s: how long the first of a batch waits for others of its settings.
-        max_queue: works that may wait.
+        compute: the function that computes a batch, see [`Compute`]. Only the worker's thread calls it.
+        max_batch_size: the largest number of inputs in a batch.
+        max_wait_s: the time in seconds that the first input of a batch waits for others with its settings.
+        max_queue: the largest number of waiting inputs.
     """
 
     def __init__(self, compute: Compute, *, max_batch_size: int, max_wait_s: float, max_queue: int):
@@ -73,22 +73,23 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Works that wait."""
+        """The number of waiting inputs."""
         return len(self._waiting)
 
     @property
     def is_ready(self) -> bool:
-        """Whether new works are computed."""
+        """Whether the worker runs and accepts new inputs."""
         return self._thread.is_alive() and not self._is_stopping
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, works: Sequence[Work]) -> list[Item]:
-        """Put works in the queue, all or none.
+        """Put inputs into the queue: all of them, or none if an error is raised.
 
         Raises:
-            QueueFull: they do not fit. Stopping: [`stop`] was called.
+            QueueFull: they do not fit.
+            Stopping: [`stop`] was called.
         """
         with self._changed:
             if self._is_stopping:
@@ -101,7 +102,7 @@ class Batcher:
             return items
 
     def abandon(self, items: Iterable[Item]) -> None:
-        """Nobody waits for these: they leave the queue, and a batch of nothing else ends early."""
+        """Remove inputs from the queue. A batch with only such inputs may end early."""
         with self._changed:
             for item in items:
                 item.is_wanted = False
@@ -109,7 +110,7 @@ class Batcher:
                     self._waiting.remove(item)
 
     def stop(self) -> None:
-        """Finish what is computed; what waits fails with [`Stopping`]."""
+        """Stop after the current batch. Waiting inputs fail with [`Stopping`]."""
         with self._changed:
             self._is_stopping = True
             dropped = list(self._waiting)
@@ -128,10 +129,13 @@ class Batcher:
         while batch := self._take():
             self._run(batch)
             self.computing = 0
-            del batch  # else the last answers stay in memory for as long as nobody asks
+            del batch  # otherwise its answers stay in memory until the next batch
 
     def _take(self) -> list[Item]:
-        """The oldest work and those that may be computed with it, once there are enough or it has waited enough."""
+        """Return the next batch: the oldest input and others with its settings. Return an empty list after [`stop`].
+
+        The batch is returned when it is full, or when its oldest input has waited for `max_wait_s`.
+        """
         with self._changed:
             while True:
                 if self._is_stopping:
@@ -148,7 +152,7 @@ class Batcher:
                 batch = batch[: self._max_batch_size]
                 for item in batch:
                     self._waiting.remove(item)
-                # from here on a future cannot be cancelled, and setting its result cannot fail
+                # after this call a future cannot be cancelled, so setting its result cannot fail
                 batch = [item for item in batch if item.answer.set_running_or_notify_cancel()]
                 if batch:
                     self.computing = len(batch)
@@ -161,7 +165,7 @@ class Batcher:
             for index, answer in self._compute(works, lambda: any(item.is_wanted for item in batch)):
                 batch[index].answer.set_result(answer)
         except Unwanted:
-            _logger.info("%d inputs were abandoned while they were computed", len(batch))
+            _logger.info("%d inputs were abandoned during their computation", len(batch))
         except Exception as error:
             _logger.exception("a batch of %d failed: %r", len(batch), works)
             failure = type(error).__name__  # not the error itself: its traceback holds tensors
@@ -169,7 +173,7 @@ class Batcher:
             return
         left = [item for item in batch if not item.answer.done() and item.is_wanted]
         if len(batch) > 1:
-            # which of them it was nobody knows; the others are not to suffer for it, nor for the size of the batch
+            # one input, or the size of the batch, may be the cause, so each input is computed by itself
             for item in left:
                 self._run([item])
         elif left:

@@ -1,4 +1,4 @@
-"""A text for each line of a stream, in its order: computed in batches of like lengths, in steps that can be taken up again."""
+"""Generation for each line of a stream, in order. Batches have lines of similar lengths, and a run can be resumed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import torch
 
 from .tasks import TextSettings, TextTask, TextWork, Written
 
-# Batches that are formed together: of more, lengths in a batch are more alike; of fewer, less is lost when a run is cut.
+# The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
+# interrupted run loses less.
 _BATCHES = 16
 
 
 class Line(NamedTuple):
-    """A source, and the numbers that the model is told beside it."""
+    """A source text with its conditions."""
 
     text: str
     conditions: tuple[float, ...] = ()
 
 
 class Answer(NamedTuple):
-    """What a line gave: texts, best first; or why the model cannot read the line. An empty line has neither."""
+    """The generated texts of a line, best first, or the reason why the line is not valid. An empty line has neither."""
 
     source: str
     written: Sequence[Written] = ()
@@ -39,23 +40,24 @@ def answer_lines(
     first: int = 0,
     with_scores: bool = False,
 ) -> Iterator[list[Answer]]:
-    """Answer lines, some hundred at a time.
+    """Generate texts for lines.
 
     Args:
-        task: the model.
-        lines: what to answer, those that `first` leaves out among them.
-        settings: how texts are written.
-        batch_size: lines computed at a time.
-        seed: of what is drawn. A line's answer depends on its place, and not on where a run began.
-        first: lines that have their answer already.
-        with_scores: whether texts come with their log-probabilities.
+        task: the text model.
+        lines: all lines of the stream, with the first ones that already have an answer.
+        settings: the settings of generation.
+        batch_size: the number of lines in a batch.
+        seed: the seed for sampling. The answer of a line depends on its position, but not on where a run starts.
+        first: the number of lines that already have an answer.
+        with_scores: whether to return the log-probabilities of the texts.
 
     Yields:
-        Answers in the order of the lines, one for each of them.
+        Lists of some hundred answers, in the order of the lines.
     """
     lines = iter(lines)
     window = batch_size * _BATCHES
-    # whole windows are passed over; the one that was cut is computed again, as a draw depends on its neighbours
+    # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because what is
+    # sampled for a line depends on the other lines of the window.
     for number in itertools.count():
         taken = list(itertools.islice(lines, window))
         if not taken:

@@ -105,7 +105,6 @@ class RouteTask:
             ValueError: what is wrong with a target or a setting.
         """
         from ..routes.molecules import one_molecule
-        from ..routes.planning.planner import DEFAULT_STEPS
 
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan
@@ -126,7 +125,7 @@ class RouteTask:
             settings = RouteSettings(
                 beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room)
             )
-            steps = (tried[0] if tried else tuple(DEFAULT_STEPS)) if self.takes_steps else None
+            steps = (tried[0] if tried else tuple(self.planner.default_steps)) if self.takes_steps else None
             works.append(RouteWork(smiles, steps, material, settings))
         return works
 

@@ -32,7 +32,7 @@ def self_attention_cache(past_key_values: Cache | None) -> Cache | None:
 
 
 def reuse_or_fill(past_key_values: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
-    """Return the keys and values of the source: the cached ones, or else projected ones, which then go into the cache."""
+    """Return the keys and values of the source from the cache, or else project them and store them in the cache."""
     if not isinstance(past_key_values, EncoderDecoderCache):
         return project()
     cache = past_key_values.cross_attention_cache
@@ -139,10 +139,10 @@ class AttentionBase(nn.Module):
         return rotate(query, positions.query_rotation)
 
     def _keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
-        placed = states_BTD
+        positioned_BTD = states_BTD
         if self.position_table is not None and positions is not None:
-            placed = self._with_positions(states_BTD, positions.key)
-        key, value = self._heads(self.k_proj(placed)), self._heads(self.v_proj(states_BTD))
+            positioned_BTD = self._with_positions(states_BTD, positions.key)
+        key, value = self._heads(self.k_proj(positioned_BTD)), self._heads(self.v_proj(states_BTD))
         key = key if self.k_norm is None else self.k_norm(key)
         if positions is None or positions.key_rotation is None:
             return key, value
@@ -153,9 +153,9 @@ class AttentionBase(nn.Module):
         if self.relative_bias is None or positions is None:
             return None
         assert positions.relative_BLM is not None
-        rows = self.relative_bias.to(query.dtype)[positions.relative_BLM]
+        biases = self.relative_bias.to(query.dtype)[positions.relative_BLM]
         # "relative" subtracts one number for all heads, "bucketed" adds one number for each head
-        bias_BHLM = -rows[:, None] if rows.ndim == 3 else rows.permute(0, 3, 1, 2)
+        bias_BHLM = -biases[:, None] if biases.ndim == 3 else biases.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
             bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
         # under tensor parallelism a process holds only some of the heads, and the query has just those

@@ -1,9 +1,9 @@
 """Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError that says what to do.
 
-Every call checks the names and shapes of its inputs. A check of values reads them from the device, and so waits for it.
-Therefore a model checks the values of its first batch alone, before any kernel sees them. It checks later values only after
-an operation has failed, as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and
-`torch.export` it reads no values.
+Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
+values of its first batch only, before any kernel sees them. It checks later values only after an operation has failed,
+as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and `torch.export` it reads
+no values.
 """
 
 import inspect
@@ -22,7 +22,8 @@ from .transformers_names import TransformersKwargs
 
 logger = logging.get_logger(__name__)
 
-# Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` beside its parameters.
+# Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` besides its
+# parameters.
 _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
     "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_selected_experts",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
@@ -48,10 +49,10 @@ def explained(compute: Callable[[], Result], explain: Callable[[], None]) -> Res
 
 
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
-    """Raise a ValueError for a keyword that nothing reads, most often a typo. The parameters of `forward` are read.
+    """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Code that travels with weights warns once and drops the keyword instead, because a later transformers may pass keywords
-    that this code does not know.
+    Known keywords are the parameters of `forward` and those that transformers passes. Code that travels with weights
+    warns once and drops an unknown keyword instead, because a later transformers may pass new ones.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
         known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
@@ -122,7 +123,7 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
 
 
 def check_states(states: torch.Tensor, width: int, name: str, batch: int | None = None) -> None:
-    """Check that states are (B, T, width) and not empty, and that they have `batch` rows if another input sets the batch."""
+    """Check that states are (B, T, width) and not empty, and that B is `batch` if that is given."""
     if is_tracing():
         return
     if states.ndim != 3 or 0 in states.shape or states.shape[2] != width or batch not in (None, states.shape[0]):
@@ -133,7 +134,7 @@ def check_states(states: torch.Tensor, width: int, name: str, batch: int | None 
 
 
 def inferred_mask(config: WeftConfig, mask: torch.Tensor | None, ids: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the mask. If it is None and the configuration says `infer_attention_mask`, return a mask of the pads in `ids`."""
+    """Return the mask, or if it is None and `infer_attention_mask` is set, a mask of the pads in `ids`."""
     if mask is None and ids is not None and config.infer_attention_mask:
         return mask_of_pads(ids, config.pad_token_id, config.eos_token_id)
     return mask
@@ -163,12 +164,12 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
         )
 
 
-def as_rows(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
+def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
     """Return values of shape (T,), (1, T) or (B, T) as (1, T) or (B, T). Raise a ValueError for any other shape."""
-    rows = values[None] if values.ndim == 1 else values
-    if rows.ndim != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != length:
+    batched = values[None] if values.ndim == 1 else values
+    if batched.ndim != 2 or batched.shape[0] not in (1, batch) or batched.shape[1] != length:
         raise ValueError(f"`{name}` has shape {tuple(values.shape)}, but must be ({length},) or ({batch}, {length}).")
-    return rows
+    return batched
 
 
 def check_position_limit(

@@ -1,7 +1,7 @@
 """The cache of the fast path of decoding (see `decoding_step.py`).
 
-Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M source
-positions, K width of a head.
+Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M
+source positions, K width of a head.
 """
 
 import torch
@@ -14,8 +14,8 @@ from ..configuration.configuration_weft import WeftConfig
 class FastPathRequest(EncoderDecoderCache):
     """An ordinary cache, plus what the fast path has to know of a request.
 
-    The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A search
-    that needs whole forward passes uses it as it is.
+    The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A
+    search that needs whole forward passes uses it as it is.
 
     Args:
         config: the model's configuration.
@@ -52,8 +52,8 @@ class DecodingCache:
         self.config = request.config
         written, source = request.self_attention_cache, request.cross_attention_cache
         self.target = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
-        self.target.fill(_taken(written))
-        states = _taken(source)
+        self.target.fill(_take_states(written))
+        states = _take_states(source)
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
@@ -62,7 +62,7 @@ class DecodingCache:
         self.target.reorder(beam_idx)
 
     def as_dynamic(self) -> EncoderDecoderCache:
-        """Return the cache that transformers' own search would return: one row for each beam, in the order of their ranks."""
+        """Return the cache as transformers' own search would: one row for each beam, in the order of the ranks."""
         assert self._whole_source is not None
         halves = []
         for states in (self.target.by_rank(), self._whole_source.repeat_interleave(self.target.beams, dim=2)):
@@ -73,7 +73,7 @@ class DecodingCache:
         return EncoderDecoderCache(*halves)
 
 
-def _taken(cache: Cache) -> torch.Tensor:
+def _take_states(cache: Cache) -> torch.Tensor:
     """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []
@@ -87,11 +87,11 @@ def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 class BeamCache:
-    """Keys and values of the target: a shared prefix, stored once for all beams of a source, and a suffix for each beam.
+    """Keys and values of the target: a prefix that all beams of a source share, and a suffix for each beam.
 
-    A beam stays in one slot of the suffixes, whatever its rank. Reordering the beams changes only which rank has which slot,
-    and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams of each
-    source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
+    A beam stays in one slot of the suffixes, whatever its rank. Reordering the beams changes only which rank has which
+    slot, and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams
+    of each source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
 
     Args:
         sources: number of sources in the batch.
@@ -172,7 +172,7 @@ class BeamCache:
             self.is_masked = True
 
     def key_positions(self) -> tuple[torch.Tensor, ...]:
-        """Return the key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes."""
+        """Return the key positions of the columns in use, of the shared prefix (if there is one) and the suffixes."""
         device, shared = self.suffixes.device, self.prefix_length - self.padding
         own = torch.arange(shared, self.length, device=device)
         return (own,) if self.beams == 1 else (torch.arange(-self.padding, shared, device=device), own)
@@ -188,7 +188,7 @@ class BeamCache:
                 self.writers = pad(self.writers, (0, more))
 
     def next_column(self) -> torch.Tensor:
-        """Return the view to write the keys and values of the next token to (2, L, W, G, K), in the order of the slots."""
+        """Return the view for the keys and values of the next token (2, L, W, G, K), in the order of the slots."""
         return self.suffixes[:, :, :, :, self.suffix_length]
 
     def end_step(self) -> None:
@@ -211,7 +211,7 @@ class BeamCache:
         self.slots = None if wanted == list(range(len(wanted))) else parents
 
     def _branch(self, wanted: list[int]) -> list[int]:
-        """Return one slot for each rank: the slot it wants, if no rank before wants it too, or else a free one with a copy."""
+        """Return one slot for each rank: the slot it wants, or a free one with a copy if an earlier rank wants it."""
         slots, taken, copies = wanted[:], set[int](), []
         for first in range(0, len(wanted), self.beams):
             source = range(first, first + self.beams)

@@ -42,8 +42,8 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in place
-# of one, or the `forward` of a subclass.
+# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in
+# place of one, or the `forward` of a subclass.
 _KNOWN_MODULES = frozenset(
     [
         WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
@@ -61,7 +61,7 @@ _GROWING_ROTARY = ("dynamic", "longrope")
 
 # For each model that `fast_decoding` was called for: a copy of the weights of the compiled step, and the step.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
-_said: set[str] = set()
+_logged_reasons: set[str] = set()
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -113,7 +113,7 @@ def can_step(model: Any) -> bool:
 def reason_against_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
 ) -> str | None:
-    """Return why a request to `generate` takes the plain path, in a few words, or None if it may take the fast path."""
+    """Return why a request must take the plain path, in a few words, or None if it may take the fast path."""
     settings, config = generation_config, model.config
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
@@ -155,8 +155,8 @@ def prepared_request(
     """
     against = reason_against_request(model, generation_config, inputs, mode)
     if against is not None:
-        if against not in _said:
-            _said.add(against)
+        if against not in _logged_reasons:
+            _logged_reasons.add(against)
             logger.debug(f"generate takes the plain path: {against}.")
         return None
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
@@ -169,7 +169,7 @@ def prepared_request(
     return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
-def _held(model: Any) -> list[torch.Tensor]:
+def _tensors_of(model: Any) -> list[torch.Tensor]:
     """Return all parameters and buffers that the step reads."""
     parts = (model.model.decoder, model.lm_head)
     return [tensor.detach() for part in parts for tensor in (*part.parameters(), *part.buffers())]
@@ -193,7 +193,7 @@ def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the weights change."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    weights = _held(model)
+    weights = _tensors_of(model)
     known, step = _COMPILED[model]
     if step is None or not _are_same(weights, known):
         step = DecodeStep(model, compiled=True)
@@ -205,10 +205,10 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
     Compile the decoding step of a model, for all later calls of `model.generate`.
 
-    In every process, the first `generate` with a new batch size or number of beams compiles, for seconds to minutes. The
-    weights become constants of the compiled step. If they change in any way, the next `generate` compiles again. To notice a
-    change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which takes less time
-    than one token.
+    In every process, the first `generate` with a new batch size or number of beams compiles, for seconds to minutes.
+    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
+    To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
+    takes less time than one token.
 
     Args:
         model (`WeftForConditionalGeneration`):

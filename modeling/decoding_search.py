@@ -1,9 +1,9 @@
-"""transformers' greedy search, sampling and beam search on the fast path: the same results with fewer operations per token.
+"""transformers' greedy search, sampling and beam search on the fast path, with fewer operations per token.
 
 transformers' own functions handle the rare steps, in which a sequence ends or the search may end.
 
-Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, T tokens
-so far.
+Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, T
+tokens so far.
 """
 
 from typing import Any
@@ -69,7 +69,10 @@ class Stepper:
         return logits.to(device=device, dtype=torch.float32)
 
     def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
-        """Run the decoder over the last token of `ids_WT` and return the logits. Row i continues what was row `rows_W[i]`."""
+        """Run the decoder over the last token of `ids_WT` and return the logits.
+
+        Row i continues what was row `rows_W[i]`.
+        """
         if self.is_fast:
             self._reorder(rows_W)
             logits = self.step.step(ids_WT[:, -1:], self.decoding_cache, self.positions_W1)
@@ -168,8 +171,8 @@ def sample(
 class Beams:
     """The sequences of a beam search: the running beams, and the best sequences that have ended.
 
-    This class handles end tokens and the maximum length itself, where `generate` has made their stopping criteria. It calls
-    other stopping criteria at every step.
+    This class handles end tokens and the maximum length itself, where `generate` has made their stopping criteria. It
+    calls other stopping criteria at every step.
     """
 
     def __init__(self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, criteria: StoppingCriteriaList):
@@ -210,7 +213,9 @@ class Beams:
         return self.running[:, :, : self.length].flatten(0, 1)
 
     def extend(self, scores_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None) -> torch.Tensor:
-        """Add a token to each beam. Return the row that each beam continues (W,), also after the last step (`is_over`).
+        """Add a token to each beam.
+
+        Return the row that each beam continues (W,), also after the last step (`is_over`).
 
         `recorded` are the scores of the steps so far, if they are kept. Stopping criteria get them.
         """
@@ -296,7 +301,7 @@ def beam_search(
     generation_config: GenerationConfig,
     **model_kwargs,
 ) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
-    """Do what `GenerationMixin._beam_search` does, also with sampling: return the best sequences of each source, best first."""
+    """Return the best sequences of each source, best first, as `GenerationMixin._beam_search` does."""
     settings, recorder = generation_config, Recorder(generation_config)
     beams = Beams(model, input_ids, settings, stopping_criteria)
     stepper = Stepper(model, input_ids, settings, model_kwargs)

@@ -1,15 +1,15 @@
 """The decoding step of the fast path: one more token for every beam, with fewer operations than a whole forward pass.
 
-The plain path is the reference: `tests/generation/test_decoding.py` compares this step with it. The results are the same,
-because only repeated or useless work is saved:
+The plain path is the reference: `tests/generation/test_decoding.py` compares this step with it. The results are the
+same, because only repeated or useless work is saved:
 
-- The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of both are
-  stored once (`decoding_cache.py`), and the beams become rows of one query.
+- The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of
+  both are stored once (`decoding_cache.py`), and the beams become rows of one query.
 - Masked source positions are left out.
 - Queries, keys and values are projected in one product.
 
-Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G heads
-that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
+Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G
+heads that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
 """
 
 from functools import reduce
@@ -28,8 +28,8 @@ from .layers import at_least_float32
 from .masks import additive
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
-# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS library
-# for a few rows.
+# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
+# library for a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN", "cpp_wrapper": True}
 
 # The number of tokens from which changing the layout of the weights saves time.
@@ -40,8 +40,8 @@ _numbers = count()
 def _with_own_code(method: Any) -> MethodType:
     """Return a bound method with a copy of its code object.
 
-    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first, with
-    the weights of the first as constants: the guards on modules, which would tell them apart, are off.
+    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first,
+    with the weights of the first as constants: the guards on modules, which would tell them apart, are off.
     """
     function = method.__func__
     code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
@@ -77,7 +77,7 @@ class DecodeStep(nn.Module):
         self.eval()
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
-        """Return the logits (W, vocabulary) of the token after `ids_W1`, and add the keys and values of `ids_W1` to the cache.
+        """Return the logits (W, vocabulary) of the next token, and add the keys and values of `ids_W1` to the cache.
 
         Args:
             ids_W1: the last token of each row.
@@ -148,12 +148,11 @@ class DecodeStep(nn.Module):
             position_ids: its positions, of shape (1, 1) or (W, 1).
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes.
-            mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes.
-            source: keys and values of the source (2, L, B, G, M, K).
-            source_positions: key positions of the source (B or 1, M).
-            source_mask: mask of the source (B, 1, 1, M), or None.
-            into: the next column of the suffixes, which the new keys and values are written to. A compiled graph returns
+            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the
+            suffixes. mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes.
+            source: keys and values of the source (2, L, B, G, M, K). source_positions: key positions of the source (B
+            or 1, M). source_mask: mask of the source (B, 1, 1, M), or None. into: the next column of the suffixes,
+            which the new keys and values are written to. A compiled graph returns
                 them instead, because a graph that writes to an input copies it.
         """
         positions = TokenPositions(position_ids)
@@ -228,9 +227,10 @@ class DecodeStep(nn.Module):
     def _over_past(
         self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask
     ) -> torch.Tensor:
-        """Compute self-attention over the shared prefix (if there is one), each row's suffix, and (if separate) its new token.
+        """Compute self-attention over the given parts, with one softmax over all of them.
 
-        One softmax goes over all parts. `mask` is for the first part.
+        The parts are the shared prefix, if there is one, the suffixes, and the new tokens, if they are not in the
+        suffixes. `mask` is for the first part.
         """
         query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
         bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
@@ -259,7 +259,10 @@ class DecodeStep(nn.Module):
         return query_WHK
 
     def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
-        """Compute cross-attention, with the beams of a source and the heads of a group as rows (B, G, S * R, K) of one query."""
+        """Compute cross-attention.
+
+        The beams of a source and the heads of a group are rows of one query (B, G, S * R, K).
+        """
         if attention.position_table is not None:
             hidden_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
         rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values

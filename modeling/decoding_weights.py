@@ -1,8 +1,8 @@
 """Linear layers with weights in a layout for products with a few rows, which decoding on a CPU computes.
 
-The BLAS library behind `torch.nn.functional.linear` is made for large products. For 2 to 16 rows, oneDNN with weights in its
-own layout takes a half to a quarter of the time. For one row and weights that fit into a core's cache, BLAS with weights in
-column-major order is the fastest. Changing the layout costs as much as about five products.
+The BLAS library behind `torch.nn.functional.linear` is made for large products. For 2 to 16 rows, oneDNN with weights
+in its own layout takes a half to a quarter of the time. For one row and weights that fit into a core's cache, BLAS
+with weights in column-major order is the fastest. Changing the layout costs as much as about five products.
 """
 
 import copy
@@ -49,13 +49,13 @@ class FewTokenExperts(nn.Module):
         ]
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
-        places: dict[int, list[tuple[int, int]]] = {}
+        assignments: dict[int, list[tuple[int, int]]] = {}
         for token, experts in enumerate(ids_NK.tolist()):
             for slot, expert in enumerate(experts):
-                places.setdefault(expert, []).append((token, slot))
+                assignments.setdefault(expert, []).append((token, slot))
         output_ND = torch.zeros_like(tokens_ND)
         up, down = self.projections
-        for expert, chosen in places.items():
+        for expert, chosen in assignments.items():
             if expert >= len(up):  # expert parallelism writes this id for experts of other processes
                 continue
             tokens, slots = (list(part) for part in zip(*chosen, strict=True))
@@ -94,7 +94,10 @@ def joined(parts: list[nn.Linear]) -> nn.Linear:
 
 
 def can_pack(weight: torch.Tensor) -> bool:
-    """Return whether oneDNN is available for these weights. For bfloat16 it needs instructions that not every CPU has."""
+    """Return whether oneDNN is available for these weights.
+
+    For bfloat16 it needs instructions that not every CPU has.
+    """
     is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
     if not is_there or weight.device.type != "cpu":
         return False
@@ -103,7 +106,7 @@ def can_pack(weight: torch.Tensor) -> bool:
 
 
 def packed(module: nn.Module, rows: int) -> nn.Module:
-    """Return a copy of a module that shares its parameters, with large linear layers and experts replaced by packed ones."""
+    """Return a copy of a module with packed large linear layers and experts. All other parameters are shared."""
     if type(module) is nn.Linear:
         weight = module.weight
         if type(weight) is not nn.Parameter or weight.numel() < _SMALLEST or not can_pack(weight):
@@ -116,7 +119,8 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
         return FewTokenExperts(module, rows) if is_plain and rows <= _FEW_ROWS else module
     if not module._modules:
-        # nothing to pack; and a copy of a rotary embedding would share the scaled frequencies, but not the length they are for
+        # nothing to pack; and a copy of a rotary embedding would share the scaled frequencies, but not the length they
+        # are for
         return module
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {

@@ -1,4 +1,4 @@
-"""Weft's additions to transformers' `generate`: defaults for missing inputs, checks before the first step, other searches."""
+"""Weft's additions to transformers' `generate`: defaults for inputs, checks before the first step, other searches."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,20 +16,21 @@ from .transformers_names import fit_to_transformers
 class RefuseNonFiniteScores(LogitsProcessor):
     """Raises a ValueError if scores are NaN or infinite: they would be decoded to ids that look valid.
 
-    Reading from a device waits for all its work. The record of the scores therefore stays on the device. It is read after the
-    first step, which detects damaged weights, and by [`look`] at the end.
+    Reading from a device waits for all its work. The record of the scores therefore stays on the device. It is read
+    after the first step, which detects damaged weights, and by [`look`] at the end.
     """
 
     def __init__(self):
-        # For each device and number of rows: which rows were finite in all calls so far, the number of calls in which each
-        # row was, and the length of the sequences at each call. An assistant model may be on another device.
+        # For each device and number of rows: which rows were finite in all calls so far, the number of calls in which
+        # each row was, and the length of the sequences at each call. An assistant model may be on another device.
         self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         # processors set single tokens to -inf to forbid them; NaN, +inf and a row of -inf alone are errors
         is_finite = scores.amax(dim=-1).isfinite()  # the maximum of a row with a NaN is NaN
         if scores.device.type != "cpu":
-            # sampling from NaN fails an assertion on the device, after which the process cannot use the device any more
+            # sampling from NaN fails an assertion on the device, after which the process cannot use the device any
+            # more
             scores = cast(torch.FloatTensor, scores.masked_fill(~is_finite[:, None], 0.0))
         key = (scores.device, len(scores))
         is_first = key not in self._seen
@@ -56,7 +57,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
                 )
 
 
-def _comes_with_the_package() -> Callable:
+def _needs_package() -> Callable:
     raise ValueError(
         'custom_generate="sqrt_length" comes with the installed package, but this model runs with the code beside its weights: '
         "pip install weftformer, and import weftformer before loading the model."
@@ -65,21 +66,22 @@ def _comes_with_the_package() -> Callable:
 
 @fit_to_transformers
 class WeftGenerationMixin(GenerationMixin):
-    """`generate` with the plain path of decoding, and the attributes through which the installed package extends it."""
+    """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
     # The fast path (`decoding_dispatch.py`). The installed package sets it. Code that travels with weights has none.
     fast_path: ClassVar[Any] = None
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
-    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _comes_with_the_package}
+    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         r"""
-        Generate target ids as `GenerationMixin.generate` does, with all of its modes. These arguments are Weft's, or differ:
+        Generate target ids as `GenerationMixin.generate` does, with all of its modes. These arguments are Weft's, or
+        differ:
 
         Args:
             attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
-                1 for source tokens and 0 for pads. Defaults to a mask of the pads in the source. Without a pad token, or if
-                it is an end token too, all tokens count.
+                1 for source tokens and 0 for pads. Defaults to a mask of the pads in the source. Without a pad token,
+                or if it is an end token too, all tokens count.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 Numbers that scale the learned vectors added at every source position.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, prefix)`, *optional*):
@@ -98,11 +100,12 @@ class WeftGenerationMixin(GenerationMixin):
             `return_dict_in_generate=True`.
 
         Raises:
-            ValueError: the learned position table is too short for the request, an input is not allowed, the scores of a step
-                are not finite, or `assistant_early_exit` is given.
+            ValueError: the learned position table is too short for the request, an input is not allowed, the scores of
+                a step are not finite, or `assistant_early_exit` is given.
         """
         if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
-            # a process that has finished still holds a part of the weights; the Trainer sets this only for its own FSDP
+            # a process that has finished still holds a part of the weights; the Trainer sets this only for its own
+            # FSDP
             kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
             if "generate" not in self.__dict__:
                 self.parallelism.gather_for_generate(self)
@@ -193,7 +196,10 @@ class WeftGenerationMixin(GenerationMixin):
         return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
 
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
-        """Return whether a request takes the fast path. If it was prepared for it but may not, give it an ordinary cache."""
+        """Return whether a request takes the fast path.
+
+        If it was prepared for it but may not, give it an ordinary cache.
+        """
         is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
         if is_prepared and synced_gpus:  # a process that has finished repeats whole forward passes until all have
             model_kwargs["past_key_values"] = new_cache(self.config)
@@ -207,18 +213,19 @@ class WeftGenerationMixin(GenerationMixin):
     def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
         if self._takes_fast_path(kwargs, synced_gpus):
             return self.fast_path.beam_search(self, *args, **kwargs)
-        model = self._twin_of_the_target()
+        model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _optimize_model_for_decode(self):
         """Return a context that does nothing.
 
-        transformers sets the experts implementation to "batched_mm" in the configuration meanwhile, and other requests read
-        the same configuration. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for all requests.
+        transformers sets the experts implementation to "batched_mm" in the configuration meanwhile, and other requests
+        read the same configuration. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for
+        all requests.
         """
         return nullcontext()
 
-    def _twin_of_the_target(self) -> "WeftGenerationMixin":
+    def _with_target_vocabulary(self) -> "WeftGenerationMixin":
         """Return this model for code of transformers that reads `vocab_size` and means the target vocabulary.
 
         If the two sizes differ, return a twin with its own configuration, because other requests may read the model's
@@ -233,7 +240,7 @@ class WeftGenerationMixin(GenerationMixin):
         return twin
 
     def _get_logits_processor(self, *args, **kwargs):
-        return super(WeftGenerationMixin, self._twin_of_the_target())._get_logits_processor(*args, **kwargs)
+        return super(WeftGenerationMixin, self._with_target_vocabulary())._get_logits_processor(*args, **kwargs)
 
     def _get_candidate_generator(self, generation_config, *args, **kwargs):
         if generation_config.assistant_early_exit is not None:
@@ -242,7 +249,7 @@ class WeftGenerationMixin(GenerationMixin):
                 f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot leave out layers; give a "
                 "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`."
             )
-        model = self._twin_of_the_target()
+        model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._get_candidate_generator(generation_config, *args, **kwargs)
 
     def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
@@ -259,9 +266,9 @@ class WeftGenerationMixin(GenerationMixin):
             )
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
-        """Return the inputs of the next forward pass, as in transformers, with positions that follow the decoder's mask.
+        """Return the inputs of the next forward pass, as in transformers.
 
-        Arguments that only the encoder or `generate` reads are left out.
+        Positions follow the decoder's mask. Arguments that only the encoder or `generate` reads are left out.
         """
         for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
             kwargs.pop(name, None)

@@ -15,8 +15,8 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 class Float32Buffers(nn.Module):
     """A module whose own buffers keep their dtype when the model's dtype changes.
 
-    `.to(torch.bfloat16)` also casts buffers. With the 8 significant bits of bfloat16, a counted load stops at 256, and rotary
-    frequencies are a radian off at the thousandth token.
+    `.to(torch.bfloat16)` also casts buffers. With the 8 significant bits of bfloat16, a counted load stops at 256, and
+    rotary frequencies are a radian off at the thousandth token.
     """
 
     def _apply(self, fn, recurse: bool = True):
@@ -44,8 +44,8 @@ class Float32Linear(nn.Linear):
 class StdLayerNorm(nn.Module):
     """weight * (x - mean) / (std + eps) + bias, over the last dimension.
 
-    Some tutorials have this norm. Its eps is added to the standard deviation, not to the variance, and the deviation is the
-    unbiased one (divided by n - 1), so no eps makes it equal to `nn.LayerNorm`.
+    Some tutorials have this norm. Its eps is added to the standard deviation, not to the variance, and the deviation
+    is the unbiased one (divided by n - 1), so no eps makes it equal to `nn.LayerNorm`.
     """
 
     def __init__(self, width: int, eps: float, bias: bool):
@@ -82,7 +82,10 @@ class FeedForward(nn.Module):
         self.dropout = config.activation_dropout
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Map states (..., D) to states (..., D). `token_mask` is not read: sparse layers have the same call and read it."""
+        """Map states (..., D) to states (..., D).
+
+        `token_mask` is not read: sparse layers have the same call and read it.
+        """
         up = self.up_proj(hidden_states)
         up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up
         up = nn.functional.dropout(up, p=self.dropout, training=self.training)

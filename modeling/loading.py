@@ -40,7 +40,8 @@ def check_weights_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a local folder, after reading the header of each.
 
     Raises:
-        ValueError: a file is truncated, empty or not a safetensors file, or a shard is missing. The message names the file.
+        ValueError: a file is truncated, empty or not a safetensors file, or a shard is missing. The message names the
+            file.
     """
     index, single = folder / _INDEX, folder / _WEIGHTS
     files = (
@@ -69,19 +70,19 @@ def _mention_package() -> None:
 
 
 class LoadingMixin:
-    """`from_pretrained` with checks: it raises an error for weights that are damaged, incomplete or of another model."""
+    """`from_pretrained` that raises an error for weights that are damaged, incomplete or of another model."""
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
     ):
         r"""
-        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights are an error here, where transformers warns
-        and starts them at random.
+        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights are an error here, where transformers
+        warns and starts them at random.
 
         Two kinds of weights may be missing: the head, if the file is that of a base model, and the biases of balanced
-        routing. With `output_loading_info=True` missing weights are listed, and with an empty `state_dict` the whole model is
-        new: both raise no error for them.
+        routing. With `output_loading_info=True` missing weights are listed, and with an empty `state_dict` the whole
+        model is new: both raise no error for them.
 
         Args:
             pretrained_model_name_or_path (`str` or `os.PathLike`):
@@ -132,8 +133,8 @@ class LoadingMixin:
 def fill_lost_tables(model: Any) -> set[str]:
     """Initialize the parameters that transformers has left without weights, and return their names.
 
-    This happens to an embedding table in several places of the model that no file contains. transformers takes the table for
-    loaded, because each place is tied to another.
+    This happens to an embedding table in several places of the model that no file contains. transformers takes the
+    table for loaded, because each place is tied to another.
     """
     lost = {name: parameter for name, parameter in model.named_parameters() if parameter.is_meta}
     somewhere = next((parameter for parameter in model.parameters() if not parameter.is_meta), None)
@@ -149,7 +150,7 @@ def fill_lost_tables(model: Any) -> set[str]:
 
 
 def may_be_new(model: Any, missing: set[str]) -> set[str]:
-    """Return those of the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
+    """Return the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
     biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
     # if all of them are missing, the file is of a model whose routing was not balanced yet
     new = biases if biases <= missing else set()

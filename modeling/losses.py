@@ -34,8 +34,8 @@ def cross_entropy(
         logits: logits of shape (..., V).
         labels: labels of shape (...), -100 for positions that do not count. If all are -100, loss and gradient are 0.
         label_smoothing: weight of the uniform distribution over V (Szegedy et al. 2016).
-        num_items_in_batch: number of labels in all accumulated batches and processes, from the Trainer. The sum is divided
-            by it instead of by the number of labels given here.
+        num_items_in_batch: number of labels in all accumulated batches and processes, from the Trainer. The sum is
+            divided by it instead of by the number of labels given here.
     """
     flat_N = labels.flatten()
     # a sum over many tokens is too inexact in half precision
@@ -58,7 +58,8 @@ _LARGE_VOCABULARY = 4096
 def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
     """Return whether to compute the loss without keeping logits.
 
-    `asked` decides. If it is None, return True where it saves memory: in training, with a large vocabulary and a plain head.
+    `asked` decides. If it is None, return True where it saves memory: in training, with a large vocabulary and a plain
+    head.
 
     Raises:
         ValueError: `asked` is True and the head is not a plain linear layer.
@@ -85,8 +86,8 @@ def fused_cross_entropy(
 ) -> torch.Tensor:
     """Return [`cross_entropy`] of `lm_head(hidden_states)`, with the same gradients.
 
-    The logits are computed in chunks. The gradients of a chunk are computed in the forward pass, right after its logits (Hsu
-    et al. 2024, arXiv:2410.10989), so that the logits are not computed twice.
+    The logits are computed in chunks. The gradients of a chunk are computed in the forward pass, right after its
+    logits (Hsu et al. 2024, arXiv:2410.10989), so that the logits are not computed twice.
 
     Args:
         hidden_states: hidden states of shape (..., D).
@@ -149,12 +150,12 @@ def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int
     tokens = len(hidden_ND)
     if is_tracing():
         # the number of chunks is part of the graph and must not change with the batch, so some may be empty
-        rows = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
-        starts = [chunk * rows for chunk in range(_TRACED_CHUNKS)]
+        size = (tokens + _TRACED_CHUNKS - 1) // _TRACED_CHUNKS
+        starts = [chunk * size for chunk in range(_TRACED_CHUNKS)]
     else:
-        rows = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
-        starts = list(range(0, tokens, rows))
-    return ((start, start + rows) for start in starts)
+        size = max(1, _CHUNKS.get(hidden_ND.device.type, _CHUNK) // vocabulary)
+        starts = list(range(0, tokens, size))
+    return ((start, start + size) for start in starts)
 
 
 def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor) -> None:

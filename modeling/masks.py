@@ -1,7 +1,7 @@
 """Attention masks, in the form that the attention implementation in use takes.
 
-With every implementation, the output is zero for a query that may attend to no key. Shape suffixes: B batch, H heads (1 if
-all heads have the same mask), L queries, M keys.
+With every implementation, the output is zero for a query that may attend to no key. Shape suffixes: B batch, H heads
+(1 if all heads have the same mask), L queries, M keys.
 """
 
 import inspect
@@ -25,7 +25,8 @@ KNOWN_IMPLEMENTATIONS = (
 # The known implementations that add a relative bias to the scores.
 _BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 
-# A value of an additive mask at or below this means "masked", whichever of the usual constants (-inf, -1e9, ...) it is.
+# A value of an additive mask at or below this means "masked", whichever of the usual constants (-inf, -1e9, ...) it
+# is.
 _MASKED = torch.finfo(torch.float16).min / 2
 
 
@@ -59,8 +60,8 @@ def refuse_lost_bias(config: WeftConfig) -> None:
 
 def cross_attention_implementation(config: WeftConfig) -> str:
     """Return the attention implementation of cross-attention, which is never flash attention."""
-    # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are different
-    # sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
+    # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are
+    # different sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
     return "sdpa" if uses_flash(config) else config._attn_implementation
 
 
@@ -75,18 +76,18 @@ def mask_and_bias(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Return mask and relative bias in the form in which `implementation` takes the two together."""
     if implementation == "sdpa" and bias_BHLM is not None and mask is not None and mask.dtype == torch.bool:
-        # with a bias, transformers' SDPA fills masked scores with the lowest finite number: a query that may attend to no
-        # key would then get the mean of all values
+        # with a bias, transformers' SDPA fills masked scores with the lowest finite number: a query that may attend to
+        # no key would then get the mean of all values
         return additive(mask, query.dtype), bias_BHLM
     if implementation == "flex_attention" and isinstance(mask, torch.Tensor):
-        # flex attention reads only the first head of a mask and takes no mask with a batch size of 1 for a larger batch, but
-        # it reads a whole bias
+        # flex attention reads only the first head of a mask and takes no mask with a batch size of 1 for a larger
+        # batch, but it reads a whole bias
         bias_BHLM = mask if bias_BHLM is None else bias_BHLM + mask
         return None, bias_BHLM.expand(*query.shape[:3], -1)
     return mask, bias_BHLM
 
 
-def _given(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
+def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype) -> torch.Tensor:
     """Return a user's 4-D mask in the form that `implementation` takes.
 
     The mask is boolean or integer (True or 1: attend), or it is additive.
@@ -116,7 +117,7 @@ def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask
     """Return the mask of the encoder's self-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -135,7 +136,7 @@ def decoder_mask(
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -146,7 +147,10 @@ def decoder_mask(
 
 
 class _Implementation:
-    """The part of a configuration that transformers reads to build a mask. A `SimpleNamespace` would break a compiled graph."""
+    """The part of a configuration that transformers reads to build a mask.
+
+    A `SimpleNamespace` would break a compiled graph.
+    """
 
     def __init__(self, name: str):
         self._attn_implementation = name
@@ -161,7 +165,7 @@ def cross_mask(
     """Return the mask of the decoder's cross-attention."""
     implementation = cross_attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _given(attention_mask, implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=_Implementation(implementation),
         inputs_embeds=inputs_embeds,

@@ -24,7 +24,6 @@ from transformers.modeling_outputs import (
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
-    as_rows,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -39,6 +38,7 @@ from .checks import (
     inferred_mask,
     is_tracing,
     plain_table,
+    with_batch_dimension,
 )
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm
@@ -71,7 +71,7 @@ logger = logging.get_logger(__name__)
 @dataclass
 class WeftEncoderOutput(BaseModelOutput):
     r"""
-    The output of [`WeftEncoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutput`]:
+    The output of [`WeftEncoder`]. It has these fields in addition to those of [`~modeling_outputs.BaseModelOutput`]:
 
     Args:
         router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
@@ -87,7 +87,8 @@ class WeftEncoderOutput(BaseModelOutput):
 @dataclass
 class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     r"""
-    The output of [`WeftDecoder`]. Beside the fields of [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
+    The output of [`WeftDecoder`]. It has these fields in addition to those of
+    [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
 
     Args:
         router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
@@ -103,7 +104,7 @@ class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 @dataclass
 class WeftModelOutput(Seq2SeqModelOutput):
     r"""
-    The output of [`WeftModel`]. Beside the fields of [`~modeling_outputs.Seq2SeqModelOutput`]:
+    The output of [`WeftModel`]. It has these fields in addition to those of [`~modeling_outputs.Seq2SeqModelOutput`]:
 
     Args:
         encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
@@ -125,7 +126,8 @@ class WeftModelOutput(Seq2SeqModelOutput):
 @dataclass
 class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
     r"""
-    The output of [`WeftForConditionalGeneration`]. Beside the fields of [`~modeling_outputs.Seq2SeqLMOutput`]:
+    The output of [`WeftForConditionalGeneration`]. It has these fields in addition to those of
+    [`~modeling_outputs.Seq2SeqLMOutput`]:
 
     Args:
         aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
@@ -145,16 +147,19 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
-    """Draw a weight from N(0, init_std), or with the variance 2 / (fan in + fan out) of Glorot and Bengio if that is None.
+    """Initialize a weight with standard deviation `init_std`, or if it is None with Glorot and Bengio's variance.
 
-    The fans are the last two dimensions.
+    This variance is 2 / (fan in + fan out), and the fans are the last two dimensions.
     """
     std = config.init_std or (2.0 / sum(weight.shape[-2:])) ** 0.5
     init.normal_(weight, mean=0.0, std=std)
 
 
 def initialize(config: WeftConfig, module: nn.Module) -> bool:
-    """Initialize the parameters and buffers of the module itself. Return False if the module is of a class not known here."""
+    """Initialize the parameters and buffers of the module itself.
+
+    Return False if the module is of a class not known here.
+    """
     if isinstance(module, nn.Linear):
         _normal(config, module.weight)
         if module.bias is not None:
@@ -316,11 +321,11 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with weights has
-    # none.
+    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with
+    # weights has none.
     parallelism: ClassVar[ModuleType | None] = None
     # Whether the values of a first batch were checked; see `checks.py`.
-    _has_looked = False
+    _has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -334,7 +339,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _can_set_experts_implementation = _ExpertsSwitch()
 
     def init_parallel_plans(self) -> None:
-        """Set the plans as in transformers, without the rules of the family that name nothing in this model."""
+        """Set the plans as in transformers, and remove the rules that name nothing in this model.
+
+        The plans of the classes have the rules of the whole family.
+        """
         super().init_parallel_plans()
         if self.parallelism is not None:
             self.parallelism.keep_own_rules(self)
@@ -344,7 +352,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """Split a model over processes as in transformers, after checking that this is possible.
 
         Raises:
-            ValueError: it is not, or this is code that travels with weights, which cannot split a model.
+            ValueError: the sizes do not fit the model, or this is code that travels with weights, which cannot split
+                it.
         """
         if distributed_config is not None:
             if cls.parallelism is None:
@@ -354,11 +363,14 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
-        # DDP copies the buffers of the first process to all others, but each process counts the load of its own batches
+        # DDP copies the buffers of the first process to all others, but each process counts the load of its own
+        # batches
         return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
     def _grouped_mm_can_dispatch(self) -> bool:
-        """Check that "grouped_mm" works, as in transformers, which takes "eager" if this raises and the user named none.
+        """Check that "grouped_mm" works for this model, as in transformers.
+
+        If it does not, transformers takes "eager", unless the user has asked for "grouped_mm" by name.
 
         Raises:
             ValueError: a width or the dtype does not fit.
@@ -422,15 +434,17 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """
         base = self.base_model
         stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
-        # by name, not by type: an adapter that trains a copy of the router keeps the original too
+        # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the
+        # one in use
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
     def update_router_biases(self) -> None:
         """
         Move the selection bias of every expert against its load in all processes, and set the load to 0.
 
-        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step of an
-        optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it does nothing.
+        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step
+        of an optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it
+        does nothing.
         """
         for router in self.routers():
             router.update_selection_bias()
@@ -463,8 +477,8 @@ class WeftStack(WeftPreTrainedModel):
     def _install_recorders(self) -> bool:
         """Install transformers' recorders of outputs.
 
-        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain. This
-        method runs while a graph is traced, and is not part of the graph.
+        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain.
+        This method runs while a graph is traced, and is not part of the graph.
         """
         if install_recorders is not None:
             install_recorders(self)
@@ -495,14 +509,15 @@ class WeftStack(WeftPreTrainedModel):
 
 def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
     """Return the given or the default ids with the given mask, both of shape (B or 1, T)."""
-    ids = default if position_ids is None else as_rows(position_ids, batch, length, f"{name}_ids")
-    mask = None if position_mask is None else as_rows(position_mask, batch, length, f"{name}_mask").bool()
+    ids = default if position_ids is None else with_batch_dimension(position_ids, batch, length, f"{name}_ids")
+    mask = None if position_mask is None else with_batch_dimension(position_mask, batch, length, f"{name}_mask").bool()
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
 
 
 class WeftEncoder(WeftStack):
     """
-    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone too.
+    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone
+    too.
 
     Args:
         config ([`WeftConfig`]):
@@ -543,8 +558,9 @@ class WeftEncoder(WeftStack):
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
                 Ids of the source tokens. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
-                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores. Without
-                a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for pads.
+                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores.
+                Without a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for
+                pads.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -575,7 +591,7 @@ class WeftEncoder(WeftStack):
         for name in ("logits_to_keep", "encoder_attention_mask"):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
-        is_first = not (is_tracing() or self._has_looked)
+        is_first = not (is_tracing() or self._has_checked_values)
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids", is_first)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if inputs_embeds is None:
@@ -592,7 +608,7 @@ class WeftEncoder(WeftStack):
             is_counted=position_ids is None and position_mask is None, by_value=is_first,
         )  # fmt: skip
         if is_first:
-            self._has_looked = True
+            self._has_checked_values = True
         condition = None
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
@@ -633,7 +649,8 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all calls
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all
+    # calls
     @capture_outputs
     def forward(
         self,
@@ -661,8 +678,8 @@ class WeftDecoder(WeftStack):
             attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
                 1 for tokens and 0 for pads, the cached ones included.
             encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, width)`, *optional*):
-                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`. Without
-                them there is no cross-attention.
+                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`.
+                Without them there is no cross-attention.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that may be seen.
             past_key_values (`Cache`, *optional*):
@@ -678,8 +695,8 @@ class WeftDecoder(WeftStack):
             position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for tokens that have no position.
             key_position_ids (`torch.LongTensor` of shape `(batch, cached + target)`, *optional*):
-                Positions of cached and new tokens. Only relative positions read them, and need them where `position_ids` are
-                given beside a filled cache.
+                Positions of cached and new tokens. Only relative positions read them, and need them where
+                `position_ids` are given beside a filled cache.
             key_position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for cached and new tokens that have no position.
             encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -710,7 +727,7 @@ class WeftDecoder(WeftStack):
         ```
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
-        is_first = not (is_tracing() or self._has_looked)
+        is_first = not (is_tracing() or self._has_checked_values)
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids", is_first)
         if inputs_embeds is None:
             inputs_embeds = self._look_up(input_ids)
@@ -752,7 +769,7 @@ class WeftDecoder(WeftStack):
                 positions, given, encoder_hidden_states, past, inputs_embeds, is_first
             )
         if is_first:
-            self._has_looked = True
+            self._has_checked_values = True
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -783,7 +800,10 @@ class WeftDecoder(WeftStack):
         return config
 
     def _positions(self, given, attention_mask, batch, length, past, like, is_first: bool) -> TokenPositions:
-        """Return the positions of this call's tokens. Raise a ValueError if a learned table has no row for one of them."""
+        """Return the positions of this call's tokens.
+
+        Raise a ValueError if a learned table has no row for one of them.
+        """
         position_ids, position_mask = given
         has_mask = attention_mask is not None and attention_mask.ndim == 2
         if has_mask:
@@ -875,7 +895,9 @@ class WeftModel(WeftPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied weights as in transformers, with the shared table, which transformers lists only with a tied head."""
+        """Return the tied weights as in transformers, and the shared table, which transformers omits if the head is
+        not tied.
+        """
         tied = super().get_expanded_tied_weights_keys(all_submodels)
         return tied if self.shared is None else tied | self._tied_weights_keys
 
@@ -916,8 +938,8 @@ class WeftModel(WeftPreTrainedModel):
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
                 What [`WeftEncoder.forward`] takes.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are `input_ids`
-                shifted right, as in BART. A target with a vocabulary of its own needs one of them.
+                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are
+                `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
@@ -926,8 +948,8 @@ class WeftModel(WeftPreTrainedModel):
                 1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
 
         Returns:
-            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder,
-            and what else was asked for.
+            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
+            encoder, and what else was asked for.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -1067,8 +1089,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 1 for source tokens and 0 for pads, wherever they stand. Without a mask every token counts, unless the
                 configuration's `infer_attention_mask` asks to look for pads.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids` shifted
-                right, as in BART. A target with a vocabulary of its own needs one of the two.
+                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids`
+                shifted right, as in BART. A target with a vocabulary of its own needs one of the two.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
                 1 for target tokens and 0 for pads, the cached ones included.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
@@ -1082,7 +1104,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids that the loss is computed for, -100 where a position does not count.
             use_cache (`bool`, *optional*):
-                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with labels.
+                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
+                labels.
             position_ids, position_mask (*optional*):
                 Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
             decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
@@ -1096,16 +1119,17 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
             skip_logits (`bool`, *optional*, defaults to `False`):
-                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of a
-                large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more and a
-                plain head. [`WeftTrainer`] asks for that.
+                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of
+                a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
+                and a plain head. [`WeftTrainer`] asks for that.
             sum_router_counts (`Callable`, *optional*):
-                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those
-                of all accumulated batches and processes. The router losses of this batch are then summands of theirs.
+                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns
+                those of all accumulated batches and processes. The router losses of this batch are then summands of
+                theirs.
 
         Returns:
-            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`, the cache,
-            and what else was asked for.
+            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
+            the cache, and what else was asked for.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -1125,10 +1149,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-            is_first = not (is_tracing() or self._has_looked)
+            is_first = not (is_tracing() or self._has_checked_values)
             check_labels(labels, self.config.target_vocab_size, decoder_inputs, is_first)
             if is_first:
-                self._has_looked = True
+                self._has_checked_values = True
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -1180,9 +1204,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             aux_loss, z_loss = self._router_losses(outputs, *non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                if (
-                    sum_router_counts is None
-                ):  # the losses are means of this batch, so weight them by its share of the labels
+                # without it the losses are means of this batch, which count by its share of the labels
+                if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra
         return WeftSeq2SeqLMOutput(
@@ -1234,7 +1257,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Mask of the target.
 
         Returns:
-            A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch * target,)`.
+            A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch *
+            target,)`.
         """
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
@@ -1245,7 +1269,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     def _router_losses(
         self, outputs, source_non_pads, target_non_pads, sum_counts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return balance loss and z-loss, the means over the sparse layers. In training, also count the load of the routers."""
+        """Return balance loss and z-loss, the means over the sparse layers.
+
+        In training, also count the load of the routers.
+        """
         ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
         if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
             return target_non_pads.new_zeros((), dtype=torch.float), target_non_pads.new_zeros((), dtype=torch.float)

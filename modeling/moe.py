@@ -1,7 +1,7 @@
-"""The sparse feed-forward: a router, the experts as 3-D parameters, a block that composes the two; and the router losses.
+"""The sparse feed-forward: a router, experts as 3-D parameters, and a block that composes them; and router losses.
 
-Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S tokens
-of one expert.
+Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
+tokens of one expert.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,8 @@ _balanced_routers: "WeakSet[Router]" = WeakSet()
 
 @cache
 def _watch_optimizers() -> None:
-    # A hook on the optimizer's step needs no read from a device and no state to save, runs once a step, and is not compiled.
+    # A hook on the optimizer's step needs no read from a device and no state to save, runs once a step, and is not
+    # compiled.
     register_optimizer_step_post_hook(_after_optimizer_step)
 
 
@@ -40,8 +41,8 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
 class Router(Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
-    With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The bias
-    is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
+    With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
+    bias is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
     arXiv:2408.15664). A frozen router keeps its bias.
     """
 
@@ -117,8 +118,9 @@ class Router(Float32Buffers):
             taken_NE = taken_NE * non_pad_N[:, None]
             assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the device
         capacity = assignments / self.num_experts * self.capacity_factor
-        place_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
-        is_dropped_NK = place_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
+        # the number of each token in the queues of its experts, from 1 on
+        queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
+        is_dropped_NK = queue_number_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
         if non_pad_N is not None:
             is_dropped_NK = is_dropped_NK | ~non_pad_N[:, None]
         return weights_NK.masked_fill(is_dropped_NK, 0.0)
@@ -163,8 +165,8 @@ class NoisyTopKRouter(Router):
 class ExpertsBase(nn.Module):
     """All experts of a layer, with one parameter for each projection.
 
-    The `forward` of this class is the reference: the tests compare every other implementation with its loop. The decorator
-    of the subclasses sets `has_gate` and `has_bias`, and lets transformers' registry replace `forward`.
+    The `forward` of this class is the reference: the tests compare every other implementation with its loop. The
+    decorator of the subclasses sets `has_gate` and `has_bias`, and lets transformers' registry replace `forward`.
     """
 
     has_gate: bool
@@ -213,8 +215,8 @@ class ExpertsBase(nn.Module):
 def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
     """Return transformers' decorator for experts, with one addition: the loop computes float64 weights.
 
-    transformers checks an implementation when it is set. The weights may become float64 later, which "grouped_mm" does not
-    support.
+    transformers checks an implementation when it is set. The weights may become float64 later, which "grouped_mm" does
+    not support.
     """
 
     def decorate(experts_class: Any) -> type:

@@ -1,10 +1,10 @@
-"""Splits a Weft model over processes: transformers' parallel plans for it, and the parallel styles that transformers lacks.
+"""Splits a Weft model over processes: its parallel plans, and the parallel styles that transformers lacks.
 
-The projections to queries, keys, values, `up` and `gate` are split by their outputs. The projections after them are split by
-their inputs, and their partial results are summed. So each process holds whole heads and a part of each feed-forward. Biases
-after a sum, norms, routers and position tables are whole on every process. A plan has the rules of the whole family, and a
-model keeps those that name something in it ([`keep_own_rules`]). The model's classes do not import this file: [`install`]
-gives it to them, so that the code that travels with weights needs no copy of it.
+The projections to queries, keys, values, `up` and `gate` are split by their outputs. The projections after them are
+split by their inputs, and their partial results are summed. So each process holds whole heads and a part of each
+feed-forward. Biases after a sum, norms, routers and position tables are whole on every process. A plan has the rules
+of the whole family, and a model keeps those that name something in it ([`keep_own_rules`]). The model's classes do not
+import this file: [`install`] gives it to them, so that the code that travels with weights needs no copy of it.
 """
 
 import sys
@@ -34,8 +34,8 @@ _ATTENTION = {
     "out_proj": "rowwise",
 }
 _FEED_FORWARD = {"up_proj": "colwise", "gate_proj": "colwise", "down_proj": "rowwise"}
-# In the 3-D parameters and 2-D biases of experts, "rowwise" splits the last dimension. "packed" means that gate and up are
-# side by side in one parameter.
+# In the 3-D parameters and 2-D biases of experts, "rowwise" splits the last dimension. "packed" means that gate and up
+# are side by side in one parameter.
 _EXPERTS = {
     "up_proj": "colwise",
     "up_proj_bias": "rowwise",
@@ -64,7 +64,8 @@ STACK_EP_PLAN = {
     **{f"layers.*.mlp.experts.{name}": "grouped_gemm" for name in (*_EXPERTS, "down_proj_bias")},
     "layers.*.mlp.experts": "ep_dispatch_experts",
 }
-# FSDP2: each layer is a group. Embedding tables and head, which may be one weight, are together in the outermost group.
+# FSDP2: each layer is a group. Embedding tables and head, which may be one weight, are together in the outermost
+# group.
 STACK_FSDP_PLAN = {"layers.*": "free_full_weight"}
 
 
@@ -98,10 +99,12 @@ def _replaced(module: nn.Module, name: str, change: Callable[[torch.Tensor], tor
 
 
 class Shared(TensorParallelLayer):
-    """A parameter that is whole on all processes, and that each process uses for its own heads. Its gradients are summed.
+    """A parameter that is whole on all processes, and that each process uses for its own heads.
 
-    transformers' "replicated_with_grad_allreduce" sums the accumulated gradient. With several accumulated batches, it would
-    count the first batches more than once.
+    Its gradients are summed.
+
+    transformers' "replicated_with_grad_allreduce" sums the accumulated gradient. With several accumulated batches, it
+    would count the first batches more than once.
     """
 
     name = "weight"
@@ -111,7 +114,10 @@ class Shared(TensorParallelLayer):
 
 
 class RelativeBias(Shared):
-    """The relative bias of an attention, if it has one. A column per head is split like the heads, a bias for all is shared."""
+    """The relative bias of an attention, if it has one.
+
+    A column per head is split like the heads, a bias for all is shared.
+    """
 
     name = "relative_bias"
 
@@ -126,7 +132,10 @@ class RelativeBias(Shared):
 
 
 class BiasedExperts(MoeExpertsParallel):
-    """Experts that are split by their width. Each process adds its share of the last bias, which comes after the sum."""
+    """Experts that are split by their width.
+
+    Each process adds its share of the last bias, which comes after the sum.
+    """
 
     def context_around_forward(self, module, mesh):
         def share(bias):  # its value is a share of the bias, its gradient that of the whole bias
@@ -175,8 +184,8 @@ def prepare_to_split(model: Any, sizes: Any) -> None:
     """
     check_sizes(model.config, sizes)
     if data_parallel_size(sizes) > 1:
-        # Until weights are loaded, embedding table and head are two weights. If FSDP2 saw two, it would update only one of
-        # them from then on.
+        # Until weights are loaded, embedding table and head are two weights. If FSDP2 saw two, it would update only
+        # one of them from then on.
         model.tie_weights()
 
 
@@ -210,8 +219,8 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
     if config.num_experts % ep_size:
         raise ValueError(f"ep_size={ep_size} does not divide num_experts={config.num_experts}: choose one that does.")
     if sizes.tp_size > 1 and config.activation_dropout > 0:
-        # each process would draw random numbers for the tokens of its own experts, and later draws, which must be the same on
-        # all processes, would differ
+        # each process would draw random numbers for the tokens of its own experts, and later draws, which must be the
+        # same on all processes, would differ
         raise ValueError(
             f"activation_dropout={config.activation_dropout} inside experts does not work with both tp_size={sizes.tp_size} "
             f"and ep_size={ep_size}: pass `activation_dropout=0.0` (it changes nothing at inference), or split the batch "

@@ -1,7 +1,7 @@
 """Positions of tokens: embeddings that are added to the input, and what attention needs of positions.
 
-Shape suffixes: B batch (1 if all rows have the same positions), L queries, M keys, T tokens of one sequence, K width of a
-head.
+Shape suffixes: B batch (1 if all rows have the same positions), L queries, M keys, T tokens of one sequence, K width
+of a head.
 """
 
 import math
@@ -43,9 +43,9 @@ class AttentionPositions(NamedTuple):
 class SinusoidalPositions(nn.Module):
     """Sines and cosines of position / 10000^(2i / d) (Vaswani et al. 2017), for any position.
 
-    The layout `interleaved` puts sine and cosine of one frequency side by side, as in the paper. `concatenated` puts all sines
-    first, as in Marian. `fairseq` puts all sines first too, with frequencies 10000^(-i / (d/2 - 1)) and 2 as the first
-    position.
+    The layout `interleaved` puts sine and cosine of one frequency side by side, as in the paper. `concatenated` puts
+    all sines first, as in Marian. `fairseq` puts all sines first too, with frequencies 10000^(-i / (d/2 - 1)) and 2 as
+    the first position.
     """
 
     def __init__(self, config: WeftConfig):
@@ -83,8 +83,9 @@ class WeftRotaryEmbedding(Float32Buffers):
     """Cosines and sines of rotary positions (Su et al. 2021), with every `rope_type` that transformers has.
 
     Args:
-        config: the configuration of one stack, from `get_text_config`. Sequences up to its `max_position_embeddings` need no
-            scaling. The first `head_dim * partial_rotary_factor` numbers of each head are rotated (all without a factor).
+        config: the configuration of one stack, from `get_text_config`. Sequences up to its `max_position_embeddings`
+            need no scaling. The first `head_dim * partial_rotary_factor` numbers of each head are rotated (all without
+            a factor).
     """
 
     inv_freq: torch.Tensor
@@ -117,8 +118,8 @@ class WeftRotaryEmbedding(Float32Buffers):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and sines (B, T, R) of positions (B, T) for the R rotated numbers, in the dtype of `x`.
 
-        With `follows_length=False`, `dynamic` and `longrope` do not change the frequencies of a sequence that is longer than
-        `max_position_embeddings`.
+        With `follows_length=False`, `dynamic` and `longrope` do not change the frequencies of a sequence that is
+        longer than `max_position_embeddings`.
         """
         if follows_length:
             return self._scaled(x, position_ids)
@@ -136,7 +137,10 @@ class WeftRotaryEmbedding(Float32Buffers):
 
 
 def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Rotate the pairs (i, i + R/2) of the first R numbers of each head by the token's angle. R is the width of the tables."""
+    """Rotate the pairs (i, i + R/2) of the first R numbers of each head by the token's angle.
+
+    R is the width of the tables.
+    """
     cos, sin = (table[:, None] for table in rotation)
     if (turned := cos.shape[-1]) < states_BHTK.shape[-1]:
         return torch.cat((rotate(states_BHTK[..., :turned], rotation), states_BHTK[..., turned:]), dim=-1)
@@ -153,10 +157,11 @@ def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torc
 
 
 def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) -> torch.Tensor:
-    """Return the bucket of each offset between query and key, numbered as in T5 (Raffel et al. 2020, arXiv:1910.10683).
+    """Return the bucket of each offset between query and key, as in T5 (Raffel et al. 2020, arXiv:1910.10683).
 
-    Each bucket of the first half holds one distance. The others hold ranges, which grow with the logarithm of the distance.
-    If queries look ahead, this holds for two halves of all buckets: one for keys before the query, one for keys after it.
+    Each bucket of the first half holds one distance. The others hold ranges, which grow with the logarithm of the
+    distance. If queries look ahead, this holds for two halves of all buckets: one for keys before the query, one for
+    keys after it.
     """
     buckets, first_BLM = config.relative_attention_num_buckets, torch.zeros_like(offset_BLM)
     if looks_ahead:
@@ -195,8 +200,8 @@ def attention_positions(
         rotary: the rotary embedding, if `kind` is `"rotary"`.
         like: a tensor whose dtype and device the rotation gets.
         looks_ahead: whether a query may attend to keys after it. Only `"bucketed"` positions differ.
-        is_cross: whether queries and keys are of two sequences. Rotary frequencies then do not follow the length, because
-            the two sequences would get different frequencies.
+        is_cross: whether queries and keys are of two sequences. Rotary frequencies then do not follow the length,
+            because the two sequences would get different frequencies.
     """
     if kind == "none":
         return None

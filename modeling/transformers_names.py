@@ -1,8 +1,8 @@
 """The names that the model needs from transformers' internals. When transformers changes, look here.
 
-Code that was pushed with weights stays the same, but transformers changes. Apart from the names in this file, that code
-imports only names of `transformers` itself and of `transformers.modeling_outputs`. If a name of this file is missing or takes
-other parameters, the model warns and works without it, or an error says what to install.
+Code that was pushed with weights stays the same, but transformers changes. Apart from the names in this file, that
+code imports only names of `transformers` itself and of `transformers.modeling_outputs`. If a name of this file is
+missing or takes other parameters, the model warns and works without it, or an error says what to install.
 """
 
 import inspect
@@ -17,7 +17,8 @@ logger = logging.get_logger(__name__)
 
 REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
 
-# Methods of transformers that the model's classes override. If transformers changes their parameters, its own are used.
+# Methods of transformers that the model's classes override. If transformers changes their parameters, its own are
+# used.
 REPLACED_METHODS = (
     "_beam_search",
     "_can_set_attn_implementation",
@@ -35,7 +36,8 @@ REPLACED_METHODS = (
     "init_parallel_plans",
     "maybe_distribute_model",
 )
-# Attributes that the model's classes set or call. Without them, weights would silently be lost or initialized differently.
+# Attributes that the model's classes set or call. Without them, weights would silently be lost or initialized
+# differently.
 NEEDED_ATTRIBUTES = (
     (PreTrainedConfig, "_attn_implementation"),
     (PreTrainedModel, "_can_record_outputs"),
@@ -144,10 +146,10 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def fit_to_transformers(model_class: _Class) -> _Class:
-    """Remove the overrides of methods that transformers no longer has, or whose parameters it has changed (class decorator).
+    """Remove overrides of methods that transformers no longer has, or whose parameters it has changed.
 
-    transformers' own methods then take their place. If the methods that resize a vocabulary have changed, resizing raises an
-    ImportError.
+    This class decorator leaves such methods to transformers. If the methods that resize a vocabulary have changed,
+    resizing raises an ImportError.
 
     Raises:
         ImportError: the model needs the override.

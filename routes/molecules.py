@@ -1,8 +1,9 @@
-"""Molecules as RDKit reads them, and what large numbers of them are known by."""
+"""Functions that read molecules with RDKit, and the hash that stands for a text in large collections."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,17 +16,17 @@ from rdkit.Chem import rdMolDescriptors
 
 from .tree import Route
 
-# SMILES that a process remembers.
+# The number of SMILES whose results a process keeps.
 _KNOWN = 1 << 16
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
 @lru_cache(_KNOWN)
 def canonical_smiles(smiles: str) -> str:
-    """RDKit's canonical SMILES; the last ones asked for are remembered, since beams and reagents share molecules.
+    """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
 
     Raises:
-        ValueError: RDKit cannot read it, or it is empty; the message quotes it.
+        ValueError: RDKit cannot read the SMILES, or it is empty. The message quotes it.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles.strip())
@@ -34,12 +35,12 @@ def canonical_smiles(smiles: str) -> str:
     return Chem.MolToSmiles(molecule)
 
 
-@lru_cache(_KNOWN // 16)  # many SMILES each
+@lru_cache(_KNOWN // 16)  # each entry holds many SMILES
 def rooted_smiles(smiles: str) -> tuple[str, ...]:
-    """The SMILES of a molecule that begin at each of its atoms, each once; RDKit's canonical SMILES is the first.
+    """Return the distinct SMILES of a molecule that begin at each of its atoms. RDKit's canonical SMILES is the first.
 
     Raises:
-        ValueError: as [`canonical_smiles`].
+        ValueError: as in [`canonical_smiles`].
     """
     canonical = canonical_smiles(smiles)
     molecule = Chem.MolFromSmiles(canonical)
@@ -47,11 +48,33 @@ def rooted_smiles(smiles: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([canonical, *rooted]))
 
 
-def one_molecule(smiles: str) -> str:
-    """Canonical SMILES of what is to be made, or to begin from.
+def drawn_smiles(smiles: str, count: int, seed: int, rooted: bool) -> list[str]:
+    """Distinct SMILES of a molecule, RDKit's canonical one first; a small or symmetric molecule has fewer.
+
+    Args:
+        count: most SMILES.
+        seed: of the draw; a molecule has the same texts whatever others are drawn.
+        rooted: draw only where each begins, and the order of its branches is RDKit's; otherwise that too.
 
     Raises:
-        ValueError: as [`canonical_smiles`], or there are several molecules.
+        ValueError: as [`canonical_smiles`].
+    """
+    canonical = canonical_smiles(smiles)
+    rng = random.Random(f"{seed} {canonical}")
+    if rooted:
+        first, *others = rooted_smiles(smiles)
+        return [first, *rng.sample(others, min(count - 1, len(others)))]
+    molecule = Chem.MolFromSmiles(canonical)
+    # some are drawn twice
+    drawn = cast(Any, Chem).MolToRandomSmilesVect(molecule, 4 * count, randomSeed=rng.randrange(1, 1 << 30))
+    return list(dict.fromkeys([canonical, *drawn]))[:count]
+
+
+def one_molecule(smiles: str) -> str:
+    """Return the canonical SMILES of a single molecule, such as a target or a starting material.
+
+    Raises:
+        ValueError: as in [`canonical_smiles`], or the SMILES contains several molecules.
     """
     canonical = canonical_smiles(smiles)
     if "." in canonical:
@@ -61,13 +84,18 @@ def one_molecule(smiles: str) -> str:
 
 @dataclass(frozen=True)
 class Molecule:
-    """What RDKit reads in a SMILES.
+    """
+    The properties of a molecule that RDKit has read.
 
     Args:
-        smiles: the SMILES as it was read.
-        formula: Hill's, hydrogens and charge included: molecules that differ in it are not the same.
-        atoms: heavy atoms by element. Hydrogen is left out, since routes leave out what brings and takes it. Labels are
-            counted as their element, as no recorded route that the rules were tested on has one; charges belong to no atom.
+        smiles (`str`):
+            The SMILES as it was given.
+        formula (`str`):
+            The Hill formula, with hydrogens and the charge. Molecules with different formulas are different molecules.
+        atoms (`Mapping[str, int]`):
+            The number of heavy atoms of each element. Hydrogen is left out, because routes leave out the reagents that
+            add and remove it. An isotope counts as its element: no recorded route that the rules were tested on
+            contains one. Charges are not counted.
     """
 
     smiles: str
@@ -76,13 +104,13 @@ class Molecule:
 
     @property
     def canonical(self) -> str:
-        """RDKit's canonical SMILES; it takes as long as reading, so it is made when it is asked for."""
+        """RDKit's canonical SMILES. It takes as long as reading the molecule, so it is computed on access."""
         return canonical_smiles(self.smiles)
 
 
 @lru_cache(_KNOWN)
 def read_molecule(smiles: str) -> Molecule | None:
-    """What RDKit reads in a SMILES, None where it reads nothing; the last ones asked for are remembered."""
+    """Return the molecule that RDKit reads from a SMILES, or None if it cannot read one. Recent results are cached."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or molecule.GetNumAtoms() == 0:
@@ -94,9 +122,10 @@ def read_molecule(smiles: str) -> Molecule | None:
 
 @lru_cache(_KNOWN)
 def is_beyond_repair(smiles: str) -> bool:
-    """Whether no SMILES that RDKit reads begins like this one, which is closed and which RDKit does not read.
+    """Return whether RDKit can read no SMILES that begins with this one, which is closed and which RDKit cannot read.
 
-    An atom with too many bonds keeps them, whatever follows; an aromatic ring may yet get the substituent that it lacks.
+    An atom with too many bonds keeps them, whatever follows. But an aromatic ring may still get the substituent that
+    it lacks.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, sanitize=False)
@@ -107,14 +136,14 @@ def is_beyond_repair(smiles: str) -> bool:
 
 
 def canonical_route(route: Route) -> Route:
-    """The route with every molecule as RDKit's canonical SMILES; the order of the children is kept.
+    """Return the route with RDKit's canonical SMILES for every molecule. The order of the children does not change.
 
     Raises:
-        ValueError: RDKit cannot read a molecule; the message quotes it.
+        ValueError: RDKit cannot read a molecule. The message quotes it.
     """
     return Route(canonical_smiles(route.smiles), tuple(canonical_route(child) for child in route.children))
 
 
 def hash64(text: str) -> int:
-    """Eight bytes of BLAKE2, the same in every process."""
+    """Return eight bytes of BLAKE2 as an integer. It is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -125,6 +125,24 @@ class Plan:
         return cls(data["target"], [Candidate.from_dict(item) for item in data["candidates"]], data.get("problem"))
 
 
+def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Each route once, whatever the order of its reactants, with its best candidate; texts that are no routes as they are.
+
+    The best log-probability is kept, and not the sum over the texts that led to a route: it stays the log-probability of a
+    text that the model wrote, comparable with a search of one text, and does not depend on which texts a beam had room for.
+    """
+    found: dict[Route, Candidate] = {}
+    others = []
+    for candidate in candidates:
+        if candidate.route is None:
+            others.append(candidate)
+            continue
+        key = candidate.route.canonical()
+        if key not in found or candidate.score > found[key].score:
+            found[key] = candidate
+    return [*found.values(), *others]
+
+
 # What becomes of routes that cannot be: see `ranked`.
 IMPOSSIBLE = ("behind", "keep", "drop")
 

@@ -1,4 +1,4 @@
-"""What can be bought: lists of molecules as suppliers write them."""
+"""The molecules that can be bought, read from the lists that suppliers publish."""
 
 from __future__ import annotations
 
@@ -27,25 +27,30 @@ _logger = logging.getLogger(__name__)
 
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 _COLUMNS = ("inchikey", "inchi_key", "smiles", "canonical_smiles", "mol")
-# Lines that decide what a file holds; more than half of them unreadable, and it is no stock.
+# The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
-# Changes when entries are made in another way, so that older caches are not read.
+# Increase this number when the hashes are computed in another way, so that older caches are not read.
 _CACHE_VERSION = 1
-# Entries that are handed to a process together.
+# The number of entries that a worker process gets at once.
 _CHUNK = 50
-# Buckets of the table: its upper bits, so that about one entry falls into each.
+# The upper bits of a hash select its bucket, so that each bucket has about one entry. This is the largest number of
+# bits.
 _MOST_BITS = 24
 
 
 class Stock:
-    """A set of molecules, as 64-bit hashes of their canonical SMILES or InChIKeys: eight bytes and a few bits each.
+    """
+    A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys. Each molecule takes a little over
+    eight bytes.
 
-    Membership takes the same time however many there are. A molecule that is not in a stock of n is taken for one with
-    a probability of n / 2^64, about 10^-12 for 23 million.
+    A lookup takes the same time for every size of the stock. A molecule that is not in a stock of n molecules is
+    mistaken for one of them with a probability of n / 2^64, about 10^-12 for 23 million.
 
     Args:
-        names: canonical SMILES, or InChIKeys.
-        kind: "smiles" or "inchikey".
+        names (`Iterable[str]`):
+            Canonical SMILES or InChIKeys.
+        kind (`str`, *optional*, defaults to `"smiles"`):
+            The kind of names: `"smiles"` or `"inchikey"`.
     """
 
     def __init__(self, names: Iterable[str], kind: str = "smiles"):
@@ -61,18 +66,28 @@ class Stock:
 
     @classmethod
     def from_file(cls, path: str | Path, *, workers: int = 1, progress: bool = True) -> Stock:
-        """Read a file of SMILES or InChIKeys: one a line, or a column of a table with a header; gzip by the name.
+        """
+        Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
 
-        What was read is kept beside the file (`NAME.weft-stock.npz`), and read from there as long as the file does not
-        change. Lines that are no molecules are counted (`num_bad`), and the first few kept (`bad_lines`).
+        The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
+        (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules are counted in
+        `num_bad`, and the first few of them are in `bad_lines`.
 
         Args:
-            workers: processes that canonicalise SMILES. A script that asks for more than one needs
-                `if __name__ == "__main__":`, as they are spawned.
-            progress: show a bar.
+            path (`str` or `Path`):
+                The file.
+            workers (`int`, *optional*, defaults to 1):
+                The number of processes that canonicalise SMILES. The processes are spawned, so a script that asks for
+                more than one needs `if __name__ == "__main__":`.
+            progress (`bool`, *optional*, defaults to `True`):
+                Whether to show a progress bar.
+
+        Returns:
+            `Stock`: the stock.
 
         Raises:
-            ValueError: the file holds no list of molecules; the message says what was found. OSError: it cannot be read.
+            ValueError: the file is not a list of molecules. The message says what was found.
+            OSError: the file cannot be read.
         """
         path = Path(path)
         known = path.with_name(f"{path.name}.weft-stock.npz")
@@ -83,7 +98,7 @@ class Stock:
             stock._to_cache(known, stamp)
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
-            _logger.warning("%s: %d lines are no molecules, the first: %s.", path, stock.num_bad, first)
+            _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)
         return stock
 
     @classmethod
@@ -91,15 +106,15 @@ class Stock:
         entries = _entries(path)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:
-            raise ValueError(f"{path} is empty: a stock holds one SMILES or InChIKey a line.")
+            raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
         keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry in head)
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
         unreadable = [entry for entry in head if _name(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
             raise ValueError(
-                f"{path} is no stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor InChIKeys, "
-                f"the first of them {unreadable[0][:80]!r}. Give one molecule a line, or a table with a column 'smiles' or "
-                "'inchikey'."
+                f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
+                f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
+                "column 'smiles' or 'inchikey'."
             )
         stock, bad = cls([], kind), cast(list[str], [])
         hashes, num_bad = np.zeros(0, np.uint64), 0
@@ -127,7 +142,7 @@ class Stock:
                 stock.num_bad, stock.bad_lines = int(data["num_bad"]), [str(line) for line in data["bad_lines"]]
                 return stock
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None  # none yet, or damaged: read the file itself
+            return None  # there is no cache yet, or it is damaged: read the file itself
 
     def _to_cache(self, known: Path, stamp: str) -> None:
         try:
@@ -137,15 +152,15 @@ class Stock:
                     num_bad=np.array(self.num_bad), bad_lines=np.array(self.bad_lines, dtype=np.str_),
                 )  # fmt: skip
         except OSError as error:
-            _logger.warning(
-                "What was read cannot be kept in %s (%s): the next run reads the stock again.", known, error
-            )
+            _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", known, error)
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def __contains__(self, smiles: str) -> bool:
-        """Whether a molecule, in any SMILES of it, is there; False for what is no molecule."""
+        """Return whether a molecule is in the stock, given as any of its SMILES. A text that is not a molecule gives
+        False.
+        """
         name = _canonical_name(smiles, self.kind)
         if name is None:
             return False
@@ -154,7 +169,7 @@ class Stock:
         return bool((self._hashes[self._starts[bucket] : self._starts[bucket + 1]] == wanted).any())
 
     def missing(self, route: Route) -> list[str]:
-        """The starting materials of a route that are not there, each once, from left to right."""
+        """Return the starting materials of a route that are not in the stock, each once, from left to right."""
         return [smiles for smiles in dict.fromkeys(route.leaves()) if smiles not in self]
 
 
@@ -167,16 +182,16 @@ def _canonical_name(smiles: str, kind: str) -> str | None:
 
 
 def _name(entry: str, kind: str) -> str | None:
-    """What an entry of a file is known by, None where it is no molecule."""
+    """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
     return _canonical_name(entry, kind)
 
 
 def _entries(path: Path) -> Iterator[str]:
-    """What stands for a molecule in each line that is not empty."""
+    """Yield the SMILES or InChIKey of each line that is not empty."""
     try:
-        # Excel marks its UTF-8
+        # Excel writes a byte order mark before UTF-8
         encoding = "utf-8-sig"
         with (
             gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
@@ -187,7 +202,7 @@ def _entries(path: Path) -> Iterator[str]:
                 column = next((header.index(name) for name in _COLUMNS if name in header), None)
                 if column is not None:
                     break
-            else:  # a list: what follows the SMILES is a name
+            else:  # a list: the text after the SMILES is a name
                 lines = itertools.chain([first], file)
                 yield from (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0] for line in lines if line.strip())
                 return
@@ -196,27 +211,29 @@ def _entries(path: Path) -> Iterator[str]:
                     yield row[column].strip() if len(row) > column else ""
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
-            f"{path} is not a text file (or, with the ending .gz, not a whole gzip file): {error}."
+            f"{path} is not a text file (or, if its name ends in .gz, not a complete gzip file): {error}."
         ) from error
     except csv.Error as error:
-        raise ValueError(f"{path} is no table that can be read, a quote may be left open in it: {error}.") from error
+        raise ValueError(
+            f"{path} cannot be read as a table, perhaps because a quote is not closed: {error}."
+        ) from error
 
 
 class _Names:
-    """What a process needs to know to hash entries."""
+    """The kind of names in a stock, as worker processes need it to hash entries."""
 
     def __init__(self, kind: str):
         self.kind = kind
 
     def hashed(self, entries: tuple[str, ...]) -> list[tuple[np.ndarray, list[str]]]:
-        """Hashes of the entries, and those that are no molecules."""
+        """Return the hashes of the entries, and the entries that are not molecules."""
         named = [(entry, _name(entry, self.kind)) for entry in entries]
         found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
         return [(found, [entry[:200] for entry, name in named if name is None])]
 
 
 def _canonical(entries: Iterator[str], kind: str, workers: int) -> Iterator[tuple[np.ndarray, list[str]]]:
-    """Hashes and unreadable entries, a few at a time."""
-    # InChIKeys are only looked at: a second process would not be worth its start
+    """Yield the hashes and the unreadable entries, a few at a time."""
+    # an InChIKey only has to be matched and hashed: that is too little work for a second process
     with Workers(_Names(kind), 1 if kind == "inchikey" else workers) as pool:
         yield from pool.map(_Names.hashed, iter(lambda: tuple(itertools.islice(entries, _CHUNK)), ()))

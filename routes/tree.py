@@ -1,11 +1,12 @@
-"""The route tree, and the text DirectMultiStep writes it in.
+"""The route tree, and its text form in DirectMultiStep.
 
-A `Route` is a molecule and the molecules it is made from in one reaction; a molecule without children is a starting
-material. The text form is DirectMultiStep's (https://github.com/batistagroup/DirectMultiStep): Python's `repr` of nested
-dictionaries without spaces. That project reads it back with `eval`; here it is read by a parser of exactly that grammar:
+A `Route` is a molecule together with the molecules that it is made from in one reaction. A molecule without children
+is a starting material. The text form is the one of DirectMultiStep (https://github.com/batistagroup/DirectMultiStep):
+Python's `repr` of nested dictionaries, without spaces. DirectMultiStep reads it back with `eval`. This module reads it
+with a parser of exactly this grammar:
 
     route    := "{'smiles':'" smiles "'" [ ",'children':[" route { "," route } "]" ] "}"
-    smiles   := one or more characters of `SMILES_CHARACTERS`, a backslash written twice
+    smiles   := one or more characters of `SMILES_CHARACTERS`; each backslash is written twice
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# What RDKit and PaRoutes write; no quote, brace, comma or space, so that the text form needs no other escape than `\\`.
+# The characters that RDKit and PaRoutes write. A quote, brace, comma or space is not among them, so the text form
+# needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
 MAX_DEPTH = 64
 MAX_LENGTH = 20_000
@@ -27,16 +29,19 @@ _CHILDREN_KEY = ",'children':["
 
 @dataclass(frozen=True)
 class Route:
-    """A molecule and how it is made; immutable and hashable.
+    """
+    A molecule and how it is made. A route is immutable and hashable.
 
-    Two routes are equal when they agree in the order of the children too; compare `canonical()` to ignore the order.
+    Two routes are equal only if their children are in the same order too. To ignore the order, compare `canonical()`.
 
     Args:
-        smiles: SMILES of the molecule, only characters of `SMILES_CHARACTERS`.
-        children: the reactants of the one reaction that makes it; empty for a starting material.
+        smiles (`str`):
+            SMILES of the molecule. It contains only characters of `SMILES_CHARACTERS`.
+        children (`tuple[Route, ...]`, *optional*, defaults to `()`):
+            The reactants of the reaction that makes the molecule. A starting material has none.
 
     Raises:
-        ValueError: `smiles` is empty or holds a character that no SMILES has.
+        ValueError: `smiles` is empty or contains a character that is not allowed in a SMILES.
     """
 
     smiles: str
@@ -47,77 +52,104 @@ class Route:
 
     @property
     def depth(self) -> int:
-        """Number of reactions on the longest path from the target to a starting material; 0 for a leaf."""
+        """The number of reactions on the longest path to a starting material. It is 0 for a single molecule."""
         return 1 + max(child.depth for child in self.children) if self.children else 0
 
     @property
     def num_reactions(self) -> int:
-        """Number of reactions in the whole tree."""
+        """The number of reactions in the whole tree."""
         return sum(child.num_reactions for child in self.children) + bool(self.children)
 
     def molecules(self) -> list[str]:
-        """SMILES of every molecule, the target first, depth first; repeated where a molecule is used twice."""
+        """Return the SMILES of every molecule, depth first from the target. A molecule that is used twice appears
+        twice.
+        """
         return [self.smiles, *(smiles for child in self.children for smiles in child.molecules())]
 
     def leaves(self) -> list[str]:
-        """SMILES of the starting materials from left to right; repeated where one is used twice."""
+        """Return the SMILES of the starting materials from left to right. A starting material that is used twice
+        appears twice.
+        """
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
     def sub_routes(self) -> list[Route]:
-        """The route to each molecule that is made, the whole route first, depth first; each once."""
+        """Return the distinct routes to each molecule that is made, depth first from the whole route."""
         if not self.children:
             return []
         return list(dict.fromkeys([self, *(part for child in self.children for part in child.sub_routes())]))
 
     def canonical(self) -> Route:
-        """The same route with children sorted by their text at every level: equal for equal routes, whatever the order."""
+        """Return the same route with the children sorted by their text at every level.
+
+        Routes that differ only in the order of children have the same canonical route.
+        """
         return Route(self.smiles, tuple(sorted((child.canonical() for child in self.children), key=Route.to_string)))
 
     def shuffled(self, rng: random.Random) -> Route:
-        """The same route with the children of every molecule in a random order.
+        """
+        Return the same route with the children of every molecule in a random order.
 
         Args:
-            rng: source of the order; the same state gives the same order.
+            rng (`random.Random`):
+                The source of the order. The same state gives the same order.
+
+        Returns:
+            `Route`: the shuffled route.
         """
         children = [child.shuffled(rng) for child in self.children]
         rng.shuffle(children)
         return Route(self.smiles, tuple(children))
 
     def to_dict(self) -> dict[str, Any]:
-        """`{"smiles": ..., "children": [...]}`; a leaf has no `children`."""
+        """Return the route as `{"smiles": ..., "children": [...]}`. A starting material has no `children`."""
         if not self.children:
             return {"smiles": self.smiles}
         return {"smiles": self.smiles, "children": [child.to_dict() for child in self.children]}
 
     @classmethod
     def from_dict(cls, data: Any, *, max_depth: int = MAX_DEPTH) -> Route:
-        """Read nested dictionaries; fields other than `smiles` and `children` are ignored.
+        """
+        Read a route from nested dictionaries. Fields other than `smiles` and `children` are ignored.
 
         Args:
-            data: what `to_dict` gives, or the same with further fields; `children` may be missing or empty on a leaf.
-            max_depth: the most reactions on a path.
+            data (`dict[str, Any]`):
+                What `to_dict` returns, with or without further fields. A starting material may have an empty
+                `children` or none.
+            max_depth (`int`, *optional*, defaults to 64):
+                The largest allowed number of reactions on a path.
+
+        Returns:
+            `Route`: the route.
 
         Raises:
-            ValueError: a field is missing, of a wrong type or no SMILES, or the tree is too deep; the message names
-                the place, e.g. `children[1].smiles`.
+            ValueError: a field is missing, has a wrong type or is not a SMILES, or the tree is too deep. The message
+                names the place, such as `children[1].smiles`.
         """
         return _from_dict(data, "", max_depth)
 
     def to_string(self) -> str:
-        """The DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`, in which a backslash stands twice."""
+        """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash twice."""
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod
     def from_string(cls, text: str, *, max_depth: int = MAX_DEPTH, max_length: int = MAX_LENGTH) -> Route:
-        """Parse the DirectMultiStep text; what it accepts, `to_string` gives back character for character.
+        """
+        Parse the DirectMultiStep text. `to_string` returns every accepted text character for character.
 
         Args:
-            text: the text, no spaces.
-            max_depth: the most reactions on a path.
-            max_length: the most characters.
+            text (`str`):
+                The text, without spaces.
+            max_depth (`int`, *optional*, defaults to 64):
+                The largest allowed number of reactions on a path.
+            max_length (`int`, *optional*, defaults to 20000):
+                The largest allowed number of characters.
+
+        Returns:
+            `Route`: the route.
 
         Raises:
-            ValueError: the text is not of this grammar; the message names the position and what was expected there.
+            ValueError: the text is too long, too deep or does not follow the grammar. The message names the position
+                and what was expected there.
         """
         if len(text) > max_length:
             raise ValueError(f"route text has {len(text)} characters, at most {max_length} are allowed")
@@ -127,10 +159,17 @@ class Route:
         return route
 
     def format_tree(self, *, leaf_mark: str = "•") -> str:
-        """A tree to read in a terminal, one molecule a line, and a last line that counts reactions and leaves.
+        """
+        Format the route as a tree for a terminal.
+
+        Each molecule has a line. The last line counts the reactions and the starting materials.
 
         Args:
-            leaf_mark: what stands before a starting material.
+            leaf_mark (`str`, *optional*, defaults to `"•"`):
+                The mark in front of each starting material.
+
+        Returns:
+            `str`: the lines, joined by line breaks.
         """
         count, leaves = self.num_reactions, len(self.leaves())
         lines = list(self._tree_lines("", "", leaf_mark))
@@ -156,7 +195,7 @@ def _check_smiles(smiles: Any) -> None:
         raise ValueError("expected a SMILES string, got an empty one")
     if not SMILES_CHARACTERS.issuperset(smiles):
         wrong = next(character for character in smiles if character not in SMILES_CHARACTERS)
-        raise ValueError(f"{smiles[:80]!r} is no SMILES: it contains {wrong!r}")
+        raise ValueError(f"{smiles[:80]!r} is not a SMILES: it contains {wrong!r}")
 
 
 def _from_dict(data: Any, place: str, depth_left: int) -> Route:
@@ -181,7 +220,7 @@ def _from_dict(data: Any, place: str, depth_left: int) -> Route:
 
 
 def _parse(text: str, position: int, depth_left: int) -> tuple[Route, int]:
-    """One route that starts at `position`; returns it and the position after it."""
+    """Parse the route that starts at `position`. Return it and the position after it."""
     smiles, position = _parse_smiles(text, _expect(text, position, _SMILES_KEY))
     children: list[Route] = []
     if text.startswith(",", position):
@@ -198,7 +237,9 @@ def _parse(text: str, position: int, depth_left: int) -> tuple[Route, int]:
 
 
 def _parse_smiles(text: str, position: int) -> tuple[str, int]:
-    """The characters up to the closing quote, doubled backslashes undone; returns them and the position after it."""
+    """Read the characters up to the closing quote, a doubled backslash as one. Return them and the position after the
+    quote.
+    """
     start, characters = position, []
     while position < len(text) and text[position] in SMILES_CHARACTERS:
         if text[position] == "\\":

@@ -14,15 +14,18 @@ RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
 IMPOSSIBLE = ("behind", "keep", "drop")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions and examples as they are written, and has room for long names of options."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=32, **kwargs)
+
+
 class Parser(argparse.ArgumentParser):
     """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
 
-    def __init__(self, *args: Any, formatter_class: type = argparse.RawDescriptionHelpFormatter, **kwargs: Any):
-        def formatter(prog: str) -> argparse.HelpFormatter:
-            return formatter_class(prog, max_help_position=32)
-
-        settings: dict[str, Any] = kwargs | {"formatter_class": formatter}
-        super().__init__(*args, **settings)
+    def __init__(self, **kwargs: Any):
+        super().__init__(formatter_class=_Formatter, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)

@@ -204,7 +204,11 @@ def _note(text: str) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     """Mistakes that would show after the planning only."""
     for name, value in {**vars(arguments), "ks": min(arguments.ks)}.items():
-        if name in ("limit", "beams", "batch_size", "max_new_tokens", "ks") and value is not None and value < 1:
+        if (
+            name in ("limit", "beams", "texts", "batch_size", "max_new_tokens", "ks")
+            and value is not None
+            and value < 1
+        ):
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
     if arguments.predictions and (arguments.conditions or arguments.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
@@ -221,7 +225,8 @@ def _planned(
     conditions = conditions_of(planner.model.config, arguments.conditions)
     move_to(planner, arguments.device)
     settings = {
-        name: getattr(arguments, name) for name in ("beams", "ranking", "impossible", "batch_size", "max_new_tokens")
+        name: getattr(arguments, name)
+        for name in ("beams", "ranking", "impossible", "texts", "seed", "batch_size", "max_new_tokens")
     }
     settings |= {"grammar": not arguments.no_grammar, "constraints": constraints_of(arguments), "stock": stock}
     file = arguments.save_predictions

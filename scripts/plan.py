@@ -53,7 +53,7 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
-    for name in ("beams", "show"):
+    for name in ("beams", "show", "texts"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
     check_folders(arguments, "json", "html", "picture")
@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         n_steps=arguments.steps,
         starting_material=arguments.starting_material,
         beams=arguments.beams,
+        texts=arguments.texts,
+        seed=arguments.seed,
         ranking=arguments.ranking,
         stock=stock,
         grammar=not arguments.no_grammar,

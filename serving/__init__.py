@@ -1,4 +1,7 @@
-"""Models behind HTTP: waiting requests computed together, bounded in size, number and time. Needs the extra `serve`."""
+"""An HTTP server for models. It computes waiting requests as batches, with limits on size, number and time.
+
+It needs the extra `serve`.
+"""
 
 from .app import build_app
 from .limits import Limits

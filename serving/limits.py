@@ -1,4 +1,4 @@
-"""How much a server takes on, and for how long it waits."""
+"""The limits of a server on size, number and time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a server.
+    """
+    The limits of a server.
 
     Args:
-        max_batch_size: inputs (targets or texts) computed together, each with its beams.
-        max_wait_ms: how long an input waits for others while nothing is computed.
-        max_queue: inputs that wait; a request that would make them more is refused (429).
-        max_inputs: inputs of one request.
-        max_characters: length of an input.
-        max_beams: width of a search.
-        max_new_tokens: tokens that the model writes for an input (default: the task's own).
-        max_request_bytes: size of a request's body (413).
-        timeout_s: seconds that a request's body may take to arrive (408), and then its answer (504).
+        max_batch_size (`int`, *optional*, defaults to 16):
+            The largest number of inputs (targets or texts) in a batch. Each input has its own beams.
+        max_wait_ms (`float`, *optional*, defaults to 10.0):
+            The time in milliseconds that an input waits for others while the model is idle.
+        max_queue (`int`, *optional*, defaults to 256):
+            The largest number of waiting inputs. Requests that exceed it are refused with status 429.
+        max_inputs (`int`, *optional*, defaults to 32):
+            The largest number of inputs in a request.
+        max_characters (`int`, *optional*, defaults to 2000):
+            The largest number of characters of an input.
+        max_beams (`int`, *optional*, defaults to 50):
+            The largest number of beams.
+        max_new_tokens (`int`, *optional*):
+            The largest number of tokens to generate for an input. Defaults to the value of the task.
+        max_request_bytes (`int`, *optional*, defaults to 262144):
+            The largest size of a request's body in bytes. Larger ones are refused with status 413.
+        timeout_s (`float`, *optional*, defaults to 120.0):
+            The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status 504).
 
     Raises:
-        ValueError: a bound is not positive.
+        ValueError: a limit is negative or not finite, or is 0 where this is not allowed.
     """
 
     max_batch_size: int = 16
@@ -42,12 +52,12 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name == "max_wait_ms" else 1 if isinstance(value, int) else 1e-3
-            if value is not None and not least <= value < float("inf"):  # a NaN is not either
+            if value is not None and not least <= value < float("inf"):  # false for NaN too
                 raise ValueError(f"{field.name}={value} is not allowed: give at least {least}.")
 
 
 class BodyInTime:
-    """Refuses a request (408) whose body does not arrive in time: else slow clients hold their connections for ever."""
+    """Refuse requests whose body does not arrive in time, with status 408. Slow clients could otherwise block connections."""
 
     def __init__(self, app: ASGIApp, seconds: float):
         self.app, self.seconds = app, seconds
@@ -66,7 +76,7 @@ class BodyInTime:
             except TimeoutError:
                 raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
             if not message.get("more_body", False):
-                deadline = None  # from here on the client only listens
+                deadline = None  # the body is complete, and further calls wait for the client to disconnect
             return message
 
         await self.app(scope, receive_in_time, send)

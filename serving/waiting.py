@@ -1,4 +1,4 @@
-"""Between a request and the worker: wait for answers as long as the client does, and no longer than allowed."""
+"""Waiting for the answers of a request, until the client disconnects or the time is over."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..inference.batching import Batcher, Failed, QueueFull, Stopping, Work
 
-_STOPPING = "The server stops and takes no more requests."
+_STOPPING = "The server is stopping and accepts no more requests."
 
 
 async def answers(request: Request, batcher: Batcher, works: Sequence[Work], timeout_s: float) -> list[Any]:
-    """Hand works to the batcher and wait.
+    """Submit the inputs of a request to the batcher, and wait for the answers. After an error, the inputs are abandoned.
 
     Args:
-        request: with its body read.
+        request: the request, whose body has been read.
+        batcher: the batcher.
         works: the inputs of the request.
-        timeout_s: how long.
+        timeout_s: the longest time to wait, in seconds.
 
     Returns:
-        An answer for each work.
+        An answer for each input.
 
     Raises:
-        HTTPException: 429, 500, 503 or 504, with the reason. ClientDisconnect: nobody listens any more. Whatever is raised,
-            the works are abandoned.
+        HTTPException: with the status 429, 500, 503 or 504, and the reason.
+        ClientDisconnect: the client has disconnected.
     """
     try:
         items = batcher.submit(works)
     except QueueFull:
-        reason = f"{batcher.waiting} inputs wait already, and these {len(works)} would be too many: try again later."
+        reason = f"{batcher.waiting} inputs are waiting, and there is no room for these {len(works)}: try again later."
         raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
     except Stopping:
         raise HTTPException(503, _STOPPING) from None
     computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
-    # asks for the error that a request has when it is over already, or asyncio reports it as forgotten
+    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
     computed.add_done_callback(lambda future: future.cancelled() or future.exception())
     left = asyncio.ensure_future(_client_leaves(request))
     try:

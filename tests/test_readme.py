@@ -1,67 +1,132 @@
-"""What README shows, run."""
+"""What README shows runs, prints what it says but for figures, and quotes its pages right."""
 
 import re
 import shlex
 from pathlib import Path
 
+import datasets
 import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration
 
-from weftformer import WeftForConditionalGeneration
-from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.fixture
-def pushed(monkeypatch, tmp_path):
-    """Stand-in for the Hub: keeps the name that would be pushed to, sends nothing."""
-    names: list[str] = []
-    monkeypatch.setattr(WeftForConditionalGeneration, "push_to_hub", lambda self, name: names.append(name))
+def commands(text: str) -> list[list[str]]:
+    """The words of the `weftformer` commands of a text, in their order, without the first."""
+    lines = "\n".join(blocks("bash", text)).replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [rest for first, *rest in filter(None, words) if Path(first).name == "weftformer"]
+
+
+def section(title: str) -> str:
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def printed(name: str) -> list[str]:
+    """The lines that README shows as printed."""
+    return re.findall(rf"<!-- printed: {name} -->\n```text\n(.*?)```", README, flags=re.DOTALL)[0].splitlines()
+
+
+def shape(line: str) -> str:
+    """A line without its figures and its spaces."""
+    return " ".join(re.sub(r"\d[\d,.]*", "#", line).split())
+
+
+def assert_printed(name: str, output: str) -> None:
+    found = [shape(line) for line in output.splitlines()]
+    for line in printed(name):
+        assert shape(line) in found, line
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
     monkeypatch.chdir(tmp_path)
-    return names
 
 
-def test_quick_start_runs(pushed, capsys):
-    code, _ = blocks("python")
-    exec(compile(code.replace("max_steps=400", "max_steps=2"), "README.md", "exec"), {})
-    assert pushed == ["your-name/your-model"]
-
-
-@pytest.mark.slow
-def test_quick_start_learns(pushed, capsys):
-    code, _ = blocks("python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert "['four one three']" in capsys.readouterr().out
-
-
-def test_routes_run(planner, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    planner.model.save_pretrained("runs/routes")
-    planner.tokenizer.save_pretrained("runs/routes")
-    Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
-    _, code = blocks("python")
-    exec(compile(code, "README.md", "exec"), {})
-    out = capsys.readouterr().out
-    assert "True ()" in out and "False ('CCO',)" in out
-    assert "{'smiles': 'CC(=O)NCc1ccccc1', 'children': [{'smiles': 'CC(=O)O'}, {'smiles': 'NCc1ccccc1'}]}" in out
+def test_it_is_short():
+    assert len(README.splitlines()) <= 170
 
 
 def test_commands_exist():
-    text = "\n".join(blocks("bash")).replace("\\\n", " ")
-    commands = {
-        words[1]
-        for line in text.splitlines()
-        if (words := shlex.split(line, comments=True)) and words[0] == "weftformer"
-    }
-    assert commands and commands <= set(cli.COMMANDS)
+    found = {words[0] for words in commands(README)}
+    assert {"plan", "train", "generate", "convert"} <= found <= set(cli.COMMANDS)
 
 
-def test_every_preset_is_listed():
-    table = README[README.index("## Sizes") : README.index("## Results")]
-    assert set(re.findall(r"`([a-z0-9-]+)`", table)) == set(PRESETS)
+def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
+    pytest.importorskip("rdkit")
+    (line,) = re.findall(r"`(weftformer draw [^`]*)`", README)
+    words = [str(ROOT / word) if word.startswith("docs/") else word for word in shlex.split(line)[1:]]
+    stock = Path("stock.smi")
+    stock.write_text((ROOT / "docs" / "bought.smi").read_text())  # a cache is written beside it
+    words[words.index("--stock") + 1] = str(stock)
+    assert cli.main(words) == 0
+    assert Path("route.svg").read_text() == (ROOT / "docs" / "route.svg").read_text()
+
+
+def test_a_target_is_planned(planner, capsys):
+    planner.model.save_pretrained("runs/demo")
+    planner.tokenizer.save_pretrained("runs/demo")
+    (plan,) = [words for words in commands(section("You have a target molecule")) if words[0] == "plan"]
+    plan[1] = "CC(=O)NCc1ccccc1"  # one that the small model knows
+    assert cli.main(plan) == 0
+    output = capsys.readouterr().out
+    first, *_, last = [line for line in printed("plan") if line]
+    assert shape(first.partition(": ")[2]) == shape(output.split(": ")[1].splitlines()[0])
+    assert last in output and Path("routes.html").is_file()
+
+
+def test_pairs_are_learned_and_new_lines_answered(capsys):
+    rows = [f"{first} {second},{second} {first}" for first in "abcdefgh" for second in "abcdefgh"]
+    Path("pairs.csv").write_text("question,answer\n" + "\n".join(rows) + "\n")
+    Path("new.csv").write_text("question\na b\nc d\ne f\n")
+    train, generate = commands(section("You have a csv of pairs"))
+    assert cli.main([*train, "--max-steps", "2", "--tokenizer-vocab-size", "280", "--use-cpu"]) == 0
+    assert cli.main(generate) == 0
+    assert Path("answers.txt").read_text().count("\n") == 3
+    out, err = capsys.readouterr()
+    # the last three lines are answers, of another model
+    found = [shape(line) for line in (out + err).splitlines()]
+    assert all(shape(line) in found for line in printed("csv")[:-3])
+
+
+def test_a_checkpoint_is_converted(capsys):
+    torch.manual_seed(0)
+    size = {f"{stack}_{name}": value for stack in ("encoder", "decoder")
+            for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    BartForConditionalGeneration(BartConfig(vocab_size=60, d_model=16, **size)).save_pretrained("bart-base")
+    convert, upcycle, train = commands(section("You have a checkpoint"))
+    assert cli.main(convert) == 0 and cli.main(upcycle) == 0
+    assert_printed("convert", capsys.readouterr().out)
+    assert train[:3] == ["train", "--model-name-or-path", upcycle[2]]
+
+
+def test_python_runs(capsys):
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("WeftForConditionalGeneration, ")
+
+
+def test_figures_stand_on_the_pages_that_are_named():
+    rows = [
+        line for line in section("What it does, beside others").splitlines() if line.startswith("| ") and "](" in line
+    ]
+    assert len(rows) > 5
+    for row in rows:
+        (page,) = re.findall(r"\]\((docs/[\w-]+\.md)\)", row)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for figure in re.findall(r"\d+\.\d+(?:e-\d+)?|\d{3,}", row.partition(" | ")[2]):
+            assert figure in text, (figure, page)
+
+
+def test_links_lead_somewhere():
+    for link in re.findall(r"\]\(([^)#]+)", README):
+        assert link.startswith("https://") or (ROOT / link).exists(), link

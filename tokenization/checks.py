@@ -14,9 +14,9 @@ def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: i
     """
     Check that a tokenizer can encode all of a text, with at most `max_length` tokens.
 
-    A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token), encodes
-    it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are known if the
-    tokenizer recognises them.
+    A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token),
+    encodes it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are
+    known if the tokenizer recognises them.
 
     Args:
         tokenizer (`PreTrainedTokenizerFast`):
@@ -28,8 +28,8 @@ def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: i
 
     Raises:
         TypeError: `text` is not a string.
-        ValueError: the text has an unknown character (the message names the first one, its index in the text and the allowed
-            characters), or is too long (the message names both lengths).
+        ValueError: the text has an unknown character (the message names the first one, its index in the text and the
+            allowed characters), or is too long (the message names both lengths).
     """
     encode_checked(tokenizer, text, max_length=max_length)
 
@@ -46,8 +46,8 @@ def encode_checked(
     Args:
         tokenizer: any fast tokenizer.
         text: one text.
-        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for `max_length`.
-        max_length: the largest number of tokens. None for no limit.
+        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for
+        `max_length`. max_length: the largest number of tokens. None for no limit.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")

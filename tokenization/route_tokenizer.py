@@ -1,13 +1,14 @@
 r"""The 53 tokens of DirectMultiStep (DMS) as a fast tokenizer, and the layout of its source.
 
 DMS reads molecules as SMILES, with one token per character. It writes a synthesis route as the Python dictionary
-`{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O'}]}` without spaces, with one token per character except for the
-two keys. One splitting rule is right for both. Vocabulary and layout are those of the PyPI package `directmultistep` 1.1.3
-(https://github.com/batistagroup/DirectMultiStep), so the ids fit its published checkpoints.
+`{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O'}]}` without spaces, with one token per character except for
+the two keys. One splitting rule is right for both. Vocabulary and layout are those of the PyPI package
+`directmultistep` 1.1.3 (https://github.com/batistagroup/DirectMultiStep), so the ids fit its published checkpoints.
 
-The saved tokenizer is a plain `tokenizer.json`, which `AutoTokenizer` loads without Weft. For `tokenizer("C%O")` it raises
-`Exception("WordLevel error: Missing [UNK] token from the vocabulary")`, which does not name the character. The functions in
-this file name it. Do not give this tokenizer an `unk_token`: unknown characters would then silently become this token.
+The saved tokenizer is a plain `tokenizer.json`, which `AutoTokenizer` loads without Weft. For `tokenizer("C%O")` it
+raises `Exception("WordLevel error: Missing [UNK] token from the vocabulary")`, which does not name the character. The
+functions in this file name it. Do not give this tokenizer an `unk_token`: unknown characters would then silently
+become this token.
 """
 
 import re
@@ -54,12 +55,13 @@ def build_route_tokenizer() -> PreTrainedTokenizerFast:
     """
     Build the DMS tokenizer: 53 tokens, bos `<SOS>` (0), eos `?` (22), pad space (52), mask `J` (51).
 
-    `tokenizer("CCO")` gives `<SOS> C C O ?`. Decoding inserts no spaces. Special tokens are recognised inside the text, so
-    that [`source_text`] can write pads and a second `<SOS>`. The tokenizer returns only `input_ids`: a source has pads in its
-    middle, so a mask of ones would be wrong, and the model infers the mask (`infer_attention_mask`).
+    `tokenizer("CCO")` gives `<SOS> C C O ?`. Decoding inserts no spaces. Special tokens are recognised inside the
+    text, so that [`source_text`] can write pads and a second `<SOS>`. The tokenizer returns only `input_ids`: a source
+    has pads in its middle, so a mask of ones would be wrong, and the model infers the mask (`infer_attention_mask`).
 
     Returns:
-        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.
+        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
+        without Weft.
 
     Example:
 
@@ -102,9 +104,9 @@ def source_text(
     """
     Write the source of a DMS model as one text. The tokenizer's template adds the outer `<SOS>` and `?`.
 
-    The tokens are then `<SOS> product ?`, or with a starting material `<SOS> product ? pads <SOS> starting material ?`. The
-    second `<SOS>` is at position `product_length`, because DMS has learned positions and was trained with the starting
-    material there. The text has no pads at its end, which batching adds.
+    The tokens are then `<SOS> product ?`, or with a starting material `<SOS> product ? pads <SOS> starting material
+    ?`. The second `<SOS>` is at position `product_length`, because DMS has learned positions and was trained with the
+    starting material there. The text has no pads at its end, which batching adds.
 
     Args:
         product (`str`):
@@ -114,14 +116,15 @@ def source_text(
         product_length (`int`, *optional*, defaults to 145):
             The number of tokens for the product, with its `<SOS>`, `?` and pads.
         source_length (`int`, *optional*, defaults to 280):
-            The number of tokens for the whole source. `source_length - product_length` of them are for the starting material.
+            The number of tokens for the whole source. `source_length - product_length` of them are for the starting
+            material.
 
     Returns:
         `str`: the text, for `tokenizer(text)`.
 
     Raises:
-        ValueError: product or starting material is too long (the message names both lengths), or contains a character of the
-            layout, which is never part of a SMILES: space, `?`, `J`, `{`, `}`, `'`, `,` or `<SOS>`.
+        ValueError: product or starting material is too long (the message names both lengths), or contains a character
+            of the layout, which is never part of a SMILES: space, `?`, `J`, `{`, `}`, `'`, `,` or `<SOS>`.
     """
     _check_smiles("product", product, product_length, f"product_length={product_length}")
     if starting_material is None:
@@ -150,7 +153,8 @@ def encode_source(
             As in [`source_text`].
 
     Returns:
-        `list[int]`: the ids, at most `product_length` without a starting material, and at most `source_length` with one.
+        `list[int]`: the ids, at most `product_length` without a starting material, and at most `source_length` with
+        one.
 
     Raises:
         TypeError: product or starting material is not a string.
@@ -172,8 +176,8 @@ def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_l
         tokenizer (`PreTrainedTokenizerFast`):
             The tokenizer of [`build_route_tokenizer`].
         route_string (`str`):
-            A route as DMS writes it, `str(route).replace(" ", "")` of nested dictionaries with the keys `smiles` and, except
-            in leaves, `children`.
+            A route as DMS writes it, `str(route).replace(" ", "")` of nested dictionaries with the keys `smiles` and,
+            except in leaves, `children`.
         max_length (`int`, *optional*):
             The largest number of labels, with the eos. Defaults to no limit.
 
@@ -182,8 +186,8 @@ def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_l
 
     Raises:
         TypeError: `route_string` is not a string.
-        ValueError: a character is not in the vocabulary or is a special token (a space is the pad), or the route is too long
-            (the message names both lengths).
+        ValueError: a character is not in the vocabulary or is a special token (a space is the pad), or the route is
+            too long (the message names both lengths).
     """
     ids = encode_checked(tokenizer, route_string, add_special_tokens=False)
     if found := _SPECIAL.search(route_string):

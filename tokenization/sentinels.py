@@ -1,4 +1,4 @@
-"""Tokens that stand in a text for what was taken out of it: T5's sentinels, BART's mask, and UL2's modes."""
+"""Special tokens for pretraining: T5's sentinels and BART's mask, which replace removed text, and UL2's modes."""
 
 from typing import Literal
 
@@ -12,23 +12,28 @@ Objective = Literal["span", "infilling", "ul2"]
 _SENTINEL = "<extra_id_{}>"
 _NUM_SENTINELS = 100
 _MASK = "<mask>"
-# Denoiser of UL2 (Tay et al. 2022): the token that its checkpoint begins such a source with.
+# Denoisers of UL2 (Tay et al. 2022), each with the token that a source begins with in UL2's checkpoint.
 MODES = {"R": "[NLU]", "S": "[S2S]", "X": "[NLG]"}
 
 
 def add_denoising_tokens(tokenizer: PreTrainedTokenizerBase, objective: Objective) -> int:
-    """Give a tokenizer the tokens that an objective of pretraining needs, where it lacks them; ids it has stay as they are.
+    """
+    Add the tokens that an objective of pretraining needs to a tokenizer, if it does not have them. Other ids do not
+    change.
 
     Args:
-        tokenizer: changed in place. Tokens are added at the end of its vocabulary.
-        objective: "span" needs the sentinels `<extra_id_0>` to `<extra_id_99>` (a tokenizer that has some keeps its number),
-            "ul2" the modes `[NLU]`, `[S2S]` and `[NLG]` too, "infilling" a mask token.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer, which is changed. New tokens are added at the end of its vocabulary.
+        objective (`str`):
+            `"span"` needs the sentinels `<extra_id_0>` to `<extra_id_99>` (if the tokenizer has some, none are added),
+            `"ul2"` also needs the modes `[NLU]`, `[S2S]` and `[NLG]`, and `"infilling"` needs a mask token.
 
     Returns:
-        How many tokens were added. A model over the old vocabulary needs `resize_token_embeddings(len(tokenizer))`.
+        `int`: the number of new tokens. A model with the old vocabulary needs
+        `resize_token_embeddings(len(tokenizer))`.
 
     Raises:
-        ValueError: there is no such objective.
+        ValueError: the objective does not exist.
     """
     if objective not in ("span", "infilling", "ul2"):
         raise ValueError(f"objective={objective!r} is not allowed: choose one of 'span', 'infilling', 'ul2'.")
@@ -41,7 +46,16 @@ def add_denoising_tokens(tokenizer: PreTrainedTokenizerBase, objective: Objectiv
 
 
 def sentinel_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of `<extra_id_0>`, `<extra_id_1>`, ..., as many as the tokenizer has without a gap."""
+    """
+    Return the ids of the sentinels `<extra_id_0>`, `<extra_id_1>` and so on, up to the first that the tokenizer lacks.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer.
+
+    Returns:
+        `list[int]`
+    """
     known = tokenizer.get_vocab()
     ids: list[int] = []
     while (token := _SENTINEL.format(len(ids))) in known:

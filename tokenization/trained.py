@@ -11,8 +11,8 @@ __all__ = ["iter_columns", "train_tokenizer"]
 
 logger = logging.get_logger(__name__)
 
-# The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because nothing
-# here trains with one.
+# The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because
+# nothing here trains with one.
 _PAD, _BOS, _EOS = _SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
 
 
@@ -26,24 +26,25 @@ def train_tokenizer(
     """
     Train a byte-level BPE vocabulary (as GPT-2's, Radford et al. 2019).
 
-    Every byte is a token, so no text is unknown, and decoding returns the exact text (in lower case if `lowercase`). The ids 0,
-    1 and 2 are `<pad>`, `<s>` (bos) and `</s>` (eos). `tokenizer(text)` adds `</s>` at the end and nothing at the start: the
-    model adds the bos (`decoder_start_token_id`) when it shifts the labels. A `</s>` in a text is encoded as text. Pass
-    `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
+    Every byte is a token, so no text is unknown, and decoding returns the exact text (in lower case if `lowercase`).
+    The ids 0, 1 and 2 are `<pad>`, `<s>` (bos) and `</s>` (eos). `tokenizer(text)` adds `</s>` at the end and nothing
+    at the start: the model adds the bos (`decoder_start_token_id`) when it shifts the labels. A `</s>` in a text is
+    encoded as text. Pass `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
 
     Args:
         texts (`Iterable[str]`):
             The texts, which are read once. For columns of a data set see [`iter_columns`].
         vocab_size (`int`, *optional*, defaults to 8000):
-            The largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens, with a warning,
-            so set the model's `vocab_size` to `len(tokenizer)`.
+            The largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens, with a
+            warning, so set the model's `vocab_size` to `len(tokenizer)`.
         min_frequency (`int`, *optional*, defaults to 2):
             How often a pair of tokens must occur to be merged into one.
         lowercase (`bool`, *optional*, defaults to `False`):
             Whether the tokenizer converts all texts to lower case, in training and in use.
 
     Returns:
-        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.
+        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
+        without Weft.
 
     Raises:
         TypeError: `texts` is one string, or an item is not a string.

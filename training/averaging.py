@@ -1,4 +1,4 @@
-"""The mean of a run's last checkpoints, which translates a little better than the last one alone."""
+"""Averaging the last checkpoints of a run, which often gives a better model than the last checkpoint alone."""
 
 import os
 from collections.abc import Sequence
@@ -11,25 +11,33 @@ from .checkpoints import checkpoints, damage
 
 
 def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:
-    """A model whose weights are the means of those of the last checkpoints in a folder.
+    """
+    Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
 
-    As in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762). Sums are made in float64.
+    The weights are summed in float64.
 
     Args:
-        folder: the `output_dir` of a training run.
-        count: how many of its checkpoints, fewer where there are fewer.
+        folder (`str` or `os.PathLike`):
+            The `output_dir` of a training run.
+        count (`int`, *optional*, defaults to 10):
+            The number of checkpoints to average. If the folder has fewer, all of them are averaged.
+
+    Returns:
+        [`WeftForConditionalGeneration`]: a model with the averaged weights, in float32.
 
     Raises:
-        ValueError: there is no checkpoint, or one is damaged.
+        ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
     """
     if count < 1:
         raise ValueError(f"count={count} is not allowed: average at least 1 checkpoint.")
     found = checkpoints(folder)[:count]
     if not found:
-        raise ValueError(f"{folder} holds no checkpoint-<step> to average.")
+        raise ValueError(f"{folder} has no checkpoint-<step> to average.")
     for checkpoint in found:
         if problems := damage(checkpoint):
-            raise ValueError(f"In {checkpoint} {', '.join(problems)}: remove it, or average those that come after it.")
+            raise ValueError(
+                f"In {checkpoint} {', '.join(problems)}: remove this checkpoint, or average only later ones."
+            )
     model = WeftForConditionalGeneration.from_pretrained(found[0], dtype=torch.float32)
     model.load_state_dict(_means(found))
     return model

@@ -1,6 +1,7 @@
-"""What training a Weft model adds to the Trainer's loop; what its routers do, as numbers, as a file and as a picture.
+"""Callbacks for training a Weft model, and statistics of its routers as logs, as a file and as a picture.
 
-Shape suffixes: N tokens, E experts, K experts of a token; a layer's sums are (2 E + 5): load, probability, and `_SUMS`.
+Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer have the shape (2 E + 5): load of each expert,
+probability of each expert, and `_SUMS`.
 """
 
 import importlib.util
@@ -21,23 +22,24 @@ from ..modeling import WeftPreTrainedModel
 from ..modeling.moe import Router, expert_load
 
 EXPERT_LOAD = "expert_load.jsonl"
-# name of a sparse layer, such as decoder_1: its numbers, and `load`, the share of each expert
+# Maps the name of a sparse layer, such as decoder_1, to its statistics. `load` is the list of the experts' shares.
 Layers = dict[str, dict[str, Any]]
 _SUMS = ("entropy", "log_z", "log_z_squared", "dropped", "tokens")
 
 
 def weft_model(model) -> Any:
-    """The Weft model itself, without what compilation, processes or an adapter wrap around it."""
+    """Return the Weft model without the wrappers of compilation, distributed training and PEFT."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT
 
 
 class RouterBiasCallback(TrainerCallback):
-    """Moves the routers' selection biases after each optimizer step (Wang et al. 2024, arXiv:2408.15664), under DeepSpeed.
+    """
+    Updates the routers' selection biases after each optimizer step of DeepSpeed (Wang et al. 2024, arXiv:2408.15664).
 
-    Its optimizer holds copies of the weights. Where the optimizer holds the weights themselves, routers notice its steps and
-    have moved their biases already: the callback then changes nothing. Nor does it for models without
-    `router_bias_update_rate`. Every process must have the callback, as the loads are summed over processes.
+    The optimizer of DeepSpeed has copies of the weights, so routers do not notice its steps. With other optimizers the
+    routers have already updated their biases, and the callback changes nothing. It also changes nothing for models without
+    `router_bias_update_rate`. Every process must have the callback, because the loads are summed over processes.
     """
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
@@ -45,34 +47,40 @@ class RouterBiasCallback(TrainerCallback):
 
 
 class PushCodeCallback(TrainerCallback):
-    """Puts the model's code where the Trainer pushes from while it trains (`hub_strategy`).
+    """
+    Adds the model's code to the folder that the Trainer pushes during training (`hub_strategy`).
 
-    There the Trainer copies configuration and weights of the checkpoint, and not the code that the configuration names.
-    [`WeftTrainer`] has this callback; give it to another Trainer that pushes before training ends.
+    The Trainer copies configuration and weights of a checkpoint into this folder, but not the code that the configuration
+    refers to. [`WeftTrainer`] has this callback. Another Trainer that pushes during training needs it.
     """
 
     def on_push_begin(self, args, state, control, model=None, **kwargs):
         model = extract_model_from_parallel(model, keep_torch_compile=False)
-        # of an adapter (PEFT) no configuration of Weft is pushed
+        # for an adapter (PEFT), the Trainer pushes no Weft configuration
         if state.is_world_process_zero and isinstance(model, WeftPreTrainedModel):
             export_code(args.output_dir)
 
 
 class ExpertStatisticsCallback(TrainerCallback):
-    """Logs, at each logging step, what every router has done since the one before, pads left out, over all processes.
+    """
+    Logs statistics of each router at each logging step, over all non-pad tokens since the last one and over all processes.
 
-    For each sparse layer (`encoder_0`, `decoder_1`, ...):
+    For each sparse layer (`encoder_0`, `decoder_1`, ...) these are:
 
-    - `load`: share of the assignments that each expert got; only in the file, a line of JSON for each logging step;
-    - `max_load`, `min_load`: that of the busiest and of the idlest expert, 1 being the mean;
-    - `dead_experts`: experts that got none;
-    - `entropy`: mean entropy of a token's probabilities, in nats; `log_z`: mean logsumexp of its logits;
-    - `drop_rate`: share of the assignments that an expert had no room for (0 without `expert_capacity_factor`);
-    - `balance_loss`, `z_loss`: unweighted, of all these tokens as one batch; `tokens`: how many they are.
+    - `load`: the share of assignments that each expert received. It is only in the file `expert_load.jsonl`, which has one
+      line of JSON for each logging step;
+    - `max_load`, `min_load`: the largest and the smallest load of an expert, divided by the mean load;
+    - `dead_experts`: the number of experts without any assignment;
+    - `entropy`: the mean entropy of a token's router probabilities, in nats;
+    - `log_z`: the mean logsumexp of a token's router logits;
+    - `drop_rate`: the share of assignments that were dropped because the expert was full (0 without
+      `expert_capacity_factor`);
+    - `balance_loss`, `z_loss`: the two router losses without their coefficients, for all these tokens as one batch;
+    - `tokens`: the number of tokens.
 
-    [`WeftTrainer`] hands the numbers to whatever `report_to` names, and a [`expert_summary`] to the screen. Under another Trainer
-    they are in the state's `log_history` and in the file. Every process must have the callback. Modules that run inside
-    `torch.compile` are not seen reliably.
+    [`WeftTrainer`] sends the statistics to the services in `report_to`, and prints their [`expert_summary`]. With another
+    Trainer they are in the `log_history` of the state and in the file. Every process must have the callback. Statistics of
+    modules inside `torch.compile` are not reliable.
     """
 
     def __init__(self):
@@ -102,7 +110,7 @@ class ExpertStatisticsCallback(TrainerCallback):
         self.stop()
 
     def watch(self, model) -> None:
-        """Look at the training passes of a Weft model from now on; the count starts anew."""
+        """Start to count the training passes of a Weft model. Earlier counts are discarded."""
         self.stop()
         self._routers, self._sums, self._taken = _named_routers(model), {}, None
         for router in self._routers.values():
@@ -111,18 +119,18 @@ class ExpertStatisticsCallback(TrainerCallback):
         self._hooks.append(model.register_forward_hook(self._count, with_kwargs=True))
 
     def stop(self) -> None:
-        """Leave the model as it was."""
+        """Remove the hooks from the model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     def _begin(self, model, args) -> None:
-        # a pass without gradients trains nothing: it is an evaluation, or one that only counts
+        # a pass without gradients is an evaluation, or only counts tokens
         self._is_forward = model.training and torch.is_grad_enabled()
         self._seen.clear()
 
     def _keep(self, router: Router, args, output) -> None:
-        if self._is_forward:  # and not a second pass in `backward`, of gradient checkpointing
+        if self._is_forward:  # false for the second pass of gradient checkpointing, in `backward`
             self._seen[router] = tuple(part.detach() for part in output)
 
     @torch.no_grad()
@@ -141,11 +149,11 @@ class ExpertStatisticsCallback(TrainerCallback):
                 self._sums[name] = self._sums[name] + sums if name in self._sums else sums
 
     def sums(self) -> dict[str, list[float]]:
-        """What was counted since the last log, on this process: for [`add`] of a run that goes on from here."""
+        """Return the sums of this process since the last log. A resumed run continues from them with [`add`]."""
         return {name: values.tolist() for name, values in self._sums.items()}
 
     def add(self, sums: dict[str, list[float]]) -> None:
-        """Count what [`sums`] gave as well."""
+        """Add the result of [`sums`] to the counts."""
         for name, values in sums.items():
             known = self._sums.get(name)
             dtype = torch.float64 if known is None else known.dtype
@@ -153,9 +161,9 @@ class ExpertStatisticsCallback(TrainerCallback):
             self._sums[name] = new if known is None else known + new
 
     def take(self, state: TrainerState) -> Layers:
-        """The numbers of each layer since the last log, over all processes; the count starts again.
+        """Return the statistics of each layer since the last log, over all processes, and reset the counts.
 
-        Call it on every process, at the same step. A second call at a step gives the same.
+        Call it on every process at the same step. A second call at the same step returns the same statistics.
         """
         if self._taken is None or self._taken[0] != state.global_step:
             self._taken = state.global_step, self._summed_up()
@@ -164,7 +172,7 @@ class ExpertStatisticsCallback(TrainerCallback):
     def _summed_up(self) -> Layers:
         if not self._routers:
             return {}
-        # every layer, seen or not, that all processes add up the same
+        # include layers without counts, so that all processes reduce tensors of the same shape
         width = {name: 2 * router.num_experts + len(_SUMS) for name, router in self._routers.items()}
         device = next(iter(self._routers.values())).classifier.weight.device
         empty = {name: torch.zeros(size, dtype=_dtype(device), device=device) for name, size in width.items()}
@@ -176,12 +184,12 @@ class ExpertStatisticsCallback(TrainerCallback):
         return {
             name: _numbers(values, self._routers[name].num_experts)
             for name, values in zip(width, parts, strict=True)
-            if values[-1] > 0  # a layer that saw no token has nothing to say
+            if values[-1] > 0  # leave out layers without tokens
         }
 
 
 def flat_statistics(layers: Layers) -> dict[str, float]:
-    """All numbers but the loads, under `experts/<layer>/<name>`."""
+    """Return all statistics except `load`, with the names `experts/<layer>/<name>`."""
     return {
         f"experts/{layer}/{name}": value
         for layer, numbers in layers.items()
@@ -191,7 +199,17 @@ def flat_statistics(layers: Layers) -> dict[str, float]:
 
 
 def expert_summary(layers: Layers) -> dict[str, float]:
-    """Of all layers: the busiest expert's load, how many experts are dead, mean drop rate, and the two router losses."""
+    """
+    Return five numbers for all layers together.
+
+    Args:
+        layers (`dict[str, dict[str, Any]]`):
+            The statistics of each layer, as [`ExpertStatisticsCallback`] takes them.
+
+    Returns:
+        `dict[str, float]`: the largest load of an expert, the number of dead experts, and the means over layers of the drop
+        rate, the balance loss and the z-loss. It is empty without layers.
+    """
     if not layers:
         return {}
 
@@ -219,7 +237,7 @@ def _named_routers(model) -> dict[str, Router]:
 
 
 def _dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64  # which knows no doubles
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
 
 
 def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.Tensor | None) -> torch.Tensor:
@@ -228,7 +246,7 @@ def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.
     log_probs_NE = logits_NE - log_z_N[:, None]
     probs_NE = log_probs_NE.exp()
     entropy_N = -(probs_NE * log_probs_NE).sum(dim=-1)
-    # without a limit a weight of 0 is one too small to tell from 0
+    # dropped assignments have the weight 0; without a capacity, a weight of 0 is only an underflow
     dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
     columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
     values = torch.cat([probs_NE, columns], dim=-1)
@@ -257,23 +275,31 @@ def _numbers(sums: torch.Tensor, num_experts: int) -> dict[str, Any]:
 
 
 def read_expert_load(file: str | os.PathLike) -> list[dict[str, Any]]:
-    """The whole lines of an `expert_load.jsonl`: {"step": ..., "layers": {name: numbers}}.
+    """
+    Read an `expert_load.jsonl`. An incomplete last line is ignored.
+
+    Args:
+        file (`str` or `os.PathLike`):
+            The file.
+
+    Returns:
+        `list[dict[str, Any]]`: for each logging step `{"step": ..., "layers": {layer: statistics}}`.
 
     Raises:
-        ValueError: a line in the middle is no JSON.
-        OSError: there is no such file.
+        ValueError: a complete line is not valid JSON.
+        OSError: the file cannot be read.
     """
     lines = Path(file).read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):  # the process was killed while it wrote
+    if lines and not lines[-1].endswith("\n"):  # the process was killed while writing it
         lines.pop()
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
-        raise ValueError(f"{file} is no file of expert loads: {error}.") from error
+        raise ValueError(f"{file} is not a file of expert loads: {error}.") from error
 
 
 def _forget_after(file: Path, step: int) -> None:
-    """Drop the lines of later steps: of a run that was interrupted after the checkpoint this one goes on from."""
+    """Remove the lines of later steps. An interrupted run wrote them after the checkpoint that this run resumes from."""
     if not file.is_file():
         return
     kept = [record for record in read_expert_load(file) if record["step"] <= step]
@@ -282,24 +308,27 @@ def _forget_after(file: Path, step: int) -> None:
 
 
 def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], picture: str | os.PathLike) -> None:
-    """Draw every expert's load over the steps of a training: a panel for each layer, a row in it for each expert.
+    """
+    Draw the load of every expert over the steps of a training run, with a panel for each layer and a row for each expert.
 
     Args:
-        file: the `expert_load.jsonl` of a training; or several, by the titles of their columns.
-        picture: where to, .svg, .png or .pdf.
+        file (`str`, `os.PathLike` or `Mapping[str, str | os.PathLike]`):
+            The `expert_load.jsonl` of a run. To draw several runs side by side, a dictionary from titles to files.
+        picture (`str` or `os.PathLike`):
+            The picture to write: .svg, .png or .pdf.
 
     Raises:
-        ValueError: matplotlib is missing, or a file holds no loads.
+        ValueError: matplotlib is not installed, or a file has no loads.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("Drawing the load of experts needs matplotlib: pip install weftformer[benchmark].")
     from matplotlib import rc_context
-    from matplotlib.figure import Figure  # no pyplot: no window, whatever backend is set
+    from matplotlib.figure import Figure  # not pyplot, which may open windows
 
     runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
     names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
     if not names or not all(runs.values()):
-        raise ValueError(f"{file} holds no loads of experts.")
+        raise ValueError(f"{file} has no loads of experts.")
     width = 7 if len(runs) == 1 else 1 + 2.4 * len(runs)
     figure = Figure(figsize=(width, 0.9 + 1.2 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), len(runs), squeeze=False, sharex="col", sharey="row")
@@ -310,7 +339,7 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
                 [share * len(load) for share in load] for load in (one["layers"][name]["load"] for one in shown)
             ]
             steps, experts = [record["step"] for record in shown], range(len(relative[0]))
-            # as an image: thousands of small shapes make a picture of many megabytes
+            # rasterized, because thousands of small shapes make a file of many megabytes
             image = panel.pcolormesh(
                 steps, experts, list(zip(*relative, strict=True)), shading="nearest", vmin=0, vmax=2, cmap="RdBu_r",
                 rasterized=True,
@@ -323,7 +352,7 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
     bar = figure.colorbar(image, ax=panels, extend="max", pad=0.01)
     bar.ax.tick_params(labelsize=7)
     bar.set_label("load; 1 is an even share, 0 is dead", fontsize=8)
-    # the same picture every time it is drawn
+    # a fixed salt and no date, so that the same data give the same file
     with rc_context({"svg.hashsalt": "weft"}):
         figure.savefig(picture, dpi=150, metadata={"Date": None} if Path(picture).suffix == ".svg" else None)
 

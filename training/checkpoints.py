@@ -1,4 +1,4 @@
-"""Checkpoints: writing them whole, finding one that can be resumed, and saving the model of a finished run."""
+"""Checkpoints: detecting damage, finding the one to resume from, and saving the model of a finished run."""
 
 import hashlib
 import json
@@ -24,10 +24,10 @@ from .arguments import WeftTrainingArguments
 
 logger = logging.getLogger(__name__)
 
-# What a whole checkpoint holds: a list of its files with their sizes and sums, written last.
+# The list of a checkpoint's files with their sizes and checksums, which is written last.
 MANIFEST = "weft_manifest.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-# May be changed in the middle of a training; everything else makes it another model.
+# The fields that a resumed run may change. A change of any other field makes it another model.
 _FREE_FIELDS = frozenset(
     ["dropout", "attention_dropout", "activation_dropout", "label_smoothing", "router_aux_loss_coef",
      "router_z_loss_coef", "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
@@ -35,17 +35,17 @@ _FREE_FIELDS = frozenset(
 
 
 def checkpoints(folder: str | os.PathLike) -> list[Path]:
-    """The `checkpoint-<step>` folders in a folder, last step first."""
+    """Return the `checkpoint-<step>` folders in a folder, last step first."""
     found = Path(folder).iterdir() if Path(folder).is_dir() else []
     steps = {path: match for path in found if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
 
 
 def write_manifest(folder: str | os.PathLike) -> None:
-    """List every file of a folder, and of those in it, in `MANIFEST`.
+    """Write `MANIFEST`, the list of all files in a folder and its sub-folders.
 
     Raises:
-        OSError: a file cannot be read, or the list not be written.
+        OSError: a file cannot be read, or the list cannot be written.
     """
     files = {
         path.relative_to(folder).as_posix(): [path.stat().st_size, _sum(path)]
@@ -56,7 +56,10 @@ def write_manifest(folder: str | os.PathLike) -> None:
 
 
 def damage(folder: str | os.PathLike) -> list[str]:
-    """What is not as the list says, each with the file's name; nothing where there is no list."""
+    """Return the differences between a folder and its manifest, each as a text with the file's name.
+
+    The list is empty if there are no differences, or if the folder has no manifest.
+    """
     folder, problems = Path(folder), []
     if not (folder / MANIFEST).is_file():
         return []
@@ -72,7 +75,7 @@ def damage(folder: str | os.PathLike) -> list[str]:
         elif path.stat().st_size != size:
             problems.append(f"{name} has {path.stat().st_size} bytes where {size} were written")
         elif _sum(path) != total:
-            problems.append(f"{name} is damaged: other bytes than were written")
+            problems.append(f"{name} is damaged: its content has changed")
     return problems
 
 
@@ -82,9 +85,10 @@ def _sum(path: Path) -> str:
 
 
 def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[str]:
-    """Files without which the Trainer would resume as if nothing were wrong, or not at all.
+    """Return the names of files that a checkpoint needs and does not have.
 
-    Training then goes on with a fresh optimizer, a fresh schedule or other random numbers, and does not say so.
+    Without most of these files the Trainer resumes with a new optimizer, a new schedule or other random numbers, and gives no
+    warning.
     """
     folder = Path(checkpoint)
     has_weights = (folder / SAFE_WEIGHTS_NAME).is_file() or (folder / SAFE_WEIGHTS_INDEX_NAME).is_file()
@@ -94,18 +98,20 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
 
 
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
-    """The checkpoint to resume from, or None to begin.
+    """Find the checkpoint to resume from.
 
-    None was asked for, or the last one, and `output_dir` holds neither a checkpoint nor a model: a run that was killed before
-    its first checkpoint begins again by the command it was begun with.
+    Returns:
+        The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not wanted. It is also
+        None if the last checkpoint is wanted and `output_dir` has neither a checkpoint nor a model, so that a run that was
+        killed before its first checkpoint can be started again with the same command.
 
     Raises:
-        ValueError: there is no complete checkpoint, or the one asked for is incomplete; the message names what is
-            missing. Or there is none, and a trained model that would be overwritten.
+        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing), or there is no
+            checkpoint but a trained model, which would be overwritten.
     """
     if not args.wants_resume:
         return None
-    # sharded runs write other files, and check them when they read them
+    # sharded runs write other files, and check them on reading
     is_sharded = (
         args.uses_fsdp_of_accelerate or bool(args.deepspeed) or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
     )
@@ -124,25 +130,26 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
             if not is_sharded:
                 check_weights_files(folder)
             if problems and args.is_main_process:
-                logger.warning(f"Passed over: {'; '.join(problems)}.")
+                logger.warning(f"Skipped checkpoints: {'; '.join(problems)}.")
             return str(folder)
     folder = Path(args.output_dir)
     if not problems and not (folder.is_dir() and any(map(_is_weights, folder.iterdir()))):
         if args.is_main_process:
-            logger.warning(f"There is no checkpoint in {folder} yet: training begins at the beginning.")
+            logger.warning(f"There is no checkpoint in {folder} yet: training starts from the beginning.")
         return None
-    reason = "; ".join(problems) or f"{folder} holds a model, and no checkpoint-<step> to continue from"
+    reason = "; ".join(problems) or f"{folder} has a model, but no checkpoint-<step> to continue from"
     raise ValueError(f"resume_from_checkpoint={args.resume_from_checkpoint}: {reason}.")
 
 
 def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...] = ()) -> None:
-    """Refuse an output folder with something in it, unless training resumes or the user said to overwrite.
+    """Check that the output folder is empty, unless training resumes or the user allows overwriting.
 
     Args:
-        inputs: folders that training reads from; none may be among what overwriting removes.
+        args: the training arguments.
+        inputs: files and folders that training reads. Overwriting must not remove them.
 
     Raises:
-        ValueError: the folder is not empty, is a file, or holds an input that would be removed.
+        ValueError: the folder is not empty, is a file, or has an input that would be removed.
     """
     folder = Path(args.output_dir)
     if folder.exists() and not folder.is_dir():
@@ -153,28 +160,28 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     if not args.overwrite_output_dir:
         shown = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
         raise ValueError(
-            f"--output-dir {folder} is not empty (it holds {shown}): continue what was begun there with "
+            f"--output-dir {folder} is not empty (it has {shown}): continue the run there with "
             "--resume-from-checkpoint true, start again with --overwrite-output-dir, or choose another folder."
         )
     for name in inputs:
         if name and any(Path(name).resolve().is_relative_to(old.resolve()) for old in checkpoints(folder)):
             raise ValueError(
-                f"--overwrite-output-dir would remove {name}, which training reads from: choose another --output-dir."
+                f"--overwrite-output-dir would remove {name}, which training reads: choose another --output-dir."
             )
 
 
 def remove_checkpoints(folder: str | os.PathLike) -> None:
-    """Remove the checkpoints of an earlier run, which would be taken for this run's when it is resumed."""
+    """Remove the checkpoints of an earlier run. Otherwise this run could be resumed from one of them by mistake."""
     for old in checkpoints(folder):
-        logger.info(f"Removing {old}, of an earlier run (--overwrite-output-dir).")
+        logger.info(f"Removing {old} of an earlier run (--overwrite-output-dir).")
         shutil.rmtree(old)
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:
-    """Refuse to resume a checkpoint of another model, of which the Trainer would load what happens to fit.
+    """Check that a checkpoint is of the same model. The Trainer itself loads whatever weights fit.
 
     Raises:
-        ValueError: fields differ; the message names them with both values.
+        ValueError: fields differ. The message names them with both values.
     """
     saved = WeftConfig.from_pretrained(checkpoint)
     fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _FREE_FIELDS]
@@ -185,22 +192,22 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
     ]
     if different:
         raise ValueError(
-            f"{checkpoint} is of another model: {', '.join(different)}. Resume with the arguments it was begun with."
+            f"{checkpoint} is of another model: {', '.join(different)}. Resume with the arguments of the first start."
         )
 
 
 def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
-    """Save model, tokenizer and generation settings so that every file in `folder` is whole, the weights coming last.
+    """Save model, tokenizer and generation settings, so that no file in `folder` is ever incomplete.
 
-    Call it on every process. Weights of an earlier save that would be loaded instead of, or beside, the new ones are
-    removed.
+    The weights are moved into the folder last. Weights of an earlier save are removed, because loading could choose them
+    instead of the new ones. Call it on every process.
     """
     folder = Path(folder)
     saving = folder / ".saving"
     staging = saving / NOT_UPLOADED
     if trainer.args.should_save:
-        shutil.rmtree(saving, ignore_errors=True)  # of a run that was killed while it saved
-    trainer.save_model(str(staging), _internal_call=True)  # internal: pushing is a step of its own
+        shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
+    trainer.save_model(str(staging), _internal_call=True)  # an internal call does not push
     if not trainer.args.should_save:
         return
     files = sorted(staging.iterdir(), key=_is_weights)
@@ -218,15 +225,17 @@ def _is_weights(path: Path) -> bool:
 
 
 class WholeCheckpointsTrainer(Seq2SeqTrainer):
-    """`Seq2SeqTrainer` that saves and resumes a model which `DistributedConfig` keeps in parts, as one process does.
+    """
+    A `Seq2SeqTrainer` whose checkpoints of a model with a `DistributedConfig` are like those of one process.
 
-    The Trainer writes whole weights too, but of the optimizer what the first process holds, and it loads neither. Any number of processes may read the weights and the state of the optimizer; resuming takes the same number, as each has
-    random numbers of its own.
+    The `Trainer` saves whole weights of such a model too, but only the first process' part of the optimizer's state, and it
+    can load neither. Here any number of processes can load the weights and the optimizer's state. Resuming needs the same
+    number of processes, because each has its own random state.
     """
 
     def __init__(self, model=None, args=None, *rest, **kwargs):
         keeps_all = _is_in_parts(model) and args is not None and not args.save_only_model
-        if keeps_all:  # transformers refuses checkpoints that it could not resume, and this class can
+        if keeps_all:  # transformers refuses to save the optimizer of such models, which this class can do
             args.save_only_model = True
         try:
             super().__init__(model, args, *rest, **kwargs)
@@ -247,7 +256,7 @@ class WholeCheckpointsTrainer(Seq2SeqTrainer):
         def whole(value: Any) -> Any:
             if not isinstance(value, DTensor):
                 return value
-            full = value.full_tensor()  # by all processes together
+            full = value.full_tensor()  # a collective call: every process must make it
             return full.cpu() if self.args.should_save else None
 
         state = tree_map(whole, self.optimizer.state_dict())
@@ -258,7 +267,7 @@ class WholeCheckpointsTrainer(Seq2SeqTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None or not self._is_in_parts:
             return super()._load_optimizer_and_scheduler(checkpoint)
-        # on the CPU: no GPU has room for the whole
+        # on the CPU, because the whole state may not fit on one GPU
         state = torch.load(Path(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True, mmap=True)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         for index, values in state["state"].items():
@@ -271,10 +280,11 @@ class WholeCheckpointsTrainer(Seq2SeqTrainer):
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         files, own = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
         if not files:
-            raise ValueError(f"{resume_from_checkpoint} holds no weights to go on with: name another checkpoint.")
+            raise ValueError(f"{resume_from_checkpoint} has no weights: give another checkpoint.")
         for file in files:
             weights = {name: _part(value, own[name]) for name, value in load_file(file).items()}
-            self.model.load_state_dict(weights, strict=False)  # one name of a tied weight, and one file of several
+            # not strict, because a file has only some of the weights, and tied weights have one name only
+            self.model.load_state_dict(weights, strict=False)
 
     def _load_best_model(self) -> None:
         if not self._is_in_parts:
@@ -283,15 +293,15 @@ class WholeCheckpointsTrainer(Seq2SeqTrainer):
 
 
 def _is_in_parts(model: Any) -> bool:
-    # not one in an adapter: its trained weights are whole on every process
+    # false for a model in an adapter, whose trained weights are whole on every process
     return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
 
 
 def _part(value: Any, like: torch.Tensor) -> Any:
-    """What this process holds of a whole tensor that is shared out as `like` is."""
+    """Return this process' part of a whole tensor, distributed in the same way as `like`."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if not isinstance(like, DTensor) or not isinstance(value, torch.Tensor) or value.shape != like.shape:
         return value
-    # every process has the whole: none needs to send
+    # without a source rank, because every process has the whole tensor
     return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""Pairs of texts from files or from the Hub, as `datasets.Dataset`s with columns that are known to exist."""
+"""Loading training pairs from files or from the Hub as `datasets.Dataset`s, and checking their columns."""
 
 import csv
 import gzip
@@ -24,12 +24,12 @@ _HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev")
 
 
 class _TabSeparated(csv.excel_tab):
-    quoting = csv.QUOTE_NONE  # a quotation mark is a character of the text
+    quoting = csv.QUOTE_NONE  # quotation marks are part of the text
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns that hold the source, the target and the numbers told beside the source."""
+    """The names of the columns with the source, the target and the conditions."""
 
     source: str
     target: str
@@ -37,17 +37,20 @@ class Columns:
 
 
 def load_pairs(args: DataArguments) -> tuple[DatasetDict, Columns]:
-    """The splits that the arguments name ("train" always; "validation" and "test" where there are any), and the columns.
+    """Load the training pairs that the arguments name.
+
+    Returns:
+        The splits (always "train", and "validation" and "test" if there are any), and the names of the columns.
 
     Raises:
         FileNotFoundError: a file or data set does not exist.
-        ValueError: a file cannot be read, is empty, or lacks a column; the message names the file and what it has.
+        ValueError: a file cannot be read, is empty, or lacks a column (the message names the file and its columns).
     """
     splits = _from_hub(args) if args.dataset_name else _from_files(args)
     columns = find_columns(splits["train"], args, _origin(args, "train"))
     for split, dataset in splits.items():
         if not len(dataset):
-            raise ValueError(f"{_origin(args, split)} holds no pairs.")
+            raise ValueError(f"{_origin(args, split)} has no training pairs.")
         for name in (columns.source, columns.target, *columns.conditions):
             _check_column(name, dataset, _origin(args, split))
         splits[split] = _first(dataset, args.max_train_samples if split == "train" else args.max_eval_samples)
@@ -55,7 +58,7 @@ def load_pairs(args: DataArguments) -> tuple[DatasetDict, Columns]:
 
 
 def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -> None:
-    """Where there is no "validation", set `args.validation_split` of the training pairs aside for it, drawn by `seed`.
+    """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
 
     Raises:
         ValueError: no training pair would be left.
@@ -66,7 +69,7 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
     taken = int(share) if share >= 1 else max(1, round(rows * share))
     if taken >= rows:
         raise ValueError(
-            f"validation_split={share} would take {taken} of {rows} training pairs: give a smaller one, "
+            f"validation_split={share} would take {taken} of {rows} training pairs: give a smaller value, a "
             "--validation-file, or 0 for no evaluation."
         )
     parts = splits["train"].train_test_split(test_size=taken, seed=seed)
@@ -75,7 +78,14 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
 
 
 def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
-    """The columns asked for; else those called `source` and `target`, else the first that are not taken otherwise."""
+    """Return the names of the columns.
+
+    Source and target are the columns that the arguments name, or else those with the names `source` and `target`, or else the
+    first columns without another use.
+
+    Raises:
+        ValueError: there are not enough columns.
+    """
 
     def choose(given: str | None, name: str, taken: str | None) -> str:
         free = [column for column in dataset.column_names if column not in (*args.condition_names, taken)]
@@ -83,8 +93,8 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
             return given or name
         if not free:
             raise ValueError(
-                f"{origin} needs a column to read and one to write, and has {_list(dataset.column_names)}: pairs in a "
-                "txt file are separated by a tab, or the targets stand in a file of their own (--train-target-file)."
+                f"{origin} needs a source column and a target column, and has {_list(dataset.column_names)}: in a txt "
+                "file, separate source and target by a tab, or give the targets as a second file (--train-target-file)."
             )
         return free[0]
 
@@ -93,14 +103,19 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
 
 
 def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
-    """One file of pairs, its format told by its name; with `target_file`, both are read line by line.
+    """Load one file of training pairs.
 
-    Columns of csv, tsv and txt files are texts, whatever they look like: "007" and "NA" stay what they are.
-    Tab-separated files know no quotation marks.
+    The ending of the name determines the format. Columns of csv, tsv and txt files are always texts: "007" and "NA" are kept as
+    they are. In tab-separated files, quotation marks are part of the text.
+
+    Args:
+        file: the file.
+        target_file: a text file with the targets. Line i is then the target of line i in `file`.
+        no_header: whether the first line of a csv or tsv file is a pair instead of the column names.
 
     Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: its name has no known ending, or its content does not fit it.
+        FileNotFoundError: a file does not exist.
+        ValueError: the ending of the name is unknown, or the content does not have this format.
     """
     for path in (file, target_file):
         if path and not Path(path).is_file():
@@ -161,8 +176,8 @@ def _load_aligned(file: str, target_file: str) -> Dataset:
     target = _load("text", target_file).rename_column("text", "target")
     if len(source) != len(target):
         raise ValueError(
-            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of one must be the translation "
-            "of line i of the other."
+            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be the "
+            "target of line i of the first."
         )
     return concatenate_datasets([source, target], axis=1)
 
@@ -171,8 +186,8 @@ def _load(kind: str, file: str, **options) -> Dataset:
     try:
         return load_dataset(kind, data_files=file, split="train", **options)
     except (DatasetGenerationError, pyarrow.ArrowInvalid, ValueError) as error:
-        if "corresponds to no data" in str(error):  # what datasets says of a file without rows
-            raise ValueError(f"{file} holds no pairs.") from error
+        if "corresponds to no data" in str(error):  # the message of datasets for a file without rows
+            raise ValueError(f"{file} has no training pairs.") from error
         raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
 
 
@@ -183,8 +198,8 @@ def _kind(file: str) -> str:
     kind = _KINDS.get(suffixes[-1]) if suffixes else None
     if kind is None:
         raise ValueError(
-            f"{file} has no ending that tells its format: name it {', '.join(_KINDS)} (.gz may follow), or give "
-            "the file of its targets too, and both are read line by line."
+            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz may follow), or give a second "
+            "file with the targets, and both are read line by line."
         )
     return kind
 

@@ -1,4 +1,4 @@
-"""Pairs of texts as ids: sources as the tokenizer writes them, labels that end with the eos and begin with no start."""
+"""Encoding training pairs as token ids. Labels end with the eos, and have no bos or start token."""
 
 import logging
 import math
@@ -25,15 +25,24 @@ def encode_pairs(
     truncate: bool = False,
     num_proc: int | None = None,
 ) -> DatasetDict:
-    """Replace the columns of each split by `input_ids`, `labels` and, where there are conditions, `condition_values`.
+    """Replace the columns of each split by `input_ids`, `labels` and, if there are conditions, `condition_values`.
 
-    Labels are the target's tokens and the eos; a bos or start token that the tokenizer puts in front is taken off, as
-    the model puts its own there. Pairs with an empty side, and pairs that are too long (unless `truncate`), are left
-    out and counted in a warning.
+    Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed, because
+    the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left out, and a
+    warning says how many.
+
+    Args:
+        splits: the training pairs.
+        columns: the names of their columns.
+        tokenizer: the tokenizer of the model.
+        max_source_length, max_target_length: the largest number of tokens.
+        decoder_start_token_id: the model's start token.
+        truncate: whether to truncate long texts instead of leaving their pairs out.
+        num_proc: the number of processes.
 
     Raises:
-        ValueError: a text is no text or not in the vocabulary, a condition is no finite number, a target holds a
-            special token, or nothing is left of a split; the message names split, row and column.
+        ValueError: a source or target is not a text or not in the vocabulary, a condition is not a finite number, a target
+            contains a special token, or a split has no pairs left. The message names split, row and column.
     """
     encoded = DatasetDict()
     for split, dataset in splits.items():
@@ -59,13 +68,13 @@ def encode_pairs(
 
 
 def longest(dataset: Dataset, column: str = "labels") -> int:
-    """Length of the longest list in a column."""
+    """Return the length of the longest list in a column."""
     batches = dataset.select_columns([column]).with_format("arrow").iter(10_000)
     return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch[column])).as_py() for batch in batches)
 
 
 def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int | None = None) -> list[int]:
-    """Labels from what the tokenizer made of a target: no bos or start token in front, one eos at the end."""
+    """Return the labels for an encoded target: without a bos or start token in front, and with one eos at the end."""
     fronts = {tokenizer.bos_token_id, start} - {None, tokenizer.eos_token_id}
     if ids and ids[0] in fronts:
         ids = ids[1:]
@@ -88,7 +97,7 @@ def _encode_batch(
         if not forbidden.isdisjoint(labels[:-1]):
             token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
             raise ValueError(
-                f"Row {row} of {split} holds the special token {token!r} inside column {columns.target!r}: the model would "
+                f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model would "
                 f"learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
             )
         if not batch[columns.source][index].strip() or not batch[columns.target][index].strip():
@@ -109,15 +118,15 @@ def _encode_batch(
 def _check_texts(texts: list, split: str, column: str, rows: list[int]) -> None:
     for row, text in zip(rows, texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(f"Row {row} of {split} has no text in column {column!r}, but {text!r}.")
+            raise ValueError(f"Row {row} of {split} has {text!r} in column {column!r}, which must be a text.")
 
 
 def _ids(tokenizer, texts: list[str], is_target: bool, split: str, column: str, rows: list[int]) -> list[list[int]]:
     arguments: dict[str, Any] = {"text_target" if is_target else "text": texts}
     try:
-        # neither mask nor truncation: the collator knows the first, and the second would leave its mark on the tokenizer
+        # no mask, because the collator makes it, and no truncation, because the tokenizer would keep this setting
         encoding = tokenizer(**arguments, return_attention_mask=False, return_token_type_ids=False, verbose=False)
-    except Exception as error:  # the Rust layer raises plain `Exception`, and does not say which text it was
+    except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
         for row, text in zip(rows, texts, strict=True):
             try:
                 check_encodable(tokenizer, text)
@@ -128,7 +137,7 @@ def _ids(tokenizer, texts: list[str], is_target: bool, split: str, column: str, 
 
 
 def _truncate(ids: list[int], limit: int) -> list[int]:
-    """The beginning, and the last token, which closes the text."""
+    """Return the first tokens and the last one, which is the eos."""
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 
@@ -138,7 +147,9 @@ def _number(value: Any, split: str, row: int, column: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"Row {row} of {split} has no finite number in condition column {column!r}, but {value!r}.")
+        raise ValueError(
+            f"Row {row} of {split} has {value!r} in condition column {column!r}, which must be a finite number."
+        )
     return number
 
 
@@ -148,6 +159,8 @@ def _report(split: str, before: int, after: int, max_source: int, max_target: in
         raise ValueError(f"All {before} pairs of {split} are empty or too long ({limits}): raise the limits.")
     if after < before:
         reason = (
-            "have an empty side" if truncate else f"have an empty side or are too long ({limits}; --truncate cuts)"
+            "have an empty text"
+            if truncate
+            else f"have an empty text or are too long ({limits}; --truncate shortens them)"
         )
         logger.warning(f"{before - after} of {before} pairs of {split} are left out: they {reason}.")

@@ -14,39 +14,44 @@ logger = logging.getLogger(__name__)
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Share of the predictions, between 0 and 1, that equal their reference, white space at the ends aside."""
+    """Return the share of predictions, 0 to 1, that equal their reference without white space at the ends."""
     return sum(p.strip() == r.strip() for p, r in zip(predictions, references, strict=True)) / len(references)
 
 
 def bleu(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU, 0 to 100, with sacrebleu's defaults (Post 2018, arXiv:1804.08771)."""
+    """Return the corpus BLEU, 0 to 100, with sacrebleu's defaults (Post 2018, arXiv:1804.08771)."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu(list(predictions), [list(references)]).score
 
 
 def chrf(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus chrF, 0 to 100, with sacrebleu's defaults (Popovic 2015)."""
+    """Return the corpus chrF, 0 to 100, with sacrebleu's defaults (Popovic 2015)."""
     from sacrebleu import corpus_chrf
 
     return corpus_chrf(list(predictions), [list(references)]).score
 
 
 def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
-    """95 % interval of a corpus' BLEU or chrF: sacrebleu's, of 1,000 draws of the pairs (Koehn 2004), the same each time.
+    """Return sacrebleu's bootstrap interval (95 %) of a corpus BLEU or chrF (Koehn 2004).
+
+    It uses 1,000 resamples with a fixed seed.
 
     Args:
-        name: `bleu` or `chrf`. predictions, references: the texts, those of a pair at the same place.
+        name: `bleu` or `chrf`.
+        predictions: the generated texts.
+        references: the expected texts, in the same order.
 
     Returns:
-        Its ends, or None where scores are so low that sacrebleu (2.6) has none: all draws score 0, or some chrF of them do.
+        The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score of 0, or
+        some of them a chrF of 0.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
     metric = {"bleu": BLEU, "chrf": CHRF}[name]()
     try:
         score = metric.corpus_score(list(predictions), [list(references)], n_bootstrap=1000)
-    except TypeError:  # its zeros are of another type than its other scores, and `statistics` does not mix them
+    except TypeError:  # sacrebleu's zeros have another type than its other scores, and `statistics` cannot mix the two
         return None
     found = json.loads(score.format(width=6, is_json=True, signature=str(metric.get_signature())))
     if "confidence_mean" not in found:
@@ -63,7 +68,7 @@ _NEED_SACREBLEU = ("bleu", "chrf")
 
 
 def usable_metrics(names: Sequence[str]) -> list[str]:
-    """The metrics of `names` that can be computed here; those without their package are left out, and the log says so.
+    """Return those metrics of `names` whose packages are installed. The others are named in a warning.
 
     Raises:
         ValueError: a name is unknown.
@@ -74,20 +79,25 @@ def usable_metrics(names: Sequence[str]) -> list[str]:
     missing = [name for name in names if name in _NEED_SACREBLEU and importlib.util.find_spec("sacrebleu") is None]
     if missing:
         logger.warning(
-            f"{' and '.join(missing)} left out: sacrebleu is not installed (pip install 'weftformer[train]')."
+            f"Metrics left out: {' and '.join(missing)}, because sacrebleu is not installed "
+            "(pip install 'weftformer[train]')."
         )
     return [name for name in names if name not in missing]
 
 
 class TextMetrics:
-    """The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
+    """
+    The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
-    Called with generated ids and labels (each (N, T), padded with the pad id or -100), it returns the scores and `gen_len`, the
-    mean number of generated tokens that are no pads. The texts of the last call stay in `predictions` and `references`.
+    A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the scores and
+    `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in `predictions` and
+    `references`.
 
     Args:
-        tokenizer: decodes ids; special tokens are left out of the texts that are compared.
-        names: keys of [`METRICS`].
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer that decodes the ids. Texts are compared without special tokens.
+        names (`Sequence[str]`, *optional*, defaults to all metrics):
+            Keys of `METRICS`: `"exact_match"`, `"bleu"` or `"chrf"`.
 
     Raises:
         ValueError: a name is unknown.
@@ -103,15 +113,15 @@ class TextMetrics:
         ids = ids[0] if isinstance(ids, tuple) else ids
         self.predictions, self.references = self._texts(ids), self._texts(prediction.label_ids)
         scores = {name: METRICS[name](self.predictions, self.references) for name in self.names}
-        real = (ids >= 0) & (ids != self.tokenizer.pad_token_id)
-        return scores | {"gen_len": float(real.sum(axis=-1).mean())}
+        non_pad = (ids >= 0) & (ids != self.tokenizer.pad_token_id)
+        return scores | {"gen_len": float(non_pad.sum(axis=-1).mean())}
 
     def _texts(self, ids: numpy.ndarray) -> list[str]:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 95 % intervals of the last call's BLEU and chrF, those that there are ([`bootstrap_interval`])."""
+        """Return the 95 % intervals of the last call's BLEU and chrF, where they exist ([`bootstrap_interval`])."""
         names = [name for name in self.names if name in _NEED_SACREBLEU and self.references]
         found = {name: bootstrap_interval(name, self.predictions, self.references) for name in names}
         return {name: ends for name, ends in found.items() if ends}

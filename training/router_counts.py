@@ -1,9 +1,10 @@
-"""Router counts of a whole optimizer step: with them its router losses do not depend on how the step is split.
+"""Router counts of a whole optimizer step, so that its router losses do not depend on how the step is split.
 
-CE is a sum over labels, divided by the labels of all accumulated batches and processes. The balance loss is a product of
-two means over tokens, and the z-loss a mean over source and target tokens: summands of theirs need the tokens, and the
-load of every expert, of all of them (Qiu et al. 2025, arXiv:2501.11873, between processes; here between accumulated
-batches too).
+An optimizer step may be split into accumulated batches and over processes. The cross-entropy is a sum over labels, divided by
+the number of labels in the whole step. The balance loss is a product of two means over tokens, and the z-loss is a mean over
+source and target tokens. Each batch can therefore compute its summand only with the token counts, and for the balance loss
+with the load of every expert, of the whole step. Qiu et al. 2025 (arXiv:2501.11873) sum the counts over processes. Here they
+are summed over accumulated batches too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,24 +20,27 @@ SumCounts = Callable[[torch.Tensor], torch.Tensor]
 
 
 def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> SumCounts | None:
-    """The `sum_router_counts` of `forward` for the batches of one optimizer step, or None where none is needed.
+    """Build the `sum_router_counts` of `forward` for the batches of one optimizer step.
 
-    Between processes the counts are added up as they come. Accumulated batches come one after the other. Their tokens can
-    be counted beforehand, and a batch is balanced by its own load. With `args.exact_balance_loss` it is balanced by that of
-    all of them: a pass without gradients finds it out, which draws the same random numbers as the pass that trains. The
-    batches are then put on the device one at a time.
+    The counts are summed over processes during each forward pass. Accumulated batches run one after the other, so only their
+    tokens are counted in advance, and the balance loss of a batch uses the load of this batch. With `args.exact_balance_loss`
+    it uses the load of all batches. An additional pass without gradients computes it, with the same random numbers as the
+    training pass. This pass moves the batches to the device one at a time.
 
     Args:
-        trainer: in the middle of its training.
-        batches: of this process.
+        trainer: the trainer, during training.
+        batches: the batches of this process.
+
+    Returns:
+        The function, or None if the step needs none.
     """
     model, args = weft_model(trainer.model), trainer.args
     config = model.config
     if not config.has_sparse_layers or not (config.router_aux_loss_coef or config.router_z_loss_coef):
         return None
     if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
-        return None  # a loss without the routers'
-    # several processes with one batch, or one with several: nothing here says whose tokens are whose
+        return None  # these losses do not include the router losses
+    # several devices share one batch, and which tokens each of them counts is unknown here
     if args.n_gpu > 1 or trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size() > 1:
         return None
     is_spread = args.world_size > 1 and args.average_tokens_across_devices
@@ -62,7 +66,10 @@ def _sum_over_processes(counts: torch.Tensor) -> torch.Tensor:
 
 
 def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.Tensor | None:
-    """Real tokens of each sparse layer, without the load: (layers, E + 1); None where a batch does not hold them."""
+    """Return the number of non-pad tokens for each sparse layer, with loads of 0: (layers, E + 1).
+
+    Return None if a batch does not have the inputs for it.
+    """
     model = weft_model(trainer.model)
     names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
     tokens = torch.zeros(2, device=trainer.args.device)
@@ -93,14 +100,14 @@ def _count(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     with _as_if_nothing_happened(weft_model(trainer.model), trainer.args.device):
         for batch in batches:
             with trainer.compute_loss_context_manager():
-                # no logits are wanted here
+                # the smallest number of logits, because only the counts are needed
                 wrapped(**trainer._prepare_inputs(batch), logits_to_keep=1, sum_router_counts=keep)
     return torch.stack(found).sum(dim=0)
 
 
 @contextmanager
 def _as_if_nothing_happened(model, device: torch.device) -> Iterator[None]:
-    """Random numbers and the load that bias-balanced routers count are afterwards what they were before."""
+    """Restore the random state afterwards, and the loads that routers with a selection bias count."""
     loads = [router.expert_load for router in model.routers() if router.expert_load is not None]
     before = [load.clone() for load in loads]
     on_cpu = device.type == "cpu"

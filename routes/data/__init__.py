@@ -1,1 +1,1 @@
-"""Rows to train on: from recorded routes, or from routes that are grown from templates."""
+"""Training rows, made from recorded routes or from routes that are grown from templates."""

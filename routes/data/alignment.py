@@ -1,10 +1,11 @@
-"""Routes whose molecules are written from like atoms: what does not react stands in product and reactant alike.
+"""Aligned routes: the part of a molecule that does not react is written alike in the product and in its reactants.
 
-A SMILES may begin at any atom. Canonical SMILES of a product and of its reactants begin where each one's ranking says, and
-a model has to learn how their characters move. Here each reactant is written from the atom whose text is nearest to that of
-its product, as in R-SMILES (Zhong et al. 2022, https://doi.org/10.1039/D2SC02763A), and so down the tree; but no atom map
-is needed, the texts themselves are compared. The reactants stand in the order in which the text of the product goes through
-them. A route has such a text for each atom of its target.
+A SMILES may begin at any atom. In canonical SMILES, the ranking of the atoms decides where the product and each of its
+reactants begin, so a model has to learn how their characters move. In an aligned route, each reactant begins at the
+atom that makes its SMILES most similar to that of its product, as in R-SMILES (Zhong et al. 2022,
+https://doi.org/10.1039/D2SC02763A). This continues down the tree. Unlike R-SMILES, it needs no atom maps, because the
+SMILES themselves are compared. The reactants are in the order in which they appear in the SMILES of the product. A
+route has one aligned text for each atom of its target.
 """
 
 from __future__ import annotations
@@ -21,22 +22,29 @@ from ..tree import Route
 
 __all__ = ["aligned_route", "aligned_routes"]
 
-# Rings are numbered as they come: the same ring has another digit where another one is open before it.
+# The digit of a ring depends on the rings that are open before it, so all digits of rings count as equal.
 _ANY_RING = str.maketrans("23456789", "1" * 8)
 _ATOM = re.compile(r"[A-Za-z]")
-# Stands in the text of a product for what a reactant has supplied; no SMILES has it.
+# Replaces the characters of a product that a reactant has supplied. No SMILES contains it.
 _TAKEN = " "
-# Texts with the most characters in common that are looked at piece by piece.
+# The number of SMILES that are compared piece by piece: those with the most characters in common with the product.
 _COMPARED = 5
 
 
 def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
-    """Distinct texts of a route, each aligned from another atom of the target.
+    """
+    Return distinct aligned texts of a route, each from another atom of the target.
 
     Args:
-        route: a route of molecules that RDKit can read.
-        count: most texts; a small or symmetric target has fewer.
-        rng: draws the atoms. The first text always begins with the target's canonical SMILES.
+        route ([`Route`]):
+            A route whose molecules RDKit can read.
+        count (`int`):
+            The largest number of texts. A small or symmetric target has fewer.
+        rng (`random.Random`):
+            Draws the atoms. The first text always begins with the target's canonical SMILES.
+
+    Returns:
+        `list[Route]`: the aligned routes.
     """
     first, *others = rooted_smiles(route.smiles)
     drawn = (text for text in rng.sample(others, len(others)) if _is_writable(text, first))
@@ -44,27 +52,38 @@ def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
 
 
 def aligned_route(route: Route, smiles: str) -> Route:
-    """The route with its target written as `smiles`, and each other molecule as near to its product's text as can be."""
+    """
+    Return the route with `smiles` as its target's text, and each other molecule as similar as possible to its product.
+
+    Args:
+        route ([`Route`]):
+            A route whose molecules RDKit can read.
+        smiles (`str`):
+            A SMILES of the target.
+
+    Returns:
+        `Route`: the aligned route.
+    """
     left, placed = smiles, []
-    # what the larger reactants supply is not there for the smaller ones
+    # a part that a larger reactant supplies is not available to a smaller one
     for child in sorted(route.children, key=lambda child: -len(child.smiles)):
         text, pieces = _nearest(child.smiles, left)
         for start, size in pieces:
             left = left[:start] + _TAKEN * size + left[start + size :]
-        # reagents, of which no atom is in the product, come last
+        # reagents have no atom in the product and come last
         atoms = [(-size, start) for start, size in pieces if _ATOM.search(smiles, start, start + size)]
         place = min(atoms)[1] if atoms else len(smiles)
         placed.append((place, aligned_route(child, text)))
     return Route(smiles, tuple(child for _, child in sorted(placed, key=lambda pair: (pair[0], pair[1].smiles))))
 
 
-# The sub-routes of a route ask for the same again.
+# Cached, because the sub-routes of a route need the same results.
 @lru_cache(1 << 14)
 def _nearest(smiles: str, product: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a molecule that is nearest to a product's: fewest characters put in and left out, and fewest pieces.
+    """Return the SMILES of a molecule that is most similar to a product's: the fewest characters and pieces differ.
 
     Returns:
-        The text; start and length of each piece of the product's text that stands in it without a break.
+        The SMILES, and the start and length of each piece of the product's SMILES that it contains without a break.
     """
     places = _places(product)
     ways = sorted((len(text) - 2 * _common(text, places, len(product)), number, text)
@@ -76,14 +95,14 @@ def _nearest(smiles: str, product: str) -> tuple[str, list[tuple[int, int]]]:
     for _, _, text, pieces in sorted(best):
         if _is_writable(text, smiles):
             return text, pieces
-    # who counts what is left out finds what the vocabulary lacks
+    # No text is writable, so the SMILES stays as it is. The check of the vocabulary then reports the route.
     return smiles, _pieces(smiles, product)
 
 
 def _is_writable(text: str, smiles: str) -> bool:
-    """Whether the route vocabulary has all characters of a text, and RDKit reads it as the same molecule.
+    """Return whether the route vocabulary has all characters of a SMILES, and RDKit reads it as the same molecule.
 
-    Seen from some atoms more rings are open at once than the vocabulary has digits.
+    From some atoms, more rings are open at once than the vocabulary has digits.
     """
     if not _characters().issuperset(text):
         return False
@@ -99,7 +118,7 @@ def _characters() -> frozenset[str]:
 
 
 def _places(text: str) -> dict[str, int]:
-    """For each character the positions where it stands, as bits of a number."""
+    """Return the positions of each character, as the bits of a number."""
     places: dict[str, int] = {}
     for position, character in enumerate(text.translate(_ANY_RING)):
         places[character] = places.get(character, 0) | 1 << position
@@ -107,9 +126,9 @@ def _places(text: str) -> dict[str, int]:
 
 
 def _common(text: str, places: dict[str, int], length: int) -> int:
-    """Characters in the longest common subsequence of a text and another, given by its `places` and its length.
+    """Return the length of the longest common subsequence of a text and another, given by its `places` and its length.
 
-    One addition for each character (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
+    It takes one addition per character (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
     """
     every = (1 << length) - 1
     left = every
@@ -120,6 +139,9 @@ def _common(text: str, places: dict[str, int], length: int) -> int:
 
 
 def _pieces(text: str, product: str) -> list[tuple[int, int]]:
-    """Start (in the product) and length of what stands in both, as difflib finds it: the longest piece, then those beside it."""
+    """Return the start (in the product) and the length of each common piece.
+
+    difflib finds the longest piece first, then the pieces beside it.
+    """
     matcher = SequenceMatcher(None, product.translate(_ANY_RING), text.translate(_ANY_RING), autojunk=False)
     return [(piece.a, piece.size) for piece in matcher.get_matching_blocks() if piece.size]

@@ -1,4 +1,4 @@
-"""Taking molecules apart with the templates of the synthetic routes, by the priority rule that makes each route unique."""
+"""The disconnection of molecules by the templates of the synthetic routes. A priority rule makes each route unique."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ _MOLECULES_KEPT = 5000
 
 @dataclass(frozen=True)
 class Step:
-    """A reaction that gives a molecule: the template and its reactants, as SMILES in the order of the roles."""
+    """A reaction that makes a molecule: the template, and its reactants as SMILES in the order of the roles."""
 
     template: Template
     reactants: tuple[str, ...]
 
 
 class Disconnector:
-    """Which reactions of `TEMPLATES` can give a molecule, from building blocks in the end.
+    """
+    Finds the reactions of `TEMPLATES` that can make a molecule, starting from building blocks.
 
-    Answers are remembered, so keep one object for many questions.
+    An object remembers its results, so one object should answer many questions.
 
     Args:
-        building_blocks: canonical SMILES that need no synthesis; the embedded list by default.
+        building_blocks (`Collection[str]`, *optional*):
+            Canonical SMILES that need no synthesis. Defaults to the embedded list.
     """
 
     def __init__(self, building_blocks: Collection[str] | None = None) -> None:
@@ -39,7 +41,7 @@ class Disconnector:
         self._last_steps: dict[str, tuple[Step, ...]] = {}
 
     def molecule(self, smiles: str) -> tuple[Chem.Mol, dict[str, int]]:
-        """The parsed molecule and its groups (`groups.count_groups`).
+        """Return the parsed molecule and its groups (`groups.count_groups`).
 
         Raises:
             ValueError: RDKit cannot read the SMILES.
@@ -48,14 +50,14 @@ class Disconnector:
             molecule = Chem.MolFromSmiles(smiles)
             if molecule is None:
                 raise ValueError(f"RDKit cannot read the SMILES {smiles!r}")
-            # A molecule takes about 10 kB and most are looked at a few times in a row only.
+            # A molecule takes about 10 kB, and most molecules are needed only a few times in a row.
             if len(self._molecules) >= _MOLECULES_KEPT:
                 self._molecules.clear()
             self._molecules[smiles] = molecule, count_groups(molecule)
         return self._molecules[smiles]
 
     def steps(self, smiles: str, template: Template) -> list[Step]:
-        """Every way in which the template can have made the molecule from reactants fit for it (`Template.accepts`)."""
+        """Return every way in which the template makes the molecule from reactants that fit (`Template.accepts`)."""
         return [
             Step(template, reactants)
             for reactants in template.undo(self.molecule(smiles)[0])
@@ -67,11 +69,11 @@ class Disconnector:
         ]
 
     def last_steps(self, smiles: str) -> tuple[Step, ...]:
-        """The last step by the priority rule: the first template with reactants that can be had themselves.
+        """Return the last step by the priority rule: the first template whose reactants can be bought or made.
 
         Returns:
-            Empty when there is no such template; more than one step when the template fits in several places, so that
-            the rule does not decide.
+            An empty tuple if no template fits. Several steps if the template fits in several places, so that the rule
+            does not decide.
         """
         if smiles not in self._last_steps:
             found: tuple[Step, ...] = ()
@@ -88,7 +90,10 @@ class Disconnector:
         return smiles in self.building_blocks or bool(self.last_steps(smiles))
 
     def route(self, smiles: str) -> Route | None:
-        """The route by the priority rule down to building blocks; `None` when there is none or the rule is undecided."""
+        """Return the route by the priority rule, down to building blocks.
+
+        Return None if there is no route or the rule does not decide.
+        """
         if smiles in self.building_blocks:
             return Route(smiles)
         steps = self.last_steps(smiles)

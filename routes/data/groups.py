@@ -1,15 +1,16 @@
-"""Functional groups the synthetic routes know, as SMARTS, and how to count them in a molecule.
+"""The functional groups of the synthetic routes as SMARTS, and a function that counts them in a molecule.
 
-Every SMARTS describes exactly one atom, the one that reacts, so that a count is a number of reaction sites and the
-same text can stand inside a reaction template (`site`).
+Each SMARTS describes exactly one atom, the one that reacts. So a count is the number of reaction sites, and the same
+text can be part of a reaction template (`site`).
 """
 
 from __future__ import annotations
 
 from rdkit import Chem
 
-# Halides that an amine displaces without a catalyst: fluorides ortho or para to nitro or cyano on a carbocycle, and
-# chlorides on electron-poor nitrogen heterocycles. The split by ring keeps one halogen per kind of product.
+# The halides that an amine displaces without a catalyst: fluorides ortho or para to nitro or cyano on a carbocycle,
+# and chlorides on electron-poor nitrogen heterocycles. Each kind of ring has one halogen, so that a product has one
+# origin.
 _NITRO = "[N+](=O)[O-]"
 ACTIVATED_CARBOCYCLE = f"$(cc{_NITRO}),$(cccc{_NITRO}),$(ccC#N),$(ccccC#N);!$(c:n)"
 ACTIVATED_HETEROCYCLE = (
@@ -19,8 +20,8 @@ ACTIVATED_HETEROCYCLE = (
 _BOC = "NC(=O)OC([CH3])([CH3])[CH3]"
 _REMOVABLE = "$([R;$(N([CX4])[CX4])]),$([H1][CX4]);!$(N[CX4]c)"
 
-# Groups that react with something in most flasks: a template refuses a reactant with one of these unless the template
-# names it (`Template.roles`, `Template.tolerates`).
+# Groups that react under most conditions. A template refuses a reactant with one of these groups, unless the template
+# names the group (`Template.roles`, `Template.tolerates`).
 REACTIVE_GROUPS = {
     "acid": "[CX3;$(C(=O)[OX2H1]);$(C[#6])]",
     "acid_chloride": "[CX3;$(C(=O)Cl);$(C[#6])]",
@@ -50,10 +51,10 @@ REACTIVE_GROUPS = {
     "thiol": "[SX2H1]",
 }
 
-# Groups that wait for the reaction that is meant for them; a template may still refuse one (`Template.forbids`).
+# Groups that react only in the reaction that is meant for them. A template may still refuse one (`Template.forbids`).
 LATENT_GROUPS = {
     "aryl_bromide": "[c;$(cBr)]",
-    # Not displaced by an amine without palladium, so that the product tells which of the two reactions made it.
+    # An amine displaces it only with palladium, so the product shows which of the two reactions made it.
     "neutral_bromide": f"[c;$(cBr);!$(c:n);!$(cc{_NITRO});!$(cccc{_NITRO});!$(ccC#N);!$(ccccC#N)]",
     "aryl_iodide": "[c;$(cI)]",
     "nitro": "[$([N+](=O)([O-])c)]",
@@ -61,7 +62,7 @@ LATENT_GROUPS = {
     "methyl_ester": "[CX3;$(C(=O)(O[CH3])c)]",
     "ethyl_ester": "[CX3;$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
     "other_ester": "[CX3;$(C(=O)(O[#6])[#6]);!$(C(=O)(O[CH3])c);!$(C(=O)(O[CH2][CH3])[CX4,$([CX3]=C)])]",
-    # Boc on a primary or a ring amine; benzylamines are made from nitriles and anilines from nitro compounds instead.
+    # Boc on a primary or a ring amine. Benzylamines are made from nitriles, and anilines from nitro compounds.
     "boc_amine": f"[NX3;$({_BOC});{_REMOVABLE}]",
     "other_boc": f"[NX3;$({_BOC});!$([{_REMOVABLE}])]",
     "ketone": "[CX3;$(C(=O)(c)[CX4])]",
@@ -75,11 +76,11 @@ _QUERIES = {name: Chem.MolFromSmarts(smarts) for name, smarts in GROUPS.items()}
 
 
 def count_groups(molecule: Chem.Mol) -> dict[str, int]:
-    """Number of sites of each group of `GROUPS` that the molecule has; absent groups are left out."""
+    """Return the number of sites of each group of `GROUPS` in the molecule. Absent groups are left out."""
     counts = {name: len(molecule.GetSubstructMatches(query)) for name, query in _QUERIES.items()}
     return {name: count for name, count in counts.items() if count}
 
 
 def site(*groups: str, map_number: int) -> str:
-    """SMARTS of a mapped atom that is the reacting atom of any of the groups, for use in a reaction template."""
+    """Return the SMARTS of a mapped atom, the reacting atom of any of the groups, for use in a reaction template."""
     return f"[{','.join(f'$({GROUPS[group]})' for group in groups)}:{map_number}]"

@@ -1,7 +1,7 @@
-"""Route files as a data set to train on: molecules made canonical, what cannot be learned left out and counted.
+"""Preparation of a data set from route files: it canonicalises the molecules, and counts and drops unusable routes.
 
-The work is done in several processes, and what comes out does not depend on how many: routes keep the order of the files,
-and the random orders of a route are drawn from the seed and the route itself.
+Several processes share the work, and the result does not depend on their number. Routes keep the order of the files.
+The random orders of a route are drawn from the seed and the route itself.
 """
 
 from __future__ import annotations
@@ -24,20 +24,27 @@ from .tables import Tables, data_folder
 __all__ = ["REASONS", "Preparation", "Report", "prepare"]
 
 _EXAMPLES = 3
-# A file is none of routes if none of its first entries is one.
+# A file is refused if none of this many first entries is a route.
 _LOOK_AT = 1000
 
 
 @dataclass
 class Report:
-    """What became of the routes: each that was read was kept, or dropped for one reason.
+    """
+    The counts of a preparation. Each route that was read was either kept, or dropped for one reason.
 
     Args:
-        read: routes that were found, their sub-routes among them where these are asked for, and entries that hold none.
-        kept: routes in the data set.
-        rows: rows of each split.
-        sources: rows of each file.
-        dropped: for each reason how many, and the first few with file, index and why.
+        read (`int`, *optional*, defaults to 0):
+            The number of routes that were found, with sub-routes if they are requested, plus the number of entries
+            without a route.
+        kept (`int`, *optional*, defaults to 0):
+            The number of routes in the data set.
+        rows (`dict[str, int]`, *optional*):
+            The number of rows of each split.
+        sources (`dict[str, int]`, *optional*):
+            The number of rows from each file.
+        dropped (`dict[str, dict[str, Any]]`, *optional*):
+            For each reason, the number of dropped routes, and the first few of them with file, index and explanation.
     """
 
     read: int = 0
@@ -47,13 +54,14 @@ class Report:
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def drop(self, reason: str, file: Path, index: str, why: str) -> None:
+        """Count a dropped route, and keep it as an example if it is one of the first."""
         found = self.dropped.setdefault(reason, {"count": 0, "examples": []})
         found["count"] += 1
         if len(found["examples"]) < _EXAMPLES:
             found["examples"].append({"file": str(file), "index": index, "why": why[:500]})
 
     def format_table(self) -> str:
-        """Counts, a line each, reasons with their first example below."""
+        """Return the counts, one per line, with the first example below each reason."""
         counts = [("read", self.read), ("kept", self.kept)]
         lines = [f"{count:>10,}  {name}" for name, count in counts]
         if len(self.sources) > 1:
@@ -79,36 +87,46 @@ def prepare(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Write a folder for `datasets.load_from_disk`, whole or not at all, with `report.json` in it.
+    """
+    Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
 
-    The columns are those of `training_pairs`; with `settings.validation` there are the splits `train` and `validation`.
-    Memory grows by eight bytes a route. A script that calls this with more than one worker needs
-    `if __name__ == "__main__":`, as the processes are spawned.
+    The columns are those of `training_pairs`. With `settings.validation` there are the splits `train` and
+    `validation`. Memory grows by eight bytes per route. The processes are spawned, so a script that calls this
+    function with more than one worker needs `if __name__ == "__main__":`.
 
     Args:
-        files: files of routes, in any form of `read_routes`.
-        out: the folder.
-        settings: what becomes of the routes.
-        exclude: files of routes that must not be trained on.
-        workers: processes (default: one a core).
-        overwrite: replace a data set that this function made.
-        progress: show a bar.
+        files (`Sequence[str | Path]`):
+            Files of routes, in any form that `read_routes` reads.
+        out (`str` or `Path`):
+            The folder.
+        settings ([`Preparation`], *optional*):
+            The rules of the preparation. Defaults to `Preparation()`.
+        exclude (`Sequence[str | Path]`, *optional*, defaults to `()`):
+            Files of routes that must not be in the training data.
+        workers (`int`, *optional*):
+            The number of processes. Defaults to one per core.
+        overwrite (`bool`, *optional*, defaults to `False`):
+            Whether to replace a data set that this function made.
+        progress (`bool`, *optional*, defaults to `False`):
+            Whether to show a progress bar.
 
     Returns:
-        What is in `report.json`.
+        [`Report`]: the contents of `report.json`.
 
     Raises:
-        ValueError: a file cannot be read to its end or holds no route, a route to exclude cannot be read, nothing is
-            left, the folder exists, or there are weights, but not one for each file.
+        ValueError: a file cannot be read to its end or contains no route, a route to exclude cannot be read, no route
+            is left, the folder exists, or the number of weights differs from the number of files.
         OSError: a file cannot be opened or written, or a process died.
     """
     settings = settings or Preparation()
     paths, held_out = [Path(file) for file in files], [Path(file) for file in exclude]
     for path in (*paths, *held_out):
         if path.is_dir() or not path.exists():
-            raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: give files of routes.")
+            raise FileNotFoundError(
+                f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give files of routes."
+            )
     if not paths:
-        raise ValueError("there is no file to prepare")
+        raise ValueError("there is no file to prepare: give at least one file of routes")
     if settings.weights and len(settings.weights) != len(paths):
         raise ValueError(f"{len(settings.weights)} weights for {len(paths)} files: give one for each, or none.")
     report, workers = (
@@ -145,14 +163,14 @@ def prepare(
 def _split(target: int, settings: Preparation) -> str:
     if not settings.validation:
         return "train"
-    # by a hash, so that a target's routes stay together wherever they stand
+    # a hash of the target decides, so that all routes of a target are in one split
     return "validation" if hash64(f"{settings.seed} {target}") < settings.validation * 2**64 else "train"
 
 
 def _sifted(
     outcomes: Iterator[tuple[Path, Outcome]], settings: Preparation, excluded: set[int], report: Report
 ) -> Iterator[tuple[Path, Outcome]]:
-    """What is kept, and of which file; the rest goes into the report."""
+    """Yield the routes that are kept, each with its file. Count the others in the report."""
     seen = _Hashes()
     for path, outcome in outcomes:
         report.read += 1
@@ -160,7 +178,7 @@ def _sifted(
         if reason is None and not excluded.isdisjoint(outcome.keys):
             reason, why = "excluded", outcome.rows[0]["source"]
         elif reason is None and _split(outcome.target, settings) != _split(outcome.whole, settings):
-            # each split would hold routes that are parts of the other's
+            # otherwise each split would contain routes that are part of a route in the other split
             reason, why = "split", outcome.rows[0]["source"]
         elif reason is None and settings.deduplicate and not seen.add(outcome.route):
             reason, why = "duplicate", outcome.rows[0]["source"]
@@ -172,10 +190,10 @@ def _sifted(
 
 
 def _outcomes(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Any) -> Iterator[tuple[Path, Outcome]]:
-    """What the processes say of the files' routes, in order.
+    """Yield the outcomes of the files' routes, in order.
 
     Raises:
-        ValueError: nothing in a file is a route.
+        ValueError: a file contains no route.
     """
     for path, weight in zip(paths, settings.weights or [1.0] * len(paths), strict=True):
         has_route, first = False, ""
@@ -196,22 +214,22 @@ def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: 
         for outcome in pool.map(Selection.keys, read_entries(path, bar.update)):
             is_empty = False
             if outcome.reason is not None:
-                # to go on would train on what must not be trained on
-                raise ValueError(f"{path}, which is to be excluded, cannot be read: {outcome.why}")
+                # an unread route would stay in the training data
+                raise ValueError(f"the file to exclude, {path}, cannot be read: {outcome.why}")
             found.update(outcome.keys)
         if is_empty:
-            raise ValueError(f"{path}, which is to be excluded, holds no route")
+            raise ValueError(f"the file to exclude, {path}, contains no route")
     return found
 
 
 class _Hashes:
-    """A set of 64-bit numbers, eight bytes each but for the latest."""
+    """A set of 64-bit numbers. All but the latest take eight bytes each."""
 
     def __init__(self, most_latest: int = 1 << 19):
         self._sorted, self._latest, self._most = np.zeros(0, np.uint64), set[int](), most_latest
 
     def add(self, value: int) -> bool:
-        """Whether it was not there yet."""
+        """Add a number, and return whether it is new."""
         key = np.uint64(value)
         place = int(np.searchsorted(self._sorted, key))
         if value in self._latest or (place < len(self._sorted) and self._sorted[place] == key):

@@ -1,4 +1,4 @@
-"""A reaction template: how a product is made from its reactants, how it is taken apart, and when that is sensible."""
+"""Reaction templates: how reactants make a product, how a product is taken apart, and which reactants are suitable."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ from .groups import REACTIVE_GROUPS
 
 @dataclass(frozen=True)
 class Template:
-    """One reaction, as reactants -> product and as product -> reactants.
+    """
+    One reaction, in both directions.
 
     Args:
-        name: for reports and tests.
-        forward: reaction SMARTS, one product.
-        reverse: reaction SMARTS of the disconnection; gives the reactants in the order of `forward`.
-        roles: for each reactant the groups of `groups.GROUPS` that may react; it must have exactly one such site.
-        purchased: positions of reactants that are always building blocks, never grown.
-        tolerates: reactive groups that a reactant may have besides.
-        forbids: latent groups that a reactant must not have.
-        weight: how often it is drawn, relative to the others.
+        name (`str`):
+            The name in reports and tests.
+        forward (`str`):
+            Reaction SMARTS from the reactants to one product.
+        reverse (`str`):
+            Reaction SMARTS of the disconnection. It gives the reactants in the order of `forward`.
+        roles (`tuple[tuple[str, ...], ...]`):
+            For each reactant, the groups of `groups.GROUPS` that may react. The reactant must have exactly one such
+            site.
+        purchased (`tuple[int, ...]`, *optional*, defaults to `()`):
+            The positions of reactants that are always building blocks.
+        tolerates (`tuple[str, ...]`, *optional*, defaults to `()`):
+            Reactive groups that a reactant may have in addition.
+        forbids (`tuple[str, ...]`, *optional*, defaults to `()`):
+            Latent groups that a reactant must not have.
+        weight (`float`, *optional*, defaults to 1.0):
+            How often the template is drawn, relative to the others.
     """
 
     name: str
@@ -45,9 +55,9 @@ class Template:
         return _compile(self.reverse)
 
     def accepts(self, role: int, counts: Mapping[str, int]) -> bool:
-        """Whether a molecule with these groups (`groups.count_groups`) can be reactant number `role`.
+        """Return whether a molecule with these groups (`groups.count_groups`) can be reactant number `role`.
 
-        It can when the reacting group is there exactly once and no other group would react or be harmed.
+        The molecule must have exactly one site that reacts, and no other group that would react or be damaged.
         """
         wanted = self.roles[role]
         if sum(counts.get(group, 0) for group in wanted) != 1:
@@ -59,24 +69,24 @@ class Template:
         )
 
     def run(self, reactants: tuple[Chem.Mol, ...]) -> str | None:
-        """Canonical SMILES of the product, or `None` when there is none or more than one distinct product."""
+        """Return the canonical SMILES of the product, or None if there is none or several distinct products."""
         outcomes = _outcomes(self._forward_reaction, reactants)
         return outcomes[0][0] if len(outcomes) == 1 else None
 
     def undo(self, product: Chem.Mol) -> list[tuple[str, ...]]:
-        """Every distinct set of reactants, as canonical SMILES in the order of the roles, that the pattern gives.
+        """Return every distinct set of reactants from the reverse pattern, as canonical SMILES in the order of roles.
 
-        Whether they are fit for the reaction is not checked here; see `accepts`.
+        This method does not check whether the reactants are suitable; see `accepts`.
         """
         return _outcomes(self._reverse_reaction, (product,))
 
 
 def canonical_smiles(molecule: Chem.Mol) -> str | None:
-    """SMILES that stays the same when it is read and written again; `None` for an impossible molecule."""
+    """Return a SMILES that does not change when it is read and written again, or None for an impossible molecule."""
     return _canonical(Chem.MolToSmiles(molecule))
 
 
-# The fragments that molecules are cut into are the same ones again and again.
+# Cached, because different molecules give the same fragments.
 @lru_cache(maxsize=20_000)
 def _canonical(smiles: str) -> str | None:
     with rdBase.BlockLogs():

@@ -1,4 +1,4 @@
-"""Routes as rows of text for training and evaluation."""
+"""Rows of text made from routes, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..tree import Route
 
-# Which starting material a row tells of: none, one of the route's drawn at random, or each in a row of its own.
+# The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
 STARTING_MATERIALS = ("none", "random", "all")
 
 
@@ -20,22 +20,29 @@ def training_pairs(
     aligned: int = 0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Rows for `datasets.Dataset.from_list`; for files of routes see `routes.preparation`.
+    """
+    Make rows for `datasets.Dataset.from_list`. For files of routes see `routes.data.preparation`.
 
     Args:
-        routes: routes of at least one reaction.
-        starting_material: `"none"`; `"random"` for the column `starting_material`, a leaf of the route drawn for each row;
-            `"all"` for a row with each of its leaves.
-        permutations: most orders a route: the route as given and distinct random orders of its children. A route with
-            fewer distinct orders gives fewer rows.
-        aligned: most texts a route in which what does not react is written alike in product and reactant, each from
-            another atom of the target (see `routes.data.alignment`; needs RDKit); 0 for molecules as they are given.
-            Their reactants have one order: `permutations` must be 1.
-        seed: seed of the draws.
+        routes (`Iterable[Route]`):
+            Routes of at least one reaction.
+        starting_material (`str`, *optional*, defaults to `"none"`):
+            `"random"` adds the column `starting_material` with a starting material that is drawn for each row. `"all"`
+            makes one row for each starting material of the route. `"none"` leaves the column out.
+        permutations (`int`, *optional*, defaults to 1):
+            The largest number of orders per route: the route as it is, and distinct random orders of its children. A
+            route with fewer distinct orders gives fewer rows.
+        aligned (`int`, *optional*, defaults to 0):
+            The largest number of aligned texts per route, each from another atom of the target. In these texts, the
+            part that does not react is written alike in product and reactants (see `routes.data.alignment`; needs
+            RDKit). 0 keeps the molecules as they are. The reactants of an aligned text have one order, so
+            `permutations` must be 1.
+        seed (`int`, *optional*, defaults to 0):
+            The seed of all random choices.
 
     Returns:
-        Dictionaries with `source` (SMILES of the target), `target` (`Route.to_string`), `n_steps` (`Route.depth`) and,
-        when asked for, `starting_material`.
+        `list[dict[str, Any]]`: rows with `source` (SMILES of the target), `target` (`Route.to_string`), `n_steps`
+        (`Route.depth`) and, if requested, `starting_material`.
 
     Raises:
         ValueError: a number is not allowed, `starting_material` is unknown, or a route has no reaction.
@@ -45,7 +52,7 @@ def training_pairs(
     rows: list[dict[str, Any]] = []
     for index, route in enumerate(routes):
         if not route.children:
-            raise ValueError(f"route {index} is the single molecule {route.smiles}: nothing to learn from")
+            raise ValueError(f"route {index} is the single molecule {route.smiles}: a row needs at least one reaction")
         rows += route_rows(route, rng, permutations=permutations, starting_material=starting_material, aligned=aligned)
     return rows
 
@@ -59,13 +66,25 @@ def route_rows(
     aligned: int = 0,
     leaves: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one route, as [`training_pairs`] gives them.
+    """
+    Make the rows of one route, as [`training_pairs`] does.
 
     Args:
-        route: a route of at least one reaction.
-        rng: source of the orders and of the leaves.
-        permutations, starting_material, aligned: as in [`training_pairs`].
-        leaves: the starting materials to tell of (default: all of the route's).
+        route ([`Route`]):
+            A route of at least one reaction.
+        rng (`random.Random`):
+            Draws the orders and the starting materials.
+        permutations (`int`, *optional*, defaults to 1):
+            As in [`training_pairs`].
+        starting_material (`str`, *optional*, defaults to `"none"`):
+            As in [`training_pairs`].
+        aligned (`int`, *optional*, defaults to 0):
+            As in [`training_pairs`].
+        leaves (`Sequence[str]`, *optional*):
+            The starting materials that rows may contain. Defaults to all of the route.
+
+    Returns:
+        `list[dict[str, Any]]`: the rows.
     """
     leaves = route.leaves() if leaves is None else leaves
     rows: list[dict[str, Any]] = []
@@ -80,7 +99,7 @@ def route_rows(
 
 
 def check_choices(permutations: int, starting_material: str, aligned: int = 0) -> None:
-    """Raises ValueError for values that [`training_pairs`] does not take."""
+    """Raise a ValueError for values that [`training_pairs`] does not accept."""
     if aligned < 0:
         raise ValueError(f"aligned must be at least 1, or 0 for molecules as they are given, got {aligned}")
     if aligned and permutations > 1:
@@ -97,28 +116,34 @@ def check_choices(permutations: int, starting_material: str, aligned: int = 0) -
 
 
 def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[Route]:
-    """The routes of `train` whose target is no target of `test`.
+    """
+    Return the routes of `train` whose target is not a target of `test`.
 
-    Targets are compared as text: both sides must have been canonicalised by the same program.
+    Targets are compared as text, so the same program must have canonicalised both sides.
 
     Args:
-        train: routes to filter; their order is kept.
-        test: routes whose targets must not be trained on.
+        train (`Iterable[Route]`):
+            The routes to filter. Their order does not change.
+        test (`Iterable[Route]`):
+            The routes whose targets must not be in the training data.
+
+    Returns:
+        `list[Route]`: the routes that are left.
     """
     held_out = {route.smiles for route in test}
     return [route for route in train if route.smiles not in held_out]
 
 
 def _aligned(route: Route, count: int, rng: random.Random) -> Sequence[Route]:
-    from .alignment import aligned_routes  # needs RDKit, which rows of routes as they are given do not
+    from .alignment import aligned_routes  # needs RDKit, which other rows do not need
 
     return aligned_routes(route, count, rng)
 
 
 def _orders(route: Route, count: int, rng: random.Random) -> Sequence[Route]:
-    """The route as given and up to `count - 1` further distinct orders."""
+    """Return the route as it is and up to `count - 1` further distinct orders."""
     found = {route: None}
-    # Small trees have fewer orders than asked for, so the number of tries is bounded.
+    # A small tree may have fewer than `count` orders, so the number of tries is limited.
     for _ in range(4 * (count - 1)):
         if len(found) == count:
             break

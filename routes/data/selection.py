@@ -1,4 +1,4 @@
-"""What becomes of one route on its way into a data set."""
+"""The selection of single routes for a data set: each route becomes rows, or is dropped for a reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..molecules import canonical_route, hash64
 from ..tree import Route
 from .rows import check_choices, route_rows
 
-# Tokens of a route that the published models have positions for.
+# The number of tokens of a route for which the published models have positions.
 TARGET_LENGTH = 1075
 
-# Why a route is left out, in the order in which it is asked.
+# The reasons for leaving a route out, in the order of the checks.
 REASONS = {
     "not_parsable": "not parsable",
     "no_route": "an entry without a route",
@@ -42,24 +42,42 @@ EXCLUDE_BY = ("target", "made", "route")
 
 @dataclass(frozen=True)
 class Preparation:
-    """What becomes of the routes.
+    """
+    The rules by which routes become a data set.
 
     Args:
-        permutations: most orders of the children for each route: as given, then distinct random ones.
-        aligned: most texts of each route in which what does not react is written alike in product and reactant, the first
-            from the target's canonical SMILES (see `alignment`); 0 for canonical SMILES everywhere.
-        sub_routes: whether each molecule that a route makes is a target of its own too.
-        weights: for each file, by how much its routes have more texts than `permutations` or `aligned` say, or fewer: with
-            less than one text a route, as many routes are drawn. Empty for 1 everywhere.
-        starting_material: `"none"`, `"random"` or `"all"`, as in `training_pairs`.
-        max_source_length: most tokens of a source; those of the target alone are at most `PRODUCT_LENGTH` too.
-        max_target_length: most tokens of a route, its eos included.
-        min_depth, max_depth: fewest and most reactions in a row; None for no limit.
-        deduplicate: whether a route that differs from an earlier one in the order of the children at most is left out.
-        exclude_by: whether to exclude all routes to the `"target"`s of the excluded routes, also all routes in which one of
-            these is `"made"` on the way, or just each `"route"`. Sub-routes of what is excluded are excluded.
-        validation: share of the targets that go to a split of their own, with all their routes.
-        seed: of orders, texts, draws, starting materials and split.
+        permutations (`int`, *optional*, defaults to 1):
+            The largest number of orders of the children per route: the route as it is, and distinct random orders.
+        aligned (`int`, *optional*, defaults to 0):
+            The largest number of aligned texts per route (see `alignment`). The first begins with the target's
+            canonical SMILES. 0 writes all molecules as canonical SMILES.
+        sub_routes (`bool`, *optional*, defaults to `False`):
+            Whether each molecule that a route makes is also a target of its own.
+        weights (`tuple[float, ...]`, *optional*, defaults to `()`):
+            For each file, a factor for the number of texts per route that `permutations` or `aligned` gives. If the
+            product is less than one, it is the share of the routes that are drawn. An empty tuple means 1 for all
+            files.
+        starting_material (`str`, *optional*, defaults to `"none"`):
+            `"none"`, `"random"` or `"all"`, as in `training_pairs`.
+        max_source_length (`int`, *optional*, defaults to 280):
+            The largest number of tokens in a source. The target molecule alone also has at most `PRODUCT_LENGTH`
+            tokens.
+        max_target_length (`int`, *optional*, defaults to 1075):
+            The largest number of tokens in a route, with the end token.
+        min_depth (`int`, *optional*, defaults to 1):
+            The smallest number of reactions in a row.
+        max_depth (`int`, *optional*):
+            The largest number of reactions in a row. Defaults to no limit.
+        deduplicate (`bool`, *optional*, defaults to `True`):
+            Whether to drop a route that equals an earlier one, or differs from it only in the order of the children.
+        exclude_by (`str`, *optional*, defaults to `"target"`):
+            What the excluded routes rule out. `"target"`: all routes to their targets. `"made"`: also all routes that
+            make one of these targets on the way. `"route"`: only the routes themselves. The sub-routes of an excluded
+            route are excluded too.
+        validation (`float`, *optional*, defaults to 0.0):
+            The share of the targets that go to the split `validation`, with all their routes.
+        seed (`int`, *optional*, defaults to 0):
+            The seed of the orders, texts, draws, starting materials and the split.
 
     Raises:
         ValueError: a value is not allowed.
@@ -97,16 +115,27 @@ class Preparation:
 
 
 class Outcome(NamedTuple):
-    """What is found out about a route.
+    """
+    The result for one route.
 
     Args:
-        place: where it stands in its file.
-        reason: the key in `REASONS` to drop it for, or None.
-        why: more of that.
-        target, route: hashes of its canonical target, and of the whole canonical route in any order of the children.
-        whole: for a sub-route, the hash of the target of the route that it is part of; else `target`.
-        keys: hashes of what it is excluded by, or, of a file to exclude, of what it excludes.
-        rows: its rows.
+        place (`str`):
+            The place of the route in its file.
+        reason (`str`, *optional*):
+            The key in `REASONS` for which the route is dropped, or None.
+        why (`str`, *optional*, defaults to `""`):
+            An explanation of the reason.
+        target (`int`, *optional*, defaults to 0):
+            The hash of the canonical target.
+        route (`int`, *optional*, defaults to 0):
+            The hash of the canonical route, independent of the order of the children.
+        whole (`int`, *optional*, defaults to 0):
+            For a sub-route, the hash of the target of the route that contains it. For other routes, the same as
+            `target`.
+        keys (`tuple[int, ...]`, *optional*, defaults to `()`):
+            The hashes that exclude the route. For a file of routes to exclude, the hashes that the route excludes.
+        rows (`Sequence[dict[str, Any]]`, *optional*, defaults to `()`):
+            The rows of the route.
     """
 
     place: str
@@ -120,14 +149,16 @@ class Outcome(NamedTuple):
 
 
 class _Dropped(Exception):
-    """Reason and explanation."""
+    """A route is dropped. The arguments are the reason and the explanation."""
 
 
 class Selection:
-    """Looks at routes one by one.
+    """
+    Decides about routes one by one.
 
     Args:
-        settings: what becomes of the routes.
+        settings ([`Preparation`]):
+            The rules.
     """
 
     def __init__(self, settings: Preparation):
@@ -135,10 +166,16 @@ class Selection:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return build_route_tokenizer()  # in each process its own
+        return build_route_tokenizer()  # each process has its own
 
     def rows(self, weighed: tuple[Entry, float]) -> list[Outcome]:
-        """An outcome for each route of an entry of a file with this weight, one for an entry without any."""
+        """
+        Return an outcome for each route of an entry. An entry without a route has one outcome.
+
+        Args:
+            weighed (`tuple[Entry, float]`):
+                The entry and the weight of its file.
+        """
         entry, weight = weighed
         try:
             routes = entry.routes()
@@ -153,7 +190,7 @@ class Selection:
         return outcomes
 
     def keys(self, entry: Entry) -> list[Outcome]:
-        """For each route of an entry just what it excludes; what RDKit cannot read excludes nothing."""
+        """Return, for each route of an entry, only what it excludes. A route that RDKit cannot read excludes nothing."""
         try:
             routes = entry.routes()
         except ValueError as error:
@@ -171,7 +208,7 @@ class Selection:
         return _route_hash(route) if self.settings.exclude_by == "route" else hash64(route.smiles)
 
     def _outcomes(self, place: str, route: Route, weight: float) -> list[Outcome]:
-        """That of the route, and those of its sub-routes."""
+        """Return the outcomes of the route and of its sub-routes."""
         try:
             if not route.children:
                 raise _Dropped("no_reaction", route.smiles)
@@ -194,7 +231,7 @@ class Selection:
     def _outcome(self, place: str, route: Route, weight: float) -> Outcome:
         settings = self.settings
         key = _route_hash(route)
-        # drawn from the route itself: the same whatever stands before it and whoever does the work
+        # The draws depend only on the seed and the route, not on the routes before it or on the process.
         rng = random.Random(f"{settings.seed} {key}")
         texts = (settings.aligned or settings.permutations) * weight
         count = int(texts) + (rng.random() < texts % 1 if texts % 1 else 0)
@@ -241,10 +278,14 @@ class Selection:
         )
 
     def _leaves_that_fit(self, route: Route) -> list[str]:
-        """The starting materials that can stand in the source, after everything else was found to fit."""
+        """Return the starting materials that fit into the source.
+
+        Raises:
+            _Dropped: the route has an unknown character, or the route or every source is too long.
+        """
         settings = self.settings
         try:
-            # with the route's characters those of every source are known
+            # if the vocabulary has the characters of the route, it has those of every source
             length = len(encode_route(self._tokenizer, route.to_string()))
         except ValueError as error:
             raise _Dropped("unknown_character", str(error)) from error

@@ -1,9 +1,9 @@
-"""Synthetic multi-step routes, grown forward from building blocks: data to train and test on without any download.
+"""Synthetic multi-step routes, grown forward from building blocks: data for training and tests without any download.
 
-By the priority rule of `templates` a target has exactly one route, so that a model can in principle get all of them
-right. Who does not know the rule finds more: with the same templates and building blocks, in whatever order, up to four
-steps, 7.7 % of 4,000 targets (of 20,000 routes of seed 0) have another route, 1.1 % one of the same number of steps (RDKit
-2026.9.1). Growing them takes about 2 ms a route.
+By the priority rule of `templates`, a target has exactly one route, so a model can in principle get all of them right.
+Without the rule, a target may have more routes. A search with the same templates and building blocks, in any order and
+up to four steps, was run on 4,000 targets (of 20,000 routes of seed 0, RDKit 2026.9.1): 7.7 % have another route, and
+1.1 % have another route with the same number of steps. Growing takes about 2 ms per route.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .disconnections import Disconnector, Step
 from .reactions import Template
 from .templates import TEMPLATES
 
-# Share of routes of one step, two steps and so on: mostly short, as a small model has to learn them.
+# The shares of routes of one step, two steps and so on. Most are short, so that a small model can learn them.
 _DEPTH_SHARES = (0.55, 0.37, 0.08)
-# Every other product goes on to further steps. The rest stay targets only, so that a test set of molecules that are no
-# intermediate of another route (`train_test_split`) is like the training set.
+# Half of the products are used in further steps. The others are only targets. So a test set of molecules that are not
+# an intermediate of another route (`train_test_split`) is similar to the training set.
 _EXTENSION_SHARE = 0.5
-# How often the partner of a grown reactant is grown as well, which makes the route branch.
+# How often the partner of a grown reactant is a grown molecule too, so that the route branches.
 _CONVERGENT_SHARE = 0.15
 _TRIES_PER_ROUTE = 40
 
@@ -38,7 +38,7 @@ class _Grown:
 
 
 class _Pool:
-    """Molecules made in a given number of steps, listed by the template and role they are fit for."""
+    """Molecules that are made in a given number of steps, listed by the template and role that they fit."""
 
     def __init__(self) -> None:
         self._members: dict[tuple[int, int], list[_Grown]] = {}
@@ -62,13 +62,16 @@ class _Grower:
         self._retro = Disconnector()
         self._tried: set[tuple[int, tuple[str, ...]]] = set()
         self._targets: set[str] = set()
-        # By the number of steps; the first holds the building blocks.
+        # One pool for each number of steps. The first contains the building blocks.
         self._pools = [_Pool() for _ in range(max_depth)]
         for smiles in self._retro.building_blocks:
             self._pools[0].add(_Grown(Route(smiles), *self._retro.molecule(smiles)), purchased=True)
 
     def grow(self, depth: int, count: int, bar: tqdm) -> list[Route]:
-        """Up to `count` new routes of `depth` steps from those of one step less; fewer when new ones are hard to find."""
+        """Grow up to `count` new routes of `depth` steps from routes with one step less.
+
+        There are fewer if new ones are hard to find.
+        """
         slots, weights = self._slots(depth)
         routes: list[Route] = []
         tries_left = _TRIES_PER_ROUTE * count if slots else 0
@@ -84,18 +87,21 @@ class _Grower:
         return routes
 
     def _slots(self, depth: int) -> tuple[list[tuple[int, int]], list[float]]:
-        """Which role of which template a molecule of `depth - 1` steps can take, and how often to choose it."""
+        """Return the roles of templates that a molecule of `depth - 1` steps can take, and their weights."""
         slots, weights = [], []
         for t, template in enumerate(TEMPLATES):
             roles = [role for role in range(len(template.roles)) if self._pools[depth - 1].get(t, role)]
-            # From building blocks all slots of a template mean the same; counting one keeps the weights right.
+            # At depth 1, all roles are filled with building blocks. One slot per template keeps the weights right.
             for role in roles[:1] if depth == 1 else roles:
                 slots.append((t, role))
                 weights.append(template.weight)
         return slots, weights
 
     def _try(self, depth: int, t: int, role: int) -> _Grown | None:
-        """A random reaction of template `t`, with a molecule of `depth - 1` steps in `role`; `None` if it is no good."""
+        """Try a random reaction of template `t`, with a molecule of `depth - 1` steps in `role`.
+
+        Return None if it has no suitable product.
+        """
         template = TEMPLATES[t]
         reactants: list[_Grown] = []
         for other in range(len(template.roles)):
@@ -123,7 +129,7 @@ class _Grower:
             return None
         if smiles in self._retro.building_blocks or smiles in self._targets:
             return None
-        # The rule must undo this very step first; then the target alone decides the whole route.
+        # The rule must undo exactly this step first. Then the target alone determines the whole route.
         if self._retro.last_steps(smiles) != (Step(template, names),):
             return None
         self._targets.add(smiles)
@@ -134,23 +140,32 @@ class _Grower:
 def generate_routes(
     n: int, *, seed: int = 0, max_depth: int = 3, max_smiles_length: int = 48, progress: bool = True
 ) -> list[Route]:
-    """Grow routes from the embedded building blocks with the embedded reaction templates.
+    """
+    Grow routes from the embedded building blocks with the embedded reaction templates.
 
-    Every target occurs once and is no building block; every leaf is one. Each route is the one that the priority rule of
-    `templates` finds for its target (`Disconnector.route`). Children stand in the order of the template's reactants.
+    Every target occurs once and is not a building block. Every starting material is a building block. Each route is
+    the one that the priority rule of `templates` finds for its target (`Disconnector.route`). Children are in the
+    order of the template's reactants.
 
     Args:
-        n: number of routes.
-        seed: the same seed, other arguments and RDKit version give the same list on every machine.
-        max_depth: the most reactions on a path, at least 1; about 55 % of the routes have one step, 37 % two, the rest more.
-        max_smiles_length: longest SMILES of a target, in characters.
-        progress: show a progress bar.
+        n (`int`):
+            The number of routes.
+        seed (`int`, *optional*, defaults to 0):
+            The seed. With the same other arguments and the same RDKit version, it gives the same list on every
+            machine.
+        max_depth (`int`, *optional*, defaults to 3):
+            The largest number of reactions on a path, at least 1. About 55 % of the routes have one step, 37 % have
+            two, and the rest have more.
+        max_smiles_length (`int`, *optional*, defaults to 48):
+            The longest SMILES of a target, in characters.
+        progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
 
     Returns:
-        The routes in random order.
+        `list[Route]`: the routes in random order.
 
     Raises:
-        ValueError: an argument is out of range, or there are not as many routes within these limits.
+        ValueError: an argument is out of range, or there are not enough routes within these limits.
     """
     if n < 1 or max_depth < 1:
         raise ValueError(f"n and max_depth must be at least 1, got n={n}, max_depth={max_depth}")
@@ -159,7 +174,7 @@ def generate_routes(
     routes: list[Route] = []
     with tqdm(total=n, desc="growing routes", unit="route", disable=not progress) as bar:
         for level, share in enumerate(shares):
-            # What one depth could not give, the next ones make up for.
+            # If one depth gives too few routes, the next depths give more.
             wanted = round((n - len(routes)) * share / sum(shares[level:]))
             routes += grower.grow(level + 1, wanted, bar)
         for depth in range(1, max_depth + 1):
@@ -176,18 +191,22 @@ def generate_routes(
 def train_test_split(
     routes: Sequence[Route], test_size: int | float, seed: int = 0
 ) -> tuple[list[Route], list[Route]]:
-    """Split by target: no test target is a target or an intermediate of any training route.
+    """
+    Split routes so that no test target is a target or an intermediate of a training route.
 
-    Test routes are drawn from the routes whose target, as canonical SMILES, occurs in no other route. Their own
-    intermediates and building blocks may occur in training: a planner is expected to know smaller molecules.
+    The test routes are drawn from the routes whose target, as canonical SMILES, occurs in no other route. Their own
+    intermediates and building blocks may occur in training, because a planner is expected to know smaller molecules.
 
     Args:
-        routes: routes to split.
-        test_size: number of test routes, or their share of all routes if below 1.
-        seed: seed of the draw.
+        routes (`Sequence[Route]`):
+            The routes to split.
+        test_size (`int` or `float`):
+            The number of test routes, or their share of all routes if below 1.
+        seed (`int`, *optional*, defaults to 0):
+            The seed of the draw.
 
     Returns:
-        Training and test routes, both in the given order.
+        `tuple[list[Route], list[Route]]`: the training and the test routes, both in the given order.
 
     Raises:
         ValueError: `test_size` is not positive, or too few targets occur in only one route.

@@ -1,4 +1,4 @@
-"""A folder for `datasets.load_from_disk`, written row by row, whole or not at all."""
+"""A folder for `datasets.load_from_disk`, written row by row, and either completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from datasets import Dataset, DatasetDict
 from ...common.whole_files import whole_folder
 
 REPORT = "report.json"
-# Rows that are kept before they are written as one record batch.
+# The number of rows in memory that are written as one record batch.
 _BATCH = 1000
 
 
 class Tables:
-    """Rows of one or several splits on their way to the disk.
+    """
+    Writes the rows of one or several splits to a folder.
 
     Args:
-        folder: the folder to write; only `save` leaves anything in it.
-        has_starting_material: whether rows have the column `starting_material`.
-        splits: names of the splits.
+        folder (`Path`):
+            The folder. It stays without a data set until `save`.
+        has_starting_material (`bool`):
+            Whether the rows have the column `starting_material`.
+        splits (`Sequence[str]`):
+            The names of the splits.
     """
 
     def __init__(self, folder: Path, has_starting_material: bool, splits: Sequence[str]):
@@ -59,11 +63,14 @@ class Tables:
             self._waiting[name] = []
 
     def save(self, is_split: bool, report: dict[str, Any]) -> None:
-        """Make the folder, once the `with` statement is over.
+        """
+        Save the data set in the folder. Call it after the `with` statement.
 
         Args:
-            is_split: whether the folder holds all splits by their names, or the rows of the first only.
-            report: what `report.json` says.
+            is_split (`bool`):
+                Whether the folder contains all splits by their names, or only the rows of the first.
+            report (`dict[str, Any]`):
+                The contents of `report.json`.
         """
         tables = {name: Dataset.from_file(str(self._parts / name)) for name in self.rows}
         with _quiet():
@@ -71,14 +78,14 @@ class Tables:
                 DatasetDict(tables).save_to_disk(str(self._folder))
             else:
                 next(iter(tables.values())).save_to_disk(str(self._folder))
-        del tables  # they are mapped into memory
+        del tables  # release the files, which are mapped into memory
         shutil.rmtree(self._parts)
         (self._folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars for what takes a moment."""
+    """Hide the progress bars of `datasets` for short operations."""
     was_quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -90,24 +97,31 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def data_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> Iterator[Path]:
-    """A folder to write into, which gets its name when everything is written; an error leaves what was there.
+    """
+    Yield a folder to write into, which gets its final name at the end of the `with` block.
+
+    After an error, an old folder of that name is unchanged.
 
     Args:
-        folder: the name.
-        inputs: files that are being read; none may be in the folder.
-        overwrite: whether a data set that was written like this may be replaced.
+        folder (`Path`):
+            The final name.
+        inputs (`Sequence[Path]`):
+            The files that are being read. None of them may be in the folder.
+        overwrite (`bool`):
+            Whether a prepared data set of that name may be replaced.
+
+    Yields:
+        `Path`: the folder to write into.
 
     Raises:
-        ValueError: there is something else of that name.
+        ValueError: the folder exists and must not be replaced, or an input file is in it.
     """
     is_there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_there and not overwrite:
-        raise ValueError(
-            f"{folder} exists and is not empty: choose another folder, or have it replaced (--overwrite)."
-        )
+        raise ValueError(f"{folder} exists and is not empty: choose another folder, or replace it with --overwrite.")
     if is_there and not (folder / REPORT).is_file():
         raise ValueError(
-            f"{folder} is no data set that was prepared here ({REPORT} is missing): it is not overwritten."
+            f"{folder} is not overwritten: {REPORT} is missing, so `weftformer prepare-routes` did not write it."
         )
     if inside := [path for path in inputs if folder.resolve() in path.resolve().parents]:
         raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")

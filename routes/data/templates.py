@@ -1,15 +1,15 @@
-"""The reactions synthetic routes are made of.
+"""The reactions of the synthetic routes.
 
-`TEMPLATES` stands in the order of one retrosynthetic priority rule: of all the reactions that could have made a molecule,
-the first in the list is taken to be the last step. Functional group changes come first, since a free acid, amine or
-aniline would not have survived the steps before; then bonds whose handles wait through anything else (aryl halides,
-alkynes); then the other bonds; protections last. A product thus tells how it was made, which is what a model trained on
-the routes is asked for.
+The order of `TEMPLATES` is one retrosynthetic priority rule: of all reactions that could have made a molecule, the
+first in the list counts as the last step. Functional group changes come first, because a free acid, amine or aniline
+would not have survived the steps before. Then come bonds whose reacting groups survive all other steps (aryl halides,
+alkynes), then the other bonds, and protections last. So a product shows how it was made. A model that is trained on
+the routes has to learn this.
 
-For the same reason no two templates make the same bond: amides come from acids and aryl esters from acid chlorides;
-N-aryl bonds from activated halides where there is activation and from bromides elsewhere; N-CH2-aryl from aldehydes and
-other N-CH2 from bromides; aromatic acids wait as methyl and aliphatic ones as ethyl esters; benzylamines as nitriles,
-anilines as nitro compounds and other amines as Boc derivatives.
+For the same reason, no two templates make the same bond. Amides come from acids, and aryl esters from acid chlorides.
+N-aryl bonds come from activated halides where there is activation, and from bromides elsewhere. N-CH2-aryl bonds come
+from aldehydes, and other N-CH2 bonds from bromides. Aromatic acids are protected as methyl esters, and aliphatic acids
+as ethyl esters. Benzylamines come from nitriles, anilines from nitro compounds, and other amines from Boc derivatives.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ _OTHER_BONDS = (
     Template(
         "esterification",
         forward=f"{site('acid', map_number=1)}(=[O:2])[OX2H1].{site('alcohol', map_number=3)}>>[C:1](=[O:2])-[O:3]",
-        # Ethyl esters are protected acids, bought as such; to make them here would lead in circles with the hydrolysis.
+        # Ethyl esters are protected acids and are bought. If they were made here, the hydrolysis would form a circle.
         reverse="[CX3;$(C[#6]):1](=[O:2])!@-[OX2;$(O[CX4]);!$(O[CH2][CH3]):3]>>[C:1](=[O:2])O.[O:3]",
         roles=(("acid",), ("alcohol",)),
         tolerates=("terminal_alkyne",),
@@ -237,7 +237,8 @@ _OTHER_BONDS = (
     ),
 )
 
-# Both reactants are bought: a grown molecule is protected from the start, and removing the group cannot lead in circles.
+# Both reactants are bought: a grown molecule has its protecting groups from the start, and their removal cannot form a
+# circle with the protection.
 _PROTECTIONS = (
     Template(
         "Boc protection",

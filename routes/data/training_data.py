@@ -1,4 +1,4 @@
-"""What `weftformer train-routes` learns from and is tested on."""
+"""The training and test data of `weftformer train-routes`."""
 
 import json
 import sys
@@ -21,24 +21,26 @@ from .tables import REPORT
 
 @dataclass
 class RouteArguments:
-    """Which routes, which model, and how it is tested."""
+    """The arguments about the routes, the model and the test. The `help` of each field describes it."""
 
     _argument_group_name = "routes"
 
     train_file: str | None = field(
         default=None,
         metadata={
-            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. Default: grown from templates."
+            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. Default: routes that are grown from templates."
         },
     )
     test_file: str | None = field(
-        default=None, metadata={"help": "Held-out routes; training routes of the same targets are left out."}
+        default=None, metadata={"help": "Routes to test on. Training routes to the same targets are left out."}
     )
     num_routes: int = field(
-        default=20000, metadata={"help": "Routes to grow when no file is given, test routes included."}
+        default=20000, metadata={"help": "Number of routes to grow if no file is given, with the test routes."}
     )
-    num_test_routes: int = field(default=400, metadata={"help": "Test routes: grown, or the first of the test file."})
-    max_depth: int = field(default=2, metadata={"help": "Most reactions in a row in a grown route."})
+    num_test_routes: int = field(
+        default=400, metadata={"help": "Number of test routes: grown, or the first of the test file."}
+    )
+    max_depth: int = field(default=2, metadata={"help": "Largest number of reactions in a row in a grown route."})
     max_smiles_length: int = field(default=36, metadata={"help": "Longest target of a grown route, in characters."})
     preset: str | None = field(
         default=None,
@@ -51,29 +53,34 @@ class RouteArguments:
         default=False, metadata={"help": "Give the model one starting material of each route after the target."}
     )
     permutations: int = field(
-        default=1, metadata={"help": "Most orders of the reactants to train on, for each route."}
+        default=1, metadata={"help": "Largest number of orders of the reactants to train on, for each route."}
     )
     aligned: int = field(
         default=0,
         metadata={
-            "help": "Write each reactant from the atom that makes its SMILES most like its product's: so many texts of each route, "
-            "from as many atoms of the target, its canonical SMILES first. Default: canonical SMILES everywhere."
+            "help": "Number of aligned texts of each route, each from another atom of the target, the canonical SMILES first. "
+            "In an aligned text, each reactant begins at the atom that makes its SMILES most similar to its product's. "
+            "Default: canonical SMILES everywhere."
         },
     )
     sub_routes: bool = field(
-        default=False, metadata={"help": "Take each molecule that a training route makes for a target of its own too."}
+        default=False, metadata={"help": "Also use each molecule that a training route makes as a target of its own."}
     )
     beams: int = field(default=5, metadata={"help": "Width of the beam search in the test."})
-    test_batch_size: int = field(default=50, metadata={"help": "Targets searched at once in the test."})
+    test_batch_size: int = field(
+        default=50, metadata={"help": "Number of targets that are searched at once in the test."}
+    )
 
 
 def read_canonical(file: str | Path) -> list[Route]:
-    """The routes of a file, molecules as RDKit writes them: the planner's are, and targets are compared as text.
+    """Read the routes of a file, with canonical SMILES as the planner writes them: targets are compared as text.
 
-    Those without a reaction, or with a molecule that RDKit cannot read, are left out, and counted in a line on stderr.
+    Routes without a reaction, and routes with a molecule that RDKit cannot read, are left out. A line on stderr counts
+    them.
 
     Raises:
-        ValueError, OSError: the file cannot be read.
+        ValueError: the file is not a file of routes.
+        OSError: the file cannot be read.
     """
     routes, reasons = [], []
     for number, route in enumerate(read_routes(file), 1):
@@ -84,15 +91,15 @@ def read_canonical(file: str | Path) -> list[Route]:
         except ValueError as error:
             reasons.append(f"route {number}: {error}")
     if reasons:
-        print(f"{len(reasons)} routes of {file} are left out, the first: {reasons[0]}", file=sys.stderr)
+        print(f"{len(reasons)} routes of {file} are left out. The first is {reasons[0]}", file=sys.stderr)
     return routes
 
 
 def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list[Route]]:
-    """Training and test routes that share no target.
+    """Return training and test routes that share no target.
 
     Raises:
-        ValueError: a file holds no route, or one of two files is missing.
+        ValueError: a file contains no route, or only one of the two files is given.
     """
     if arguments.train_file is None and arguments.test_file is None:
         routes = generate_routes(
@@ -104,32 +111,37 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         train, test = train_test_split(routes, arguments.num_test_routes, seed=seed)
         return (drop_shared_targets(_with_parts(train), test) if arguments.sub_routes else train), test
     if arguments.train_file is None or arguments.test_file is None:
-        raise ValueError("--train-file and --test-file go together: accuracy on the training routes says nothing.")
+        raise ValueError(
+            "Give --train-file and --test-file together: the accuracy on training routes is not meaningful."
+        )
     train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
     for name, routes in ((arguments.train_file, train), (arguments.test_file, test)):
         if not routes:
-            raise ValueError(f"{name} holds no route.")
+            raise ValueError(f"{name} contains no route.")
     kept = drop_shared_targets(train, test)
     print(f"{len(train)} training routes, {len(train) - len(kept)} of them left out because their target is tested")
     return (drop_shared_targets(_with_parts(kept), test) if arguments.sub_routes else kept), test
 
 
 def _with_parts(routes: Sequence[Route]) -> list[Route]:
-    """The routes and their sub-routes, each once whatever the order of its reactants."""
+    """Return the routes and their sub-routes. Routes that differ only in the order of reactants appear once."""
     return list({part.canonical(): part for route in routes for part in route.sub_routes()}.values())
 
 
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
-    """The rows of a folder that `weftformer prepare-routes` wrote, without the targets of the test routes, and those.
+    """Return the rows of a prepared folder, without those of the test targets, and the test routes.
+
+    `weftformer prepare-routes` writes such a folder.
 
     Raises:
-        ValueError: the folder is none, or was prepared for something else than is asked for; there is no test route.
+        ValueError: the folder is not such a folder, it was prepared with other settings than the arguments request, or
+            there is no test route.
     """
     folder = str(arguments.train_file)
     try:
         loaded = load_from_disk(folder)
     except FileNotFoundError as error:
-        raise ValueError(f"{folder} is no folder of `weftformer prepare-routes`.") from error
+        raise ValueError(f"{folder} is not a folder of `weftformer prepare-routes`.") from error
     rows = loaded["train"] if isinstance(loaded, DatasetDict) else loaded
     if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
         raise ValueError(
@@ -142,19 +154,17 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     }
     if given := [name for name, is_given in asked.items() if is_given]:
         raise ValueError(
-            f"{folder} is prepared: give {given[0].replace('_', '-')} to `weftformer prepare-routes` instead."
+            f"{folder} is already prepared: give {given[0].replace('_', '-')} to `weftformer prepare-routes` instead."
         )
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])
     elif "starting_material" not in rows.column_names:
-        raise ValueError(
-            f"{folder} has no starting materials: give `weftformer prepare-routes` --starting-material random."
-        )
+        raise ValueError(f"{folder} has no starting materials: prepare it with --starting-material random.")
     test = read_canonical(arguments.test_file) if arguments.test_file else []
     if not test:
-        raise ValueError("Give --test-file with held-out routes: accuracy on the training routes says nothing.")
+        raise ValueError("Give --test-file with held-out routes: the accuracy on training routes is not meaningful.")
     tested = {route.smiles for route in test}
-    # an aligned row has its target from any atom
+    # the target of an aligned row may begin at any atom
     kept = rows.filter(
         lambda source: canonical_smiles(source) not in tested, input_columns="source", keep_in_memory=True
     )
@@ -163,7 +173,7 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
 
 
 def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:
-    """Rows to train on, prepared or made of routes here, and the test routes.
+    """Return the training rows, either prepared or made here from routes, and the test routes.
 
     Raises:
         ValueError: as in [`load_routes`] and [`load_prepared`].
@@ -175,7 +185,7 @@ def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Rout
 
 
 def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int) -> Dataset:
-    """The rows of routes, of as many orders or aligned texts as the arguments say."""
+    """Make the rows of routes, with as many orders or aligned texts as the arguments request."""
     material = "random" if arguments.with_starting_material else "none"
     rows = training_pairs(
         routes,
@@ -188,15 +198,19 @@ def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int) -> D
 
 
 def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
-    """What a planner may ask about the routes that a model has learned: it goes into the generation settings as `routes`.
+    """
+    Describe the routes that a model has learned. The generation settings store the result as `routes` for the planner.
 
     Args:
-        arguments: where the rows come from.
-        rows: the rows to train on, with the column `n_steps`.
+        arguments ([`RouteArguments`]):
+            The source of the rows.
+        rows (`Dataset`):
+            The training rows, with the column `n_steps`.
 
     Returns:
-        `steps`: fewest and most reactions in a row; `aligned`: aligned texts of each route, 0 where molecules are canonical;
-        `sub_routes`: whether each molecule that is made is a target; `sources`: the files' names with their rows.
+        `dict[str, Any]`: `steps` (the smallest and largest number of reactions in a row), `aligned` (the number of
+        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target)
+        and `sources` (the number of rows by file name).
     """
     steps = rows["n_steps"]
     about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
@@ -218,10 +232,19 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
 
 
 def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
-    """Rows with `input_ids`, `labels` and `condition_values`; routes that do not fit the model are left out.
+    """
+    Encode rows as `input_ids`, `labels` and `condition_values`. Routes that do not fit the model are left out.
 
     Args:
-        pairs: the columns of `training_pairs`.
+        pairs (`Dataset`):
+            Rows with the columns of `training_pairs`.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        config ([`WeftConfig`]):
+            The configuration of the model. Without condition features, there are no `condition_values`.
+
+    Returns:
+        `Dataset`: the encoded rows.
 
     Raises:
         ValueError: no route fits.
@@ -244,14 +267,12 @@ def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
                 rows[name].append(value)
         return rows if config.num_condition_features else {name: rows[name] for name in ("input_ids", "labels")}
 
-    # kept in memory: a prepared folder stays as it was made
+    # kept in memory, so that a prepared folder does not change
     encoded = pairs.map(
         fitting, batched=True, remove_columns=pairs.column_names, keep_in_memory=True, load_from_cache_file=False
     )
     if reasons:
-        print(
-            f"{len(reasons)} of {len(pairs)} routes left out, which the model cannot read or write; the first: {reasons[0]}"
-        )
+        print(f"{len(reasons)} of {len(pairs)} routes do not fit the model and are left out. The first: {reasons[0]}")
     if not len(encoded):
-        raise ValueError("No route is left to learn from.")
+        raise ValueError("No route fits the model, so there is nothing to train on.")
     return encoded

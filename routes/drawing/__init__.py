@@ -1,10 +1,10 @@
-"""Routes as pictures and pages."""
+"""Pictures of routes, and pages that show them."""
 
 from ..tree import Route
 
 
 def _repr_svg_(route: Route) -> str | None:
-    """The picture that notebooks show, where RDKit is installed."""
+    """Return the picture that notebooks show, or None if RDKit is not installed."""
     try:
         from .svg import route_svg
     except ImportError:

@@ -1,4 +1,4 @@
-"""Molecules as RDKit draws them, each in the orientation of the product it leads to; all with bonds of one length."""
+"""Drawings of molecules by RDKit. Each reactant has the orientation of its product, and all bonds have one length."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from rdkit.Chem.Draw import rdMolDraw2D
 from ..tree import Route
 from .layout import nodes
 
-# Pixels of a bond and of the letters on it, at scale 1; RDKit's bonds are 1.5 long.
+# The length of a bond and the size of its letters, in pixels at scale 1. RDKit's bonds have the length 1.5.
 BOND_LENGTH = 27.0
 FONT_SIZE = 13
 LINE_WIDTH = 1.6
-# RDKit rounds the size of a canvas, and shrinks what it draws to fit: bonds keep one length only where pixels are small.
+# RDKit rounds the size of a canvas and shrinks the drawing to fit. So bonds keep one length only on a canvas of small
+# pixels.
 _FINE = 16.0
-# Larger ones are written as text: nobody could read them, and RDKit takes seconds.
+# Larger molecules are written as text: their drawings would be unreadable, and RDKit needs seconds for each.
 MAX_ATOMS = 250
-# For the common part of a product and a reactant: at most for one pair, and for all pairs of a route together.
+# Time limits of the search for the common part of a product and a reactant: for one pair, and for all pairs of a
+# route.
 SEARCH_SECONDS = 1
 ROUTE_SEARCH_SECONDS = 5.0
-# Ways to lay the common part over the product that are compared.
+# The number of ways to place the common part on the product that are compared.
 _MAX_MATCHES = 256
-# Text in place of a molecule: characters a line, lines, and pixels of each.
+# The text in place of a molecule: characters per line, number of lines, and the size of a character in pixels.
 _TEXT_COLUMNS, _TEXT_LINES = 26, 5
 TEXT_WIDTH, TEXT_HEIGHT = 6.7, 15.0
 
 INK = "#1f2937"
-# Dark enough to be read on white and on the pale grounds of the starting materials; RDKit's own green and yellow are not.
+# Colours by atomic number, dark enough for white and for the pale backgrounds of the starting materials. RDKit's own
+# green and yellow are too light.
 _PALETTE = {
     -1: (0.12, 0.16, 0.22), 6: (0.12, 0.16, 0.22), 7: (0.11, 0.31, 0.78), 8: (0.76, 0.12, 0.12), 9: (0.05, 0.45, 0.43),
     15: (0.70, 0.33, 0.04), 16: (0.54, 0.40, 0.00), 17: (0.05, 0.45, 0.25), 35: (0.55, 0.22, 0.10), 53: (0.42, 0.13, 0.66),
@@ -52,10 +55,22 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class Depiction:
-    """A drawn molecule, without a background.
+    """
+    A drawn molecule without a background.
 
-    `molecule` has two-dimensional coordinates, x to the right and y up, and is None where RDKit cannot read or draw the
-    SMILES: then `lines` hold its text. `width` and `height` are in pixels at scale 1. `raw` is what RDKit wrote.
+    Args:
+        smiles (`str`):
+            The SMILES.
+        molecule (`Chem.Mol`, *optional*):
+            The molecule with two-dimensional coordinates (x to the right, y up). None if RDKit cannot read or draw it.
+        lines (`tuple[str, ...]`):
+            The lines of text that replace the drawing if `molecule` is None.
+        width (`float`):
+            The width in pixels at scale 1.
+        height (`float`):
+            The height in pixels at scale 1.
+        raw (`str`, *optional*, defaults to `""`):
+            The SVG that RDKit wrote.
     """
 
     smiles: str
@@ -66,9 +81,10 @@ class Depiction:
     raw: str = field(default="", repr=False)
 
     def svg(self) -> str:
-        """Its elements, the upper left corner at (0, 0), without a `<svg>` around them; nothing where there is only text.
+        """Return the SVG elements without a `<svg>` around them, with the upper left corner at (0, 0).
 
-        Lines and letters of a colour are joined into one path each, a fifth of the size of what RDKit writes.
+        Lines and letters of the same colour are joined into one path, so the result is a fifth as long as RDKit's. It
+        is empty if the molecule is shown as text.
         """
         if self.molecule is None:
             return ""
@@ -76,15 +92,15 @@ class Depiction:
 
 
 def depict(smiles: str) -> Depiction:
-    """Draw one molecule; what RDKit cannot read becomes text."""
+    """Draw one molecule. A molecule that RDKit cannot read becomes text."""
     return depict_route(Route(smiles))[0]
 
 
 def depict_route(route: Route) -> list[Depiction]:
-    """Draw the molecules of a route, depth first, each reactant turned the way it stands in its product.
+    """Draw the molecules of a route, depth first. Each reactant is turned as it is in its product.
 
-    The larger reactants of a product choose their place in it first, and a smaller one avoids it, so that two of them do
-    not lie on the same atoms.
+    The larger reactants of a product are placed first. A smaller reactant avoids their atoms, so that two reactants do
+    not take the same place.
     """
     tree = nodes(route)
     molecules = [_read(node.smiles) for node, _ in tree]
@@ -113,10 +129,10 @@ def _read(smiles: str) -> Chem.Mol | None:
 
 
 def _shared_atoms(product: Chem.Mol, reactant: Chem.Mol, taken: set[int]) -> list[tuple[int, int]]:
-    """(atom of the product, atom of the reactant) of their largest common part; empty where there is none to speak of.
+    """Return the pairs (atom of the product, atom of the reactant) of the largest common part. There may be none.
 
-    Of the ways to lay it over the product, one that leaves the atoms of other reactants alone, and in which an atom that
-    has a further neighbour in the product can have had one in the reactant.
+    The common part can be placed on the product in several ways. The chosen way avoids the atoms of other reactants,
+    and prefers atoms with the same number of neighbours in product and reactant.
     """
     core = _common_part(Chem.MolToSmiles(product), Chem.MolToSmiles(reactant))
     if core is None:
@@ -136,7 +152,7 @@ def _shared_atoms(product: Chem.Mol, reactant: Chem.Mol, taken: set[int]) -> lis
 
 @functools.lru_cache(maxsize=4096)
 def _common_part(product: str, reactant: str) -> Chem.Mol | None:
-    """What two molecules share, whole rings only: half a ring cannot be laid over another without bending it."""
+    """Return the common part of two molecules, with whole rings only. A part of a ring does not fit on another ring."""
     pair = [Chem.MolFromSmiles(product), Chem.MolFromSmiles(reactant)]
     if pair[0] is None or pair[1] is None:
         return None
@@ -147,14 +163,15 @@ def _common_part(product: str, reactant: str) -> Chem.Mol | None:
 def _place(
     molecules: list[Chem.Mol | None], index: int, product: Chem.Mol | None, pairs: list[tuple[int, int]]
 ) -> None:
-    """Give a molecule coordinates, those of the product for the atoms it shares with it; None where RDKit cannot."""
+    """Give a molecule coordinates: those of the product for the shared atoms. Replace it by None if RDKit cannot."""
     molecule = molecules[index]
     if molecule is None:
         return
     if product is not None and pairs:
         settings: Any = rdDepictor.ConstrainedDepictionParams()
         settings.forceRDKit = settings.useRingTemplates = True
-        # The second way turns a molecule that is drawn for itself, for where the first one squeezes it.
+        # The first attempt keeps the coordinates of the product. If it squeezes the molecule, the second attempt draws
+        # the molecule on its own and turns it.
         for align_only in (False, True):
             settings.alignOnly = align_only
             with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
@@ -169,7 +186,7 @@ def _place(
 
 
 def _is_squeezed(molecule: Chem.Mol) -> bool:
-    """Whether a bond is far from its length (1.5), or two atoms lie on one another."""
+    """Return whether the length of a bond is far from 1.5, or two atoms are nearly at the same point."""
     points = molecule.GetConformer().GetPositions()[:, :2]
     lengths = [math.dist(points[b.GetBeginAtomIdx()], points[b.GetEndAtomIdx()]) for b in molecule.GetBonds()]
     if any(not 1.0 < length < 2.0 for length in lengths):
@@ -180,7 +197,7 @@ def _is_squeezed(molecule: Chem.Mol) -> bool:
 def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:
     if molecule is not None:
         canvas = rdMolDraw2D.MolDraw2DSVG(-1, -1)
-        with contextlib.suppress(RuntimeError, ValueError):  # what cannot be drawn is shown as text
+        with contextlib.suppress(RuntimeError, ValueError):  # a molecule that cannot be drawn is shown as text
             _draw(canvas, molecule, _FINE)
             size = canvas.Width() / _FINE, canvas.Height() / _FINE
             return Depiction(smiles, molecule, (), *size, canvas.GetDrawingText())
@@ -197,15 +214,15 @@ def _draw(canvas: Any, molecule: Chem.Mol, scale: float) -> None:
     options.scalingFactor = scale * BOND_LENGTH / 1.5
     options.fixedFontSize = round(scale * FONT_SIZE)
     options.bondLineWidth, options.scaleBondWidth = LINE_WIDTH * scale, False
-    options.padding = 0.04  # else the outermost lines lose half their width
+    options.padding = 0.04  # without it, the outermost lines lose half their width
     options.setAtomPalette(_PALETTE)
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
     canvas.FinishDrawing()
 
 
-@functools.lru_cache(maxsize=1024)  # the routes of a page are made of the same molecules
+@functools.lru_cache(maxsize=1024)  # the routes of a page share molecules
 def _compact(text: str) -> str:
-    """RDKit's SVG without its frame, its classes, and what is so by default."""
+    """Return RDKit's SVG without its frame, its classes and its default attributes."""
     pieces: list[tuple[str, dict[str, str]]] = []
     for element in ElementTree.fromstring(text[text.index("<svg") :]):
         attributes = {name: value for name, value in element.attrib.items() if name not in ("class", "style")}
@@ -220,8 +237,8 @@ def _compact(text: str) -> str:
         if "d" in attributes:
             attributes["d"] = _compact_path(attributes["d"])
             if attributes.get("fill") == "none":
-                del attributes["fill"]  # as in the group around all
-            # letters and lines that look the same in one path, wherever they stand
+                del attributes["fill"]  # the group around all elements has this attribute
+            # join letters and lines of the same look into one path
             alike = {**attributes, "d": ""}
             same = next((items for known, items in pieces if known == name and {**items, "d": ""} == alike), None)
             if same is not None:
@@ -238,5 +255,5 @@ def _compact_path(path: str) -> str:
 
 
 def _coarse(number: str) -> str:
-    """A number of the fine canvas in pixels at scale 1."""
-    return f"{round(float(number) / _FINE, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0: no minus before a zero
+    """Convert a length on the fine canvas to pixels at scale 1."""
+    return f"{round(float(number) / _FINE, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0 removes the minus sign of a zero

@@ -1,12 +1,12 @@
-"""Where the molecules of a route stand in its picture: a tidy tree, target on the left, what it is made from to its right.
+"""The layout of a route as a tidy tree: the target is on the left, and its reactants are to its right.
 
-Every step back from the target is a column. Left to right reads best on a wide screen: structures are wider than high, and
-a route has more steps in a row than molecules side by side, so that its picture is flat and several fit on one screen. The
-arrows of the reactions then point to the left, to the target, as in most retrosynthesis programs.
+Each reaction away from the target is a column. The tree grows from left to right because structures are wider than
+high, and because a route has more steps in a row than molecules side by side. So the picture is flat, and several
+pictures fit on one screen. The arrows of the reactions point left to the target, as in most retrosynthesis programs.
 
-The rules are those of Reingold and Tilford, "Tidier drawings of trees" (1981), for boxes of any size: nothing overlaps, a
-parent stands at the middle of its children, subtrees are as close as their outlines allow, a mirrored tree has the mirrored
-picture, and a subtree that stands between two larger ones is not pushed to one of them.
+The rules are those of Reingold and Tilford, "Tidier drawings of trees" (1981), for boxes of any size. Nothing
+overlaps. A parent is at the middle of its children. Subtrees are as close as their outlines allow. A mirrored tree has
+the mirrored picture. A subtree between two larger ones is not pushed to one of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,24 @@ from ..tree import Route
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle of a picture: its upper left corner and its size; `depth` columns stand to the left of its own.
+    """
+    A rectangle of a picture.
 
-    `parent` is the index of the box that it leads to, None for the target; `children` are those it is made from.
+    Args:
+        x (`float`):
+            The left edge.
+        y (`float`):
+            The upper edge.
+        width (`float`):
+            The width.
+        height (`float`):
+            The height.
+        depth (`int`):
+            The number of columns to the left of the box's column.
+        parent (`int`, *optional*):
+            The index of the box of the product, or None for the target.
+        children (`tuple[int, ...]`):
+            The indices of the boxes of the reactants.
     """
 
     x: float
@@ -42,13 +57,13 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Half its height down."""
+        """The vertical middle of the box."""
         return self.y + self.height / 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Boxes in the order they were given in, and the size of all of them together; the upper left corner is (0, 0)."""
+    """Boxes in their given order, and the size of all boxes together. The upper left corner is (0, 0)."""
 
     boxes: tuple[Box, ...]
     width: float
@@ -56,7 +71,7 @@ class Layout:
 
 
 def nodes(route: Route) -> list[tuple[Route, int | None]]:
-    """The molecules of a route, depth first, each with the index of the one it leads to (None for the target)."""
+    """Return the molecules of a route, depth first, each with the index of its product (None for the target)."""
     found: list[tuple[Route, int | None]] = []
     waiting: list[tuple[Route, int | None]] = [(route, None)]
     while waiting:
@@ -73,20 +88,25 @@ def tidy_tree(
     column_gap: float = 64.0,
     row_gap: float = 16.0,
 ) -> Layout:
-    """Place boxes of given sizes as a tree that grows to the right.
+    """
+    Place boxes of given sizes as a tree that grows to the right.
 
     Args:
-        sizes: width and height of each box.
-        parents: index of the box that each hangs on, None for the first; a parent stands before its children, and
-            siblings stand from top to bottom in the order they are given in.
-        column_gap: between the widest box of a column and the next column.
-        row_gap: the least space between two boxes of a column.
+        sizes (`Sequence[tuple[float, float]]`):
+            The width and height of each box.
+        parents (`Sequence[int | None]`):
+            The index of each box's parent, None for the first box. A parent comes before its children. Siblings are
+            placed from top to bottom in their given order.
+        column_gap (`float`, *optional*, defaults to 64.0):
+            The space between the widest box of a column and the next column.
+        row_gap (`float`, *optional*, defaults to 16.0):
+            The smallest space between two boxes of a column.
 
     Returns:
-        The boxes, as close to one another as the rules allow.
+        [`Layout`]: the boxes, as close to one another as the rules allow.
 
     Raises:
-        ValueError: there is no box, or `parents` does not describe one tree in that order.
+        ValueError: there is no box, or `parents` is not a tree in that order.
     """
     if not sizes or len(sizes) != len(parents):
         raise ValueError(f"expected as many sizes as parents and at least one, got {len(sizes)} and {len(parents)}")
@@ -94,7 +114,9 @@ def tidy_tree(
     depths = [0] * len(sizes)
     for index, parent in enumerate(parents):
         if (parent is None) != (index == 0) or (parent is not None and not 0 <= parent < index):
-            raise ValueError(f"parents[{index}] is {parent}: only the first box has none, the others an earlier box")
+            raise ValueError(
+                f"parents[{index}] is {parent}: the first box must have no parent, and each other box an earlier one"
+            )
         if parent is not None:
             children[parent].append(index)
             depths[index] = depths[parent] + 1
@@ -115,14 +137,14 @@ def tidy_tree(
 
 
 def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:
-    """The vertical middle of every box, that of the first at 0."""
-    # upper and lower edge of each subtree in every column from its root on, seen from the middle of that root
+    """Return the vertical middle of every box. The middle of the first box is 0."""
+    # the upper and lower edge of each subtree in each of its columns, relative to the middle of its root
     outlines: list[list[tuple[float, float]]] = [[] for _ in heights]
-    shifts = [0.0] * len(heights)  # from the middle of the parent
+    shifts = [0.0] * len(heights)  # relative to the middle of the parent
     for node in reversed(range(len(heights))):  # children first, without recursion
         below = children[node]
         places = _pack([outlines[child] for child in below], gap)
-        # the outermost children are as far from their parent as one another
+        # the first and the last child are equally far from their parent
         centre = (places[0] + places[-1]) / 2 if below else 0.0
         outline = [(-heights[node] / 2, heights[node] / 2)]
         for child, place in zip(below, places, strict=True):
@@ -131,7 +153,7 @@ def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: f
                 upper, lower = upper + shifts[child], lower + shifts[child]
                 if column == len(outline):
                     outline.append((upper, lower))
-                else:  # not always the last child: a short one may stand inside the bend of a larger one
+                else:  # a later child does not always extend the outline: it may fit beside a longer one
                     outline[column] = (min(outline[column][0], upper), max(outline[column][1], lower))
             outlines[child] = []
         outlines[node] = outline
@@ -143,7 +165,7 @@ def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: f
 
 
 def _pack(outlines: Sequence[list[tuple[float, float]]], gap: float) -> list[float]:
-    """Where sibling subtrees stand: as close as their outlines allow, slack shared evenly."""
+    """Return the places of sibling subtrees: as close as their outlines allow, with equal shares of the free space."""
     count = len(outlines)
     apart = {
         (i, j): max(upper[1] + gap - lower[0] for upper, lower in zip(outlines[i], outlines[j], strict=False))
@@ -151,9 +173,9 @@ def _pack(outlines: Sequence[list[tuple[float, float]]], gap: float) -> list[flo
         for i in range(j)
     }
     down, up = [0.0] * count, [0.0] * count
-    for j in range(1, count):  # each as high as it can be
+    for j in range(1, count):  # place each as high as possible
         down[j] = max(down[i] + apart[i, j] for i in range(j))
-    for i in reversed(range(count - 1)):  # each as low as it can be
+    for i in reversed(range(count - 1)):  # place each as low as possible
         up[i] = min(up[j] - apart[i, j] for j in range(i + 1, count))
-    # Both keep all distances, so does their mean; and it is the same seen from below.
+    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too.
     return [(low + high) / 2 for low, high in zip(down, up, strict=True)]

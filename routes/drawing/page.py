@@ -1,4 +1,4 @@
-"""One HTML page for the routes of many targets: a file that needs nothing else, neither server nor network."""
+"""One HTML page with the routes of many targets, as a single file that needs neither a server nor a network."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ _HERE = Path(__file__).parent
 
 
 def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> str:
-    """The distinct routes of each target, best first, as a page to read, print and pass on.
+    """
+    Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
-    The first route of a target stands open, the others open with a click or the keyboard; candidates that are no routes
-    are named with their reason. Pictures can be zoomed and moved, and the SMILES of every molecule copied. The page asks
-    for nothing outside itself and its policy forbids it to; it can be read, though not zoomed, without scripts.
+    The first route of each target is open. A click or a key opens the others. Candidates that are not routes are
+    listed with the reason. Readers can zoom and move the pictures, and copy the SMILES of every molecule. Without
+    scripts the page is still readable, but without zoom. The page loads nothing from outside, and its content security
+    policy forbids it.
 
     Args:
-        plans: what `RoutePlanner.plan` gives, or `Plan.from_dict` from the file of `weftformer plan --json`.
-        title: its heading.
+        plans (`Sequence[Plan]`):
+            The result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer plan --json`.
+        title (`str`, *optional*, defaults to `"Synthesis routes"`):
+            The heading of the page.
 
     Returns:
-        The whole HTML document.
+        `str`: the whole HTML document.
     """
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = (_HERE / "page.js").read_text(encoding="utf-8")
-    # by their hashes, so that no text of a model can bring a style or a script of its own
+    # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -62,19 +66,28 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
 
 
 def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str = "Synthesis routes") -> None:
-    """Write `routes_page` to a file, atomically: readers see the old page or the whole new one.
+    """
+    Write `routes_page` to a file atomically: readers see the old page or the complete new one.
+
+    Args:
+        plans (`Sequence[Plan]`):
+            As for `routes_page`.
+        path (`str` or `os.PathLike`):
+            The file.
+        title (`str`, *optional*, defaults to `"Synthesis routes"`):
+            As for `routes_page`.
 
     Raises:
         OSError: the file cannot be written.
     """
     page = routes_page(plans, title=title)
     with whole_file(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")  # its policy knows the bytes of its scripts
+        temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
 
 
 @dataclass(frozen=True)
 class _Portrait:
-    """The molecule alone: its name among the shared drawings, and its size."""
+    """The drawing of the target alone: its name among the shared drawings, and its size."""
 
     name: str
     width: str
@@ -90,7 +103,9 @@ class _DrawnRoute:
 
 @dataclass(frozen=True)
 class _Section:
-    """What the page shows of a target; `solved` counts the routes that the stock allows, None without a stock."""
+    """The part of the page about one target. `solved` counts the routes that the stock allows. It is None without a
+    stock.
+    """
 
     plan: Plan
     smiles: str
@@ -129,7 +144,7 @@ def _section(plan: Plan, shared: dict[str, str]) -> _Section:
 
 
 def _portrait(smiles: str, shared: dict[str, str]) -> _Portrait | None:
-    """None for a text that no SMILES can be."""
+    """Return the drawing of the target, or None if it cannot be drawn."""
     try:
         drawn = depict(smiles)
     except ValueError:
@@ -141,6 +156,6 @@ def _portrait(smiles: str, shared: dict[str, str]) -> _Portrait | None:
 
 def _drawn(candidate: Candidate, shared: dict[str, str]) -> _DrawnRoute:
     route = candidate.route
-    assert route is not None  # `Plan.distinct` holds nothing else
+    assert route is not None  # `Plan.distinct` contains only candidates with a route
     svg = route_svg(route, missing=candidate.missing, interactive=True, shared=shared)
     return _DrawnRoute(candidate, list(dict.fromkeys(route.leaves())), Markup(svg))

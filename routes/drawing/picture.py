@@ -1,4 +1,4 @@
-"""What the picture of a route shows and where, before it is written as SVG or pixels."""
+"""The contents and the arrangement of a route's picture, independent of SVG and PNG."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .layout import Box, nodes, tidy_tree
 MARGIN, PADDING, RADIUS = 20.0, 12.0, 9.0
 COLUMN_GAP, ROW_GAP = 70.0, 16.0
 LABEL_SIZE, LABEL_HEIGHT, MARK_SIZE = 11.0, 19.0, 9.0
-# The font of the reader is not known: room for a wide one, and what is usual.
+# The reader's font is unknown: the width of a character in a wide font, which is reserved, and in a usual font.
 _WIDE_CHARACTER, _CHARACTER = 6.1, 5.4
 _MARK_GAP = 5.0
-# An arrow, from the line that joins the reactants to a little before the product.
+# The sizes of an arrow, which goes from the line that joins the reactants to a point near the product.
 JOINT, TIP, HEAD, HEAD_WIDTH = 20.0, 4.0, 9.0, 8.0
 LINE, LINE_WIDTH, PANEL, PANEL_EDGE, QUIET = "#64748b", 1.6, "#ffffff", "#e2e8f0", "#64748b"
 
@@ -26,7 +26,10 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Look:
-    """Colours of a card; `mark` are the strokes of a sign in a square of `MARK_SIZE`, so that colour is not all that tells."""
+    """The colours of a card.
+
+    `mark` contains the strokes of a sign in a square of `MARK_SIZE`, so that readers do not depend on colours alone.
+    """
 
     fill: str
     edge: str
@@ -52,7 +55,7 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class Card:
-    """A molecule and its frame; `kind` is a key of `LOOKS`, `label` what is written under the molecule."""
+    """A molecule in its frame. `kind` is a key of `LOOKS`, and `label` is the text under the molecule."""
 
     box: Box
     depiction: Depiction
@@ -69,7 +72,7 @@ class Card:
 
     @property
     def corner(self) -> tuple[float, float]:
-        """Where the upper left corner of the molecule is."""
+        """The upper left corner of the molecule."""
         room = self.box.height - (LABEL_HEIGHT if self.label else 0.0)
         return (
             self.box.x + (self.box.width - self.depiction.width) / 2,
@@ -78,7 +81,7 @@ class Card:
 
     @property
     def label_place(self) -> tuple[float, float]:
-        """A point of the base line of the label: its middle, but its beginning where a mark stands before it."""
+        """A point on the base line of the label: the middle of the label, or its beginning if it has a mark."""
         x = self.box.x + self.box.width / 2
         if self.look.mark:
             x -= (_CHARACTER * len(self.label) - MARK_SIZE - _MARK_GAP) / 2
@@ -86,7 +89,7 @@ class Card:
 
     @property
     def mark(self) -> list[Points]:
-        """The strokes of the mark, left of the label."""
+        """The strokes of the mark to the left of the label."""
         x, y = self.label_place
         left, top = x - MARK_SIZE - _MARK_GAP, y - MARK_SIZE + 0.5
         return [tuple((left + px, top + py) for px, py in stroke) for stroke in self.look.mark]
@@ -94,10 +97,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Reaction:
-    """An arrow that joins the reactants of one reaction and ends at its product.
+    """An arrow that joins the reactants of one reaction and ends at the product.
 
-    `number` counts in the order in which they can be run; `tip` and `joint` are the ends of the arrow, `branches` where
-    the reactants begin.
+    `number` counts the reactions in an order in which they can be run. `tip` and `joint` are the ends of the arrow.
+    `branches` are the points where the lines from the reactants begin.
     """
 
     number: int
@@ -107,13 +110,13 @@ class Reaction:
     branches: Points
 
     def bend(self, branch: tuple[float, float]) -> float:
-        """The radius of the corner on the way from a reactant to the arrow."""
+        """Return the radius of the corner between a reactant and the arrow."""
         return min(RADIUS, abs(branch[1] - self.joint[1]))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Cards depth first and reactions in the order they can be run; sizes in pixels at scale 1."""
+    """The cards, depth first, and the reactions, in an order in which they can be run. Sizes are in pixels at scale 1."""
 
     width: float
     height: float
@@ -124,18 +127,25 @@ class Picture:
 
 
 def picture(route: Route, missing: Iterable[str] | None = None, stock: Container[str] | None = None) -> Picture:
-    """Arrange a route.
+    """
+    Arrange a route.
 
     Args:
-        route: what to draw.
-        missing: the starting materials that cannot be bought, as in `Candidate.missing`; all others then can.
-        stock: what can be bought, in place of `missing`.
+        route ([`Route`]):
+            The route.
+        missing (`Iterable[str]`, *optional*):
+            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
+        stock (`Container[str]`, *optional*):
+            The molecules that can be bought, as an alternative to `missing`.
+
+    Returns:
+        [`Picture`]: the picture.
 
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
     if missing is not None and stock is not None:
-        raise ValueError("give `missing` or `stock`, not both: each tells alone what can be bought")
+        raise ValueError("give `missing` or `stock`, not both: each of them says which molecules can be bought")
     absent = None if missing is None else {_name(smiles) for smiles in missing}
     tree = nodes(route)
     kinds = []
@@ -199,8 +209,8 @@ def _reactions(boxes: list[Box], tree: list[tuple[Route, int | None]]) -> list[R
 
 
 def _steps(tree: list[tuple[Route, int | None]]) -> list[int]:
-    """The molecules that are made, each after those it is made from, as `formats.reactions` has them."""
-    last = list(range(len(tree)))  # of those below each
+    """Return the indices of the molecules that are made, each after those of its reactants, as in `formats.reactions`."""
+    last = list(range(len(tree)))  # the last index in each subtree
     for index in reversed(range(1, len(tree))):
         parent = tree[index][1]
         assert parent is not None
@@ -214,7 +224,7 @@ def _title(route: Route) -> str:
 
 
 def _description(route: Route, kinds: list[str], tree: list[tuple[Route, int | None]]) -> str:
-    """The whole route in words, for those who do not see it."""
+    """Describe the whole route in words, for screen readers."""
     lines = [
         f"Step {number}: {' and '.join(child.smiles for child in tree[i][0].children)} give {tree[i][0].smiles}."
         for number, i in enumerate(_steps(tree), 1)

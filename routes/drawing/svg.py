@@ -1,4 +1,4 @@
-"""Pictures of routes: SVG, PNG, and a file of either."""
+"""Pictures of routes as SVG, as PNG, and as files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from .picture import (
     picture,
 )
 
-# Every system has some font of these names; a file with a font inside would be many times as large.
+# Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
-# Many a viewer opens no longer image.
+# Many viewers cannot open longer images.
 MAX_SIDE = 32_000
 
 
@@ -45,21 +45,29 @@ def route_svg(
     interactive: bool = False,
     shared: dict[str, str] | None = None,
 ) -> str:
-    """Draw a route as SVG: the target on the left, what it is made from to its right, an arrow for each reaction.
+    """
+    Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction.
 
-    Starting materials are green with a check mark where they can be bought, red and dashed with a cross where they cannot,
-    and grey where nothing is known. The picture holds no `id`, script, font or address, so that any number of them can
-    stand in one page, and brings its own white ground.
+    Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
+    dashed frame. They are grey if neither `missing` nor `stock` is given. The picture has a white background. It
+    contains no `id`, script, font or address, so one page can contain any number of pictures.
 
     Args:
-        route: what to draw; a molecule that RDKit cannot read is shown as its text.
-        missing: the starting materials that cannot be bought, as in `Candidate.missing`; all others then can.
-        stock: what can be bought, in place of `missing`.
-        interactive: for a page with scripts: molecules can be reached with the keyboard and carry `data-smiles`.
-        shared: molecules that the page holds once for all its pictures, by their drawing; new ones are added.
+        route ([`Route`]):
+            The route. A molecule that RDKit cannot read is shown as text.
+        missing (`Iterable[str]`, *optional*):
+            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
+        stock (`Container[str]`, *optional*):
+            The molecules that can be bought, as an alternative to `missing`.
+        interactive (`bool`, *optional*, defaults to `False`):
+            Whether the picture is for a page with scripts. The keyboard can then reach the molecules, which carry
+            `data-smiles`.
+        shared (`dict[str, str]`, *optional*):
+            The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
+            added.
 
     Returns:
-        A `<svg>` element.
+        `str`: a `<svg>` element.
 
     Raises:
         ValueError: both `missing` and `stock` are given.
@@ -74,22 +82,31 @@ def route_png(
     stock: Container[str] | None = None,
     scale: float = 2.0,
 ) -> bytes:
-    """The picture of `route_svg` as PNG.
+    """
+    Draw the picture of `route_svg` as PNG.
 
     Args:
-        route, missing, stock: as for `route_svg`.
-        scale: pixels per pixel of the SVG; the file says so too, so that it is as large in a document whatever it is.
+        route ([`Route`]):
+            As for `route_svg`.
+        missing (`Iterable[str]`, *optional*):
+            As for `route_svg`.
+        stock (`Container[str]`, *optional*):
+            As for `route_svg`.
+        scale (`float`, *optional*, defaults to 2.0):
+            The number of pixels per pixel of the SVG. The file stores its resolution, so the picture has the same size
+            in a document at every scale.
+
+    Returns:
+        `bytes`: the contents of a PNG file.
 
     Raises:
-        ValueError: as `route_svg`, or `scale` makes an image of no pixel, or too large a one.
+        ValueError: as in `route_svg`, or with this `scale` the image has no pixel or is too large.
     """
     drawn = picture(route, missing, stock)
     least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
     if not least <= scale <= most:
-        raise ValueError(
-            f"scale must be above 0, for a picture of this size at least {least:.2g} and at most {most:.2f}: got {scale}"
-        )
-    # Pillow's own font, so that a picture is the same on every machine, and has its letters on one without fonts
+        raise ValueError(f"scale must be between {least:.2g} and {most:.2f} for a picture of this size, got {scale}")
+    # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
     assert isinstance(font, ImageFont.FreeTypeFont)
     family, _ = font.getname()
@@ -113,15 +130,24 @@ def save_picture(
     stock: Container[str] | None = None,
     scale: float = 2.0,
 ) -> None:
-    """Write the picture of a route, atomically: readers see the old file or the whole new one.
+    """
+    Write the picture of a route atomically: readers see the old file or the complete new one.
 
     Args:
-        route, missing, stock: as for `route_svg`.
-        path: a file that ends in `.svg` or `.png`; its folder must exist.
-        scale: as for `route_png`; an SVG has none.
+        route ([`Route`]):
+            As for `route_svg`.
+        path (`str` or `os.PathLike`):
+            A file name that ends in `.svg` or `.png`. Its folder must exist.
+        missing (`Iterable[str]`, *optional*):
+            As for `route_svg`.
+        stock (`Container[str]`, *optional*):
+            As for `route_svg`.
+        scale (`float`, *optional*, defaults to 2.0):
+            As for `route_png`. It has no effect on an SVG.
 
     Raises:
-        ValueError: the name ends otherwise, or as the two functions. OSError: the file cannot be written.
+        ValueError: the name has another ending, or as in `route_svg` and `route_png`.
+        OSError: the file cannot be written.
     """
     path = Path(path)
     check_picture(path)
@@ -135,18 +161,19 @@ def save_picture(
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a name that `save_picture` cannot write to.
+    """Check that `save_picture` can write to a file of this name.
 
     Raises:
         ValueError: the name does not end in .svg or .png.
     """
     if path.suffix.lower() not in (".svg", ".png"):
-        raise ValueError(f"{path} ends in {path.suffix!r}: a picture is written as .svg or .png")
+        raise ValueError(f"{path} ends in {path.suffix!r}: the name of a picture must end in .svg or .png")
 
 
 def _svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
     width, height = _number(drawn.width), _number(drawn.height)
-    # without scripts one image with a title; with them a group, since what is in an image cannot be reached
+    # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
+    # cannot reach the parts of an image.
     frame = 'role="group"' if interactive else 'role="img" style="max-width:100%;height:auto"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="weft-route" {frame} width="{width}" height="{height}" '

@@ -1,4 +1,4 @@
-"""Routes of any program's files, read and written."""
+"""Reading and writing route files, in the forms of several programs."""
 
 from .streams import FORMS, read_routes, write_routes
 

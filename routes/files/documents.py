@@ -1,7 +1,8 @@
-"""The parts of a JSON document that may be larger than memory: its lists and named targets are walked through.
+"""A reader for JSON documents that may be larger than memory.
 
-JSON is cut with the standard library's own decoder on a moving buffer. That is as fast as reading the document whole, and a
-part that is no JSON can be stepped over where its brackets close, which event parsers such as `ijson` do not offer.
+It yields the items of lists and of named targets one by one. The standard library's decoder reads one value at a time
+from a moving buffer. That is as fast as decoding the whole document at once. A value that is not valid JSON can be
+skipped up to the bracket that closes it, which event parsers such as `ijson` cannot do.
 """
 
 from __future__ import annotations
@@ -14,41 +15,45 @@ from typing import Any
 
 from .formats import WRAPPERS, holds_routes
 
-# The longest part, in characters; a file without line breaks or brackets is refused, not swallowed.
+# The longest entry, in characters. The limit refuses a file without line breaks or brackets before it fills the
+# memory.
 MAX_ENTRY = 1 << 26
 # Characters added to the buffer at once.
 _CHUNK = 1 << 16
-# Lists within lists that are walked through; what is deeper is one part, and refused there.
+# The number of nested lists whose items are read one by one. A deeper list is read as one entry, and refused later.
 _MOST_LISTS = 8
-# The decoder points at most so far before the end of a text that ends too early.
+# If a text ends too early, the decoder reports a position at most this far before its end.
 _LONGEST_TOKEN = 16
-# Members of the outermost object that belong to one route, and those that hold many.
+# Members of the outermost object that belong to one route, and members that contain many routes.
 _OF_ONE = frozenset({"children", "route", "target", "ground_truth"})
 _OF_MANY = frozenset(WRAPPERS) - _OF_ONE
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-# The last is a string that goes on after the end of the buffer.
+# The last alternative matches the start of a string that continues after the end of the buffer.
 _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]|"', re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
 def document_entries(chunks: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
-    """The parts of a document, each with its place, such as `[3][1]` or `targets['a']`.
+    """
+    Yield the entries of a document, each with its place, such as `[3][1]` or `targets['a']`.
 
     Args:
-        chunks: the bytes of the document.
+        chunks (`Iterable[bytes]`):
+            The bytes of the document.
 
     Yields:
-        Place and value; instead of a value, the ValueError that says why a part is no JSON.
+        `tuple[str, Any]`: the place and the value. An entry that is not valid JSON has, as its value, the `ValueError`
+        that says why.
 
     Raises:
-        ValueError: what follows cannot be read; the message begins with the place or the line.
+        ValueError: the rest of the document cannot be read. The message begins with the place or the line.
     """
     yield from _Document(chunks).parts()
 
 
 def is_container(data: Any) -> bool:
-    """Whether a document holds many routes, each a part of its own."""
+    """Return whether a document contains several routes that are entries of their own."""
     if not isinstance(data, dict):
         return isinstance(data, list)
     return any(key in _OF_MANY or (key not in _OF_ONE and holds_routes(value)) for key, value in data.items())
@@ -58,13 +63,13 @@ class _Document:
     def __init__(self, chunks: Iterable[bytes]):
         self.texts = codecs.iterdecode(chunks, "utf-8")
         self.text, self.position = "", 0
-        # lines and characters of the file before `text`
+        # the number of lines and characters of the file before `text`
         self.lines, self.characters = 0, 0
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         yield from self._object() if self._next() == "{" else self._value("", 0)
         if self._next():
-            raise ValueError(f"{self._here()}: there is more after the end of the JSON document")
+            raise ValueError(f"{self._here()}: the JSON document ends before this, but the file continues")
 
     def _value(self, place: str, depth: int) -> Iterator[tuple[str, Any]]:
         if self._next() != "[" or depth >= _MOST_LISTS:
@@ -74,7 +79,10 @@ class _Document:
             yield from self._value(f"{place}[{index}]", depth + 1)
 
     def _object(self) -> Iterator[tuple[str, Any]]:
-        """The members of the outermost object that hold routes, or the object itself, a route."""
+        """Yield the members of the outermost object that contain routes.
+
+        If no member does, the object itself is a route. It is then yielded whole.
+        """
         others: dict[str, Any] = {}
         found = False
         for _ in self._items("}"):
@@ -98,7 +106,7 @@ class _Document:
             yield from self._value(f"{place}[{self._key()!r}]", 1)
 
     def _items(self, close: str) -> Iterator[None]:
-        """Stop before each item of a list or an object, which the caller then reads."""
+        """Stop before each item of a list or an object, so that the caller reads the item."""
         self.position += 1
         if self._next() == close:
             self.position += 1
@@ -121,7 +129,10 @@ class _Document:
         return key
 
     def _decode(self, place: str) -> Any:
-        """The value that stands here, with as much more of the file as it needs; a ValueError where it is none."""
+        """Decode the value at the position, and read as much more of the file as it needs.
+
+        If the text there is not valid JSON, skip it and return a ValueError as the value.
+        """
         self._next()
         while True:
             try:
@@ -130,17 +141,21 @@ class _Document:
                 return self._step_over(place, "nested too deeply")
             except json.JSONDecodeError as error:
                 cut_off = error.msg.startswith("Unterminated") or error.pos >= len(self.text) - _LONGEST_TOKEN
-                # twice as much each time, so that what is decoded in vain stays in proportion
+                # read twice as much each time, so that the time for repeated decoding stays proportional to the length
                 if not (cut_off and self._more(max(_CHUNK, len(self.text) - self.position))):
                     return self._step_over(place, f"{error.msg} ({self._here(error.pos)})")
                 continue
             if end == len(self.text) and isinstance(value, int | float) and self._more(_CHUNK):
-                continue  # a number may go on
+                continue  # the number may have more digits
             self.position = end
             return value
 
     def _step_over(self, place: str, why: str) -> ValueError:
-        """Go to where the brackets close; in a file in which they do not, nothing after them can be told apart."""
+        """Skip a faulty value up to the bracket that closes it. Return the error.
+
+        Raises:
+            ValueError: the brackets do not close, so the entries after the fault cannot be found.
+        """
         depth, position = 0, self.position
         while self.text[self.position : self.position + 1] in ("{", "["):
             found = _BRACKETS.search(self.text, position)
@@ -155,11 +170,11 @@ class _Document:
                 self.position = position
                 return ValueError(why)
         raise ValueError(
-            f"{place or 'the document'}: {why}; the file is cut off, or what follows cannot be told apart"
+            f"{place or 'the document'}: {why}; the file is cut off, or the entries after this place cannot be found"
         )
 
     def _next(self) -> str:
-        """The next character that is not blank; empty at the end of the file."""
+        """Return the next character that is not blank, or an empty string at the end of the file."""
         while True:
             match = _BLANK.match(self.text, self.position)
             self.position = match.end() if match else self.position
@@ -169,9 +184,9 @@ class _Document:
                 return ""
 
     def _more(self, length: int) -> bool:
-        """Read further and forget what was passed; whether there was anything."""
+        """Read more of the file and drop the text before the position. Return whether there was more."""
         if len(self.text) - self.position > MAX_ENTRY:
-            raise ValueError(f"{self._here()}: longer than {MAX_ENTRY} characters: this is no route")
+            raise ValueError(f"{self._here()}: an entry is longer than {MAX_ENTRY} characters, so it is not a route")
         self.lines += self.text.count("\n", 0, self.position)
         self.characters += self.position
         texts, self.position = [self.text[self.position :]], 0
@@ -183,7 +198,7 @@ class _Document:
                 if found >= length:
                     break
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self._here()} or after it: this is no UTF-8 text: {error}") from error
+            raise ValueError(f"{self._here()} or after it: the text is not UTF-8: {error}") from error
         self.text = "".join(texts)
         return found > 0
 

@@ -1,7 +1,7 @@
-"""What stands in a route file, one entry after the other, in memory that does not grow with the file.
+"""The entries of a route file, read one after the other, so that memory does not grow with the file.
 
-A file is either lines, each an entry, or one JSON document. Which it is, and whether it is gzipped, is told by how it
-begins, not by its name.
+A file contains either lines, each of which is an entry, or one JSON document. The first bytes decide which of the two
+it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ from .documents import MAX_ENTRY, document_entries, is_container
 from .formats import is_plain, routes_in
 from .reaction_lines import from_reaction_line
 
-# What gzip raises for a truncated file, for a file that is none, and for damaged contents.
+# gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
 BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
-# Bytes read at once, and bytes in which the first lines have to end for a file to be one of lines.
+# The number of bytes that are read at once, and the number of bytes in which the first lines of a file of lines must
+# end.
 _CHUNK, _HEAD = 1 << 16, 1 << 20
 
-# How JSON begins, and DirectMultiStep's text, and no reaction: `[Na+]` and `[nH]` are atoms.
+# The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
 _DMS = re.compile(r"\s*\{\s*'")
-# Python's `repr` writes the spaces that DirectMultiStep leaves out; none of them is in a SMILES.
+# Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
 _REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A part of a route file.
+    """
+    An entry of a route file.
 
     Args:
-        place: where it stands: `line 7`, or the path inside a JSON document, `[3][1]`.
-        content: a line, a parsed JSON value, or the ValueError that says why it cannot be read.
-        is_line: whether `content` is a line.
+        place (`str`):
+            Where the entry is: `line 7`, or the path inside a JSON document, such as `[3][1]`.
+        content (`Any`):
+            A line, a parsed JSON value, or the `ValueError` that says why the entry cannot be read.
+        is_line (`bool`, *optional*, defaults to `False`):
+            Whether `content` is a line.
     """
 
     place: str
@@ -48,10 +53,10 @@ class Entry:
     is_line: bool = False
 
     def routes(self) -> list[Route]:
-        """The routes of the entry; none for a target without a route.
+        """Return the routes of the entry. A target without a route gives an empty list.
 
         Raises:
-            ValueError: it is no route; the message begins with the place.
+            ValueError: the entry is not a route. The message begins with the place.
         """
         if isinstance(self.content, ValueError):
             raise ValueError(f"{self.place}: {self.content}")
@@ -64,15 +69,22 @@ class Entry:
 
 
 def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[Entry]:
-    """The entries of a file, as a stream.
+    """
+    Yield the entries of a file as a stream.
 
     Args:
-        path: the file.
-        progress: called with the bytes of the file that were read since the last call.
+        path (`Path`):
+            The file.
+        progress (`Callable[[int], None]`, *optional*):
+            A function that is called with the number of bytes that were read since the last call.
+
+    Yields:
+        `Entry`: the entries in their order.
 
     Raises:
-        ValueError: from some place on the file cannot be read: it is cut off, damaged, or no text; the message names the
-            file. OSError: the file cannot be opened.
+        ValueError: the file cannot be read from some place on: it is cut off, damaged or not text. The message names
+            the file.
+        OSError: the file cannot be opened.
     """
     with path.open("rb") as raw:
         place = "line 1"
@@ -83,10 +95,12 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
                 place = entry.place
                 yield entry
                 if entry.is_line:
-                    # what the decoder could not read stands after the last line that came out whole
+                    # the text that cannot be decoded comes after the last complete line
                     place = f"line {int(entry.place.split()[1]) + 1}"
         except BROKEN_GZIP as error:
-            raise ValueError(f"{path}, {place}: the file is damaged or cut off here, get it again: {error}") from error
+            raise ValueError(
+                f"{path}, {place}: the file is damaged or cut off here. Download or copy it again: {error}"
+            ) from error
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from error
 
@@ -106,7 +120,10 @@ def _chunks(file: Any, raw: IO[bytes], progress: Callable[[int], None] | None) -
 
 
 def _look(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The beginning of a file, two lines of it if they are not too long, and the whole file."""
+    """Return the beginning of a file, and an iterator over the whole file.
+
+    The beginning contains two lines, if they are not too long.
+    """
     head = next(chunks, b"").removeprefix(codecs.BOM_UTF8)
     while head.strip().count(b"\n") < 2 and len(head) < _HEAD and (chunk := next(chunks, b"")):
         head += chunk
@@ -119,7 +136,11 @@ def _look(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 
 def _is_document(head: bytes) -> bool:
-    """Whether a file is one JSON document, and not lines: it begins like JSON, and its first line does not end it."""
+    """Return whether a file is one JSON document and not a file of lines.
+
+    A document begins like JSON and continues after the first line. A file with a single line is a document if the line
+    contains several routes, as a list does.
+    """
     text = head.lstrip()
     start = text[:1000].decode("utf-8", "replace")
     if start.startswith('"') or not _JSON.match(start) or _DMS.match(start):
@@ -129,7 +150,8 @@ def _is_document(head: bytes) -> bool:
     try:
         data = json.loads(first)
     except (ValueError, RecursionError):
-        # a document over several lines or one very long one, if not a broken line alone or before others like it
+        # The first line is not complete JSON. The file is a document over several lines or with one very long line,
+        # unless the line is a broken entry, which is alone or followed by other lines that begin with a brace.
         is_line = rest.startswith(b"{") if rest else len(head) < _HEAD
         return not (text.startswith(b"{") and is_line)
     return not rest and is_container(data)
@@ -142,7 +164,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            return Entry(f"line {number}", ValueError(f"this is no UTF-8 text: {error}"), True)
+            return Entry(f"line {number}", ValueError(f"the text is not UTF-8: {error}"), True)
         return Entry(f"line {number}", text, True) if text.strip() else None
 
     for chunk in chunks:
@@ -155,7 +177,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
         parts.append(rest)
         size += len(rest)
         if size > MAX_ENTRY:
-            raise ValueError(f"line {number + 1}: longer than {MAX_ENTRY} bytes: this is no file of routes")
+            raise ValueError(f"line {number + 1} is longer than {MAX_ENTRY} bytes, so this is not a file of routes")
     number += 1
     if found := entry(b"".join(parts)):
         yield found

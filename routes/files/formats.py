@@ -1,8 +1,9 @@
-"""Routes as other projects write them: what is read becomes a `Route`, and a `Route` is written in their forms.
+"""The JSON forms of other projects: they are read as a `Route`, and a `Route` is written in them.
 
-Known are the plain tree (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`), DirectMultiStep's text (also
-as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables), RetroCast's
-routes, candidates, predictions, tasks and benchmarks, and lists of all of these. Fields that Weft does not know are ignored.
+The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`),
+DirectMultiStep's text (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes,
+AiZynthFinder and its tables), RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of
+these. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -15,23 +16,32 @@ from ..tree import MAX_DEPTH, Route
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# Where a route stands in what others write, and `weftformer plan` (its candidates).
+# The fields that contain routes in the files of other projects, and in those of `weftformer plan` (`candidates`).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")
-# One of these makes an object a molecule of a tree.
+# An object with one of these fields is a molecule of a tree.
 _OF_A_TREE = ("type", "children", *_STEPS)
 
 
 def routes_in(data: Any, place: str = "") -> Iterator[Route]:
-    """The routes of a parsed JSON document, in its order; what holds none (a target without ground truth) is passed over.
+    """
+    Yield the routes of a parsed JSON document, in its order.
+
+    An entry without a route, such as a target without ground truth, gives none.
 
     Args:
-        data: the document, or a part of it.
-        place: where the part stands, for messages.
+        data (`Any`):
+            The document or a part of it.
+        place (`str`, *optional*, defaults to `""`):
+            The place of the part in the document, for messages.
+
+    Yields:
+        [`Route`]: the routes.
 
     Raises:
-        ValueError: something is neither a route nor a list of routes; the message names the place, e.g. `[3].children[1]`.
+        ValueError: a part is neither a route nor a list of routes. The message names the place, such as
+            `[3].children[1]`.
     """
     yield from _routes(data, place, MAX_DEPTH)
 
@@ -67,12 +77,12 @@ def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Ro
 
 
 def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
-    # nothing else in a row of AiZynthFinder is a route, found or not
+    # in a row of AiZynthFinder's table, only `trees` contains routes, even if no route was found
     name = "trees" if "trees" in data else next((name for name in WRAPPERS if data.get(name) is not None), None)
     if name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
-        # in RetroCast's second schema nothing tells a starting material from a target without a route, but this place
+        # in RetroCast's second schema, only this place distinguishes a starting material from a target without a route
         yield _molecule(data[name], _join(place, name), MAX_DEPTH)
-    elif name == "targets" and isinstance(data[name], dict):  # a benchmark, by its targets' names
+    elif name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
         for key, target in data[name].items():
             yield from _routes(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
     elif name is not None:
@@ -83,12 +93,14 @@ def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Rout
         for key, value in keyed.items():
             yield from _routes(value, f"{place}[{key!r}]", depth_left - 1)
     elif not any(name in data for name in ("smiles", "failure", *WRAPPERS)):
-        raise ValueError(f"{place or 'route'}: no route: none of smiles, path, {', '.join(WRAPPERS)} is there")
-    # else a target that nobody knows a route for
+        raise ValueError(
+            f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}"
+        )
+    # otherwise it is a target without a known route
 
 
 def holds_routes(value: Any) -> bool:
-    """Whether a member of an object is what a planner found for a target, so that its name is the target's."""
+    """Return whether a member of an object is a planner's result for a target. Its name is then the target's name."""
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return False
@@ -96,7 +108,7 @@ def holds_routes(value: Any) -> bool:
 
 
 def is_plain(data: Any) -> bool:
-    """Whether an object is a tree of `smiles` and `children`, or meant to be one: nothing of another form is in it."""
+    """Return whether an object is a plain tree, or is meant to be one: it has no field of another form."""
     others = ("path", "type", "product", *_STEPS, *WRAPPERS)
     return isinstance(data, dict) and not any(name in data for name in others)
 
@@ -124,7 +136,7 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
 
 
 def _reaction(data: dict[str, Any], place: str) -> Route:
-    """A row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`."""
+    """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`."""
     where = _join(place, "reactants")
     reactants = _list(data["reactants"], where)
     if not reactants:
@@ -136,7 +148,7 @@ def _reaction(data: dict[str, Any], place: str) -> Route:
 
 
 def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:
-    """The molecules of the one reaction that makes a molecule, and where each stands."""
+    """Yield the reactants of the one reaction that makes a molecule, each with its place."""
     name = next((name for name in _STEPS if data.get(name) is not None), None)
     if name is not None:
         where = f"{_join(place, name)}.reactants"
@@ -164,12 +176,21 @@ def _list(value: Any, place: str) -> list[Any]:
 def to_reaction_tree(
     route: Route, stock: Stock | None = None, *, metadata: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder write them.
+    """
+    Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
 
     Args:
-        route: the route; a reaction node has the step backwards for its `smiles`, `product>>reactant.reactant`.
-        stock: what `in_stock` is told by; without one, every starting material is taken to be there.
-        metadata: what each reaction node holds under that name; PaRoutes has an `ID` there, that of a patent.
+        route ([`Route`]):
+            The route.
+        stock ([`Stock`], *optional*):
+            The stock that decides `in_stock`. Without one, every starting material is in stock and no other molecule
+            is.
+        metadata (`dict[str, Any]`, *optional*):
+            The field `metadata` of each reaction node. PaRoutes has the `ID` of a patent in it.
+
+    Returns:
+        `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,
+        `product>>reactant.reactant`.
     """
     in_stock = not route.children if stock is None else route.smiles in stock
     node: dict[str, Any] = {"type": "mol", "smiles": route.smiles, "in_stock": in_stock}
@@ -186,10 +207,10 @@ def to_reaction_tree(
 
 
 def to_retrocast(route: Route) -> dict[str, Any]:
-    """A molecule in RetroCast's second schema; a route is `{"target": to_retrocast(route)}`. Needs RDKit.
+    """Write a molecule in RetroCast's second schema. A route is `{"target": to_retrocast(route)}`. Needs RDKit.
 
     Raises:
-        ValueError: RDKit cannot read a molecule, so that it has no InChIKey.
+        ValueError: RDKit cannot read a molecule, so the molecule has no InChIKey.
     """
     node: dict[str, Any] = {"smiles": route.smiles, "inchikey": _inchikey(route.smiles)}
     if route.children:
@@ -198,11 +219,17 @@ def to_retrocast(route: Route) -> dict[str, Any]:
 
 
 def to_retrocast_target(name: str, routes: Sequence[Route]) -> dict[str, Any]:
-    """A target of a RetroCast task with the routes that count as right for it. Needs RDKit.
+    """
+    Write a target of a RetroCast task together with its accepted routes. Needs RDKit.
 
     Args:
-        name: its key in the task.
-        routes: at least one, all for the same molecule.
+        name (`str`):
+            The key of the target in the task.
+        routes (`Sequence[Route]`):
+            At least one route. All routes are for the same molecule.
+
+    Returns:
+        `dict[str, Any]`: the target.
 
     Raises:
         ValueError: as in [`to_retrocast`].
@@ -219,17 +246,17 @@ def _inchikey(smiles: str) -> str:
         molecule = Chem.MolFromSmiles(smiles)
         key: str = Chem.MolToInchiKey(molecule) if molecule is not None else ""
     if not key:
-        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read, so that it has no InChIKey.")
+        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read, so it has no InChIKey.")
     return key
 
 
 def reaction_smiles(route: Route) -> str:
-    """The last reaction of a route, `reactant.reactant>>product`."""
+    """Return the last reaction of a route, `reactant.reactant>>product`."""
     return ".".join(child.smiles for child in route.children) + ">>" + route.smiles
 
 
 def reactions(route: Route) -> list[str]:
-    """The reactions of a route as reaction SMILES, each after those that make its reactants."""
+    """Return the reactions of a route as reaction SMILES, each after the reactions that make its reactants."""
     if not route.children:
         return []
     return [line for child in route.children for line in reactions(child)] + [reaction_smiles(route)]

@@ -1,14 +1,18 @@
 """A route on one line of reaction SMILES: `CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O`.
 
-The reactions are separated by a space, each after those that make its reactants; the last makes the target. What is read
-may be more: reactions in any order, agents between the two `>` (ignored), and after a tab whatever stands there (ignored).
-Atom maps are taken off; in a reaction with maps, reactants of which no atom is in the product are agents, and ignored.
+Spaces separate the reactions. Each reaction comes after the reactions that make its reactants, and the last one makes
+the target. The reader accepts more: reactions in any order, agents between the two `>`, and any text after a tab. It
+ignores the agents and the text after the tab. It removes atom maps. In a reaction with atom maps, a reactant without
+an atom in the product is an agent, so it is ignored.
 
-Reactions alone say which molecules are made, not where each goes, so they are read like this: a molecule that some
-reaction makes is made wherever it is used, and written twice, its reaction may stand there twice. A molecule that several
-different reactions make must follow the order above: each is for the next reaction that wants it. A molecule that is made
-in one place of a route and bought in another cannot be told, and is not written. A molecule of several parts, such as a
-salt, stands in parentheses among the reactants, `(Cl.CCN).CO>>...`, as SMARTS groups the parts of one molecule.
+Reactions alone say which molecules are made, but not where each is used. The reader follows these rules:
+
+- If one reaction makes a molecule, the molecule is made wherever it is used. The reaction may be repeated for each use.
+- If several different reactions make a molecule, they must be in the order above. Each product goes to the next
+  reaction that uses it.
+- A route in which a molecule is made in one place and bought in another cannot be expressed, so it is not written.
+- A molecule of several parts, such as a salt, is written in parentheses among the reactants, `(Cl.CCN).CO>>...`.
+  SMARTS groups the parts of one molecule in the same way.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ from typing import NamedTuple
 
 from ..tree import MAX_DEPTH, Route
 
-# Not the arrow of a dative bond, `->`.
+# Does not match the arrow of a dative bond, `->`.
 _ARROW = re.compile(r"(?<!-)>")
 _ATOM_MAP = re.compile(r":(\d+)(?=\])")
-# A molecule that is used again and again makes a tree of any size out of a few reactions.
+# A few reactions can make a tree of any size if their products are used again and again.
 _MOST_MOLECULES = 10_000
 
 
@@ -31,10 +35,10 @@ class _Reaction(NamedTuple):
 
 
 def to_reaction_line(route: Route) -> str:
-    """The line of a route.
+    """Write a route as one line of reactions.
 
     Raises:
-        ValueError: the route has no reaction, or would not read back as it is.
+        ValueError: the route has no reaction, or the line would not be read back as the same route.
     """
     if not route.children:
         raise ValueError(f"{route.smiles} is a single molecule: there is no reaction to write")
@@ -45,18 +49,18 @@ def to_reaction_line(route: Route) -> str:
         same = False
     if not same:
         raise ValueError(
-            f"the route to {route.smiles} cannot be told from its reactions alone: a molecule is made in one place and "
-            "bought or made otherwise in another, or is no SMILES; write it in another form"
+            f"the route to {route.smiles} cannot be read back from its reactions alone: a molecule is made in one place "
+            "and bought or made in another way elsewhere, or is not a SMILES. Write the route in another form"
         )
     return line
 
 
 def from_reaction_line(line: str) -> Route:
-    """Read a line of reactions, see the top of this file.
+    """Read a line of reactions, as the docstring of this module describes it.
 
     Raises:
-        ValueError: something is no reaction, or the reactions are not those of one route; the message names the
-            reaction or the molecule.
+        ValueError: a word is not a reaction, or the reactions do not form one route. The message names the reaction or
+            the molecule.
     """
     words = line.split("\t", 1)[0].split()
     if not words:
@@ -85,13 +89,13 @@ def _read(word: str, number: int) -> _Reaction:
         reactants = [smiles for smiles in reactants if not mapped.isdisjoint(_ATOM_MAP.findall(smiles))]
         if not reactants:
             raise ValueError(
-                f"reaction {number}: by its atom maps nothing of the product is in a reactant: {word[:80]!r}"
+                f"reaction {number}: by the atom maps, no reactant has an atom of the product: {word[:80]!r}"
             )
     return _Reaction(_ATOM_MAP.sub("", parts[2]), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 
 def _molecules(text: str) -> list[str]:
-    """The parts between dots, a group in parentheses kept together."""
+    """Split a text at its dots, except at dots in parentheses."""
     if "(" not in (text[0], *re.findall(r"\.(.)", text)):
         return text.split(".")
     found, depth, start = [], 0, 0
@@ -104,16 +108,16 @@ def _molecules(text: str) -> list[str]:
 
 
 def _in_any_order(ways: dict[str, tuple[str, ...]]) -> Route:
-    """The tree of molecules that are each made in one way."""
+    """Build the tree of molecules that are each made in one way."""
     used = {smiles for reactants in ways.values() for smiles in reactants}
     targets = [product for product in ways if product not in used]
     if len(targets) != 1:
-        found = f"{', '.join(targets[:3])} are made and not used" if targets else "they go round in a circle"
-        raise ValueError(f"the reactions are not those of one route: {found}")
+        found = f"{', '.join(targets[:3])} are made and not used" if targets else "they form a circle"
+        raise ValueError(f"the reactions do not form one route: {found}")
     known: dict[str, tuple[Route, int]] = {}
     route, _ = _grow(targets[0], ways, known, MAX_DEPTH)
     if unused := [product for product in ways if product not in known]:
-        raise ValueError(f"the reactions are not those of one route: {unused[0]} has no part in it")
+        raise ValueError(f"the reactions do not form one route: {unused[0]} is not used in it")
     if route.depth > MAX_DEPTH:
         raise ValueError(f"{route.smiles}: more than {MAX_DEPTH} reactions in a row")
     return route
@@ -122,11 +126,11 @@ def _in_any_order(ways: dict[str, tuple[str, ...]]) -> Route:
 def _grow(
     smiles: str, ways: dict[str, tuple[str, ...]], known: dict[str, tuple[Route, int]], depth_left: int
 ) -> tuple[Route, int]:
-    """The route to a molecule and its size; a molecule met again is not grown again."""
+    """Return the route to a molecule and its size. The route to each molecule is built once."""
     if smiles not in known:
         reactants = ways.get(smiles, ())
         if reactants and depth_left <= 0:
-            raise ValueError(f"{smiles}: more reactions in a row than allowed, or they go round in a circle")
+            raise ValueError(f"{smiles}: more reactions in a row than allowed, or the reactions form a circle")
         children = [_grow(reactant, ways, known, depth_left - 1) for reactant in reactants]
         size = 1 + sum(size for _, size in children)
         if size > _MOST_MOLECULES:
@@ -136,16 +140,16 @@ def _grow(
 
 
 def _in_order(steps: list[_Reaction]) -> Route:
-    """The tree of reactions that stand each after those that make its reactants, from left to right."""
+    """Build the tree of reactions that each come after the reactions that make their reactants, from left to right."""
     made: list[Route] = []
     for product, reactants in steps:
-        # the last that was made belongs to the reactant furthest to the right
+        # the molecule that was made last belongs to the rightmost reactant
         children = [
             made.pop() if made and made[-1].smiles == smiles else Route(smiles) for smiles in reversed(reactants)
         ]
         made.append(Route(product, tuple(reversed(children))))
     if len(made) != 1:
         raise ValueError(
-            f"the reactions are not those of one route: {made[0].smiles} is made and not used by the next reaction"
+            f"the reactions do not form one route: {made[0].smiles} is made, but the next reaction does not use it"
         )
     return made[0]

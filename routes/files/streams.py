@@ -1,4 +1,4 @@
-"""Route files, read whatever their form as a stream, and written atomically in the form that is asked for."""
+"""Reading route files of any form as a stream, and writing them atomically in a chosen form."""
 
 from __future__ import annotations
 
@@ -21,22 +21,27 @@ if TYPE_CHECKING:
 
 
 def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
-    """Read routes one by one; the file is opened at the first `next`, and never held in memory whole.
+    """
+    Read routes one by one. The file is opened at the first `next`, and is never in memory as a whole.
 
-    The form is told by what the file holds, not by its name; gzip too, which a name ending in `.gz` promises.
+    The contents of the file decide its form, not its name. The same is true for gzip, but a file whose name ends in
+    `.gz` must be gzipped.
 
     Args:
-        path: either lines, blank ones skipped: `{"route": {"smiles": ...}}`, where further fields are ignored, the bare
-            `{"smiles": ...}`, a single reaction `{"product": ..., "reactants": [...]}` or any form below as JSON;
-            DirectMultiStep's text; or the reactions of a route as `routes.reaction_lines` has them. Or one JSON document: a route, a list or a list of lists of routes, an object
-            with the routes by their targets' names; of PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep or Weft.
+        path (`str` or `os.PathLike`):
+            Either a file of lines or a file with one JSON document. Blank lines are skipped. Each other line is
+            `{"route": {"smiles": ...}}` (with any further fields), `{"smiles": ...}`, a single reaction `{"product":
+            ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as
+            in `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
+            object with the routes of each target by its name, as PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep
+            and Weft write them.
 
     Yields:
-        The routes in their order; none for a target that the file has no route for.
+        [`Route`]: the routes in their order. A target for which the file has no route gives none.
 
     Raises:
-        ValueError: something is no route, or the file is damaged or no UTF-8; the message names the file, the line or
-            the index, and the place within a route.
+        ValueError: an entry is not a route, or the file is damaged or not UTF-8. The message names the file, the line
+            or index, and the place in the route.
         OSError: the file cannot be opened.
     """
     path = Path(path)
@@ -51,23 +56,33 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
 def write_routes(
     path: str | os.PathLike[str], routes: Iterable[Route], form: str = "weft", *, stock: Stock | None = None
 ) -> int:
-    """Write a file of routes, atomically: readers see the old file or the whole new one.
+    """
+    Write a file of routes atomically: readers see the old file or the complete new one.
 
     Args:
-        path: the file to write, gzipped if the name ends in `.gz`; its folder must exist.
-        routes: what to write; consumed as a stream.
-        form: one of `FORMS`. `"weft"`: `{"route": ...}` a line; `"dms"`: DirectMultiStep's text a line; `"reactions"`: the
-            reactions of a route a line, see `routes.reaction_lines`; `"paroutes"`: a JSON list of trees of molecules and
-            reactions; `"aizynthfinder"`: a JSON list with a list of such trees for each target; `"retrocast"`: a task of
-            RetroCast's second schema (needs RDKit). Successive routes of one molecule are those of one target.
-        stock: what `in_stock` is told by in trees of molecules and reactions (default: starting materials are there).
+        path (`str` or `os.PathLike`):
+            The file. It is gzipped if its name ends in `.gz`. Its folder must exist.
+        routes (`Iterable[Route]`):
+            The routes, which are consumed as a stream. Successive routes to the same molecule belong to one target.
+        form (`str`, *optional*, defaults to `"weft"`):
+            One of `FORMS`:
+
+            - `"weft"`: `{"route": ...}` on each line.
+            - `"dms"`: DirectMultiStep's text on each line.
+            - `"reactions"`: the reactions of a route on each line, see `routes.files.reaction_lines`.
+            - `"paroutes"`: a JSON list of trees of molecules and reactions.
+            - `"aizynthfinder"`: a JSON list that has a list of such trees for each target.
+            - `"retrocast"`: a task of RetroCast's second schema. Needs RDKit.
+        stock ([`Stock`], *optional*):
+            The stock that decides `in_stock` in trees of molecules and reactions. By default, starting materials are
+            in stock.
 
     Returns:
-        Number of routes written.
+        `int`: the number of routes written.
 
     Raises:
-        ValueError: the form is unknown, or has no words for a route; the message names the route by its index.
-        OSError: the file cannot be written. Whatever goes wrong, also in `routes`, an existing file stays as it was.
+        ValueError: the form is unknown or cannot express a route. The message gives the index of the route.
+        OSError: the file cannot be written. After any error, also one from `routes`, an existing file is unchanged.
     """
     if form not in FORMS:
         raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
@@ -85,7 +100,7 @@ def _create(path: Path, is_gzip: bool) -> IO[str]:
 
 
 class _Counted:
-    """Routes, and how many of them were taken."""
+    """Routes, and the number of them that were taken."""
 
     def __init__(self, routes: Iterable[Route]):
         self._routes, self.count = routes, 0
@@ -96,7 +111,7 @@ class _Counted:
             yield route
 
     def write(self, writer: Callable[..., Any], *arguments: Any) -> Any:
-        """What `writer` makes of the last route, or an error that names it."""
+        """Return what `writer` makes of the last route. An error names the route."""
         try:
             return writer(*arguments)
         except ValueError as error:
@@ -120,7 +135,7 @@ def _reactions(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str
 
 
 def _paroutes(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    # PaRoutes names the patent there; its readers want some name
+    # PaRoutes has the name of the patent there; programs that read the form need some name
     trees = (to_reaction_tree(route, stock, metadata={"ID": f"weft;;{routes.count}"}) for route in routes)
     return _joined("[\n", map(_json, trees), "\n]\n")
 
@@ -151,7 +166,7 @@ def _joined(opening: str, items: Iterable[str | Iterator[str]], closing: str) ->
     yield closing
 
 
-# name: what makes the text of a file
+# the name of each form, and the function that yields the text of a file
 FORMS: dict[str, Callable[[_Counted, str, Any], Iterator[str]]] = {
     "weft": _weft,
     "dms": _dms,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -10,11 +12,13 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
-from ..molecules import one_molecule
-from ..plans import IMPOSSIBLE, Candidate, Plan, ranked
+from ..molecules import drawn_smiles, one_molecule
+from ..plans import IMPOSSIBLE, Candidate, Plan, pooled, ranked
 from ..stock import Stock
 from .constraints import Constraints
 from .search import Job, RouteSearch
+
+_logger = logging.getLogger(__name__)
 
 # Tried in turn, and pooled, when a model that is told the number of steps is not.
 DEFAULT_STEPS = range(1, 6)
@@ -50,6 +54,8 @@ class RoutePlanner:
         starting_material: str | Sequence[str | None] | None = None,
         stock: Stock | None = None,
         beams: int = 10,
+        texts: int = 1,
+        seed: int = 0,
         ranking: str = "log_probability",
         grammar: bool = True,
         constraints: Constraints | None = None,
@@ -65,11 +71,15 @@ class RoutePlanner:
             targets: SMILES; canonicalised first.
             n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
                 and what they find pooled and ranked together; a list of these, one for each target; or None for
-                `range(1, 6)`. Must be None for a model that is not told it.
+                1 to 5, of these what the model was trained on. Must be None for a model that is not told it.
             starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: what can be bought; candidates then say which of their starting materials it lacks.
-            beams: width of the search, and candidates for each target (and number of steps).
+            beams: width of the search, and candidates for each target (and number of steps, and text).
+            texts: SMILES of each target that are searched from; what they find is pooled, each route once with its best score.
+                The first is canonical. The others begin at other atoms, for a model that was trained on aligned texts, and
+                are random SMILES for another. A small target has fewer.
+            seed: of the draw of these texts.
             ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
                 the length with the forced beginning.
             grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
@@ -93,7 +103,7 @@ class RoutePlanner:
         plans: dict[int, Plan] = dict(
             self.stream(
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
-                ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
+                texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
                 batch_size=batch_size, progress=progress, on_error=on_error,
             )
         )  # fmt: skip
@@ -107,6 +117,8 @@ class RoutePlanner:
         starting_material: str | Sequence[str | None] | None = None,
         stock: Stock | None = None,
         beams: int = 10,
+        texts: int = 1,
+        seed: int = 0,
         impossible: str = "behind",
         batch_size: int | None = None,
         progress: bool = True,
@@ -130,10 +142,13 @@ class RoutePlanner:
             raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
         if isinstance(targets, str):
             raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
+        for name, value in (("batch_size", batch_size), ("texts", texts)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is not allowed: give at least 1.")
         run = RouteSearch(self.model, self.tokenizer, beams=beams, stock=stock, **search)
         jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
+        if texts > 1:
+            jobs = {index: self._from_texts(found, texts, seed) for index, found in jobs.items()}
         batch_size = batch_size or max(1, ROWS // beams)
         return self._run(list(targets), jobs, problems, run, batch_size, stock, impossible, progress)
 
@@ -158,12 +173,47 @@ class RoutePlanner:
         with tqdm(total=len(waiting), desc="planning", unit="search", disable=not progress) as bar:
             for start in range(0, len(waiting), batch_size):
                 batch = waiting[start : start + batch_size]
-                for (index, job), candidates in zip(batch, run([job for _, job in batch]), strict=True):
+                for (index, _), candidates in zip(batch, run([job for _, job in batch]), strict=True):
                     found[index] += candidates
                     left[index] -= 1
                     if not left[index]:
-                        yield index, Plan(job.smiles, ranked(found.pop(index), stock, impossible))
+                        candidates = found.pop(index)
+                        several = len({one.smiles for one in jobs[index]}) > 1
+                        best = ranked(pooled(candidates) if several else candidates, stock, impossible)
+                        yield index, Plan(jobs[index][0].smiles, best)
                 bar.update(len(batch))
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the model says of the routes that it was trained on; nothing where it was saved without."""
+        return getattr(self.model.generation_config, "routes", None) or {}
+
+    @property
+    def default_steps(self) -> Sequence[int]:
+        """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
+        fewest, most = self.about.get("steps", (1, 5))
+        return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
+
+    def _from_texts(self, jobs: list[Job], texts: int, seed: int) -> list[Job]:
+        """The searches of a target from each of its texts, those left out that are too long or that the model cannot spell."""
+        found = []
+        for text in drawn_smiles(jobs[0].smiles, texts, seed, rooted=bool(self.about.get("aligned"))):
+            try:
+                self._check_source(text, jobs[0].starting_material)
+            except ValueError:
+                continue
+            found += [replace(job, smiles=text) for job in jobs]
+        return found
+
+    def _check_source(self, smiles: str, starting_material: str | None) -> None:
+        room = self.model.config.max_source_positions
+        encode_source(
+            self.tokenizer,
+            smiles,
+            starting_material,
+            product_length=min(PRODUCT_LENGTH, room),
+            source_length=min(SOURCE_LENGTH, room),
+        )
 
     def _jobs(
         self,
@@ -192,14 +242,7 @@ class RoutePlanner:
             try:
                 smiles = one_molecule(target)
                 begin = None if material is None else one_molecule(material)
-                room = self.model.config.max_source_positions
-                encode_source(
-                    self.tokenizer,
-                    smiles,
-                    begin,
-                    product_length=min(PRODUCT_LENGTH, room),
-                    source_length=min(SOURCE_LENGTH, room),
-                )
+                self._check_source(smiles, begin)
             except ValueError as error:
                 if on_error == "raise":
                     raise
@@ -217,7 +260,7 @@ class RoutePlanner:
         several = n_steps is not None and not isinstance(n_steps, Integral | range)
         wanted: list[Any] = list(n_steps) if several else [n_steps] * count  # type: ignore[arg-type]
         tried = [
-            DEFAULT_STEPS if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
+            self.default_steps if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
             for steps in wanted
         ]
         if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
@@ -225,4 +268,11 @@ class RoutePlanner:
                 f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
                 "or a list with one of these for each target."
             )
+        fewest, most = self.about.get("steps", (None, None))
+        outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
+        if outside:
+            _logger.warning(
+                "The model was trained on routes of %d to %d steps: it has not learned what %s steps mean.",
+                fewest, most, ", ".join(map(str, outside)),
+            )  # fmt: skip
         return tried

@@ -49,6 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     planning.add_argument("--ranking", choices=RANKINGS, default="log_probability",
                           help="how candidates are scored (default: %(default)s)")  # fmt: skip
+    planning.add_argument("--texts", type=int, default=1, metavar="N",
+                          help="SMILES of each target to search from, drawn by --seed (default: %(default)s)")  # fmt: skip
     add_constraints(planning)
     planning.add_argument(
         "--batch-size", type=int, metavar="N", help="searches run at once (default: what has 80 beams)"

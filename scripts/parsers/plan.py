@@ -41,6 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     search.add_argument("--ranking", choices=RANKINGS, default="log_probability",
                         help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
+    search.add_argument("--texts", type=int, default=1, metavar="N",
+                        help="SMILES of each target to search from, what they find pooled: N times as long, and more is found "
+                        "(default: %(default)s)")  # fmt: skip
+    search.add_argument("--seed", type=int, default=0, help="of the draw of these texts (default: %(default)s)")
     add_constraints(search)
     return parser
 

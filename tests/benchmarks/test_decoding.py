@@ -88,7 +88,7 @@ def test_mistakes_are_named(capsys):
     assert main(["benchmark", "greedy", "--runs", "0"]) == 1
     assert "--runs must be at least 1" in capsys.readouterr().err
     assert main(["benchmark", "--figures", "no-such-file.json"]) == 1
-    assert "no-such-file.json holds no figures" in capsys.readouterr().err
+    assert "no-such-file.json has no figures" in capsys.readouterr().err
 
 
 def test_a_page_without_a_place_is_refused(tmp_path):

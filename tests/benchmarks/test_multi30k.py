@@ -40,7 +40,7 @@ def test_wrong_data_is_named(data, tmp_path):
     with pytest.raises(ValueError, match=r"There is no .*val\.fr\.gz"):
         multi30k.read_tokenized(data, "val", "fr")
     multi30k._SENTENCES["val"] = 5
-    with pytest.raises(ValueError, match="holds 4 sentences"):
+    with pytest.raises(ValueError, match="has 4 sentences"):
         multi30k.read_tokenized(data, "val", "en")
 
 

@@ -13,7 +13,7 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     (tmp_path / "pairs.csv").write_text("source,target\n" + "a b,b a\n" * 8)
     words = [
         "--texts", tmp_path / "texts.txt", "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
-        "--output_dir", tmp_path / "out", "--pretraining_steps", 3, "--steps", 1, "--batch", 2, "--seeds", 0, 1,
+        "--output-dir", tmp_path / "out", "--pretraining-steps", 3, "--steps", 1, "--batch", 2, "--seeds", 0, 1,
     ]  # fmt: skip
     pretraining.main([str(word) for word in words])
     losses = json.loads((tmp_path / "out" / "losses.json").read_text())

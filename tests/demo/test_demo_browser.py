@@ -153,7 +153,7 @@ def test_what_the_model_looks_at(load):
     page.get_by_role("option", name="2", exact=True).click()
     expect(page.locator("#route-look-attention td[aria-label]").first).not_to_have_attribute("aria-label", said)
     assert page.locator("#route-look-attention").inner_html() != mean
-    tab(page, "Model of texts")
+    tab(page, "Text model")
     field(page, "text-look-source").fill("one two three")
     page.locator("#text-look").click()
     expect(page.locator("#text-look-experts h4")).to_have_count(2)

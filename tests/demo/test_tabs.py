@@ -46,7 +46,7 @@ def test_the_number_of_steps_counts(route_task):
         ({"target": "C" * (MOST_SMILES + 1)}, f"{MOST_SMILES + 1} characters"),
         ({"target": "C" * 150}, "at most 145 are allowed"),
         ({"target": "CCO", "material": "x"}, "not a molecule"),
-        ({"target": "CCO", "stock_file": "stock.smi"}, "no stock"),
+        ({"target": "CCO", "stock_file": "stock.smi"}, "is not a stock"),
     ],
 )
 def test_what_cannot_be_planned(route_task, tmp_path, monkeypatch, settings, reason):

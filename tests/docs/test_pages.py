@@ -1,5 +1,6 @@
 """Every Python block of the documentation runs, every command in it exists, and the pages are built without a warning."""
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from weftformer import WeftForConditionalGeneration
+from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
+from weftformer.scripts.parsers.benchmark import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -20,18 +23,50 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def own_text(page: Path) -> str:
-    """Without what is included from README, whose blocks have a test of their own."""
     return page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def pushed(monkeypatch):
+    """Stand-in for the Hub: keeps the name that would be pushed to, sends nothing."""
+    names: list[str] = []
+    monkeypatch.setattr(WeftForConditionalGeneration, "push_to_hub", lambda self, name: names.append(name))
+    return names
 
 
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(own_text(page), "python")], ids=lambda page: page.stem
 )
-def test_python_blocks_run(page, monkeypatch, tmp_path, capsys):
+def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
+    if page.stem == "routes":
+        planner = request.getfixturevalue("planner")
+        planner.model.save_pretrained("runs/routes")
+        planner.tokenizer.save_pretrained("runs/routes")
+        Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
     namespace: dict = {}
     for number, code in enumerate(blocks(own_text(page), "python"), 1):
-        exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
+        exec(compile(code.replace("max_steps=400", "max_steps=2"), f"{page.name}, block {number}", "exec"), namespace)
+    out = capsys.readouterr().out
+    if page.stem == "quick-start":
+        assert pushed == ["your-name/your-model"]
+    if page.stem == "routes":
+        assert "True ()" in out and "False ('CCO',)" in out
+        assert "{'smiles': 'CC(=O)NCc1ccccc1', 'children': [{'smiles': 'CC(=O)O'}, {'smiles': 'NCc1ccccc1'}]}" in out
+
+
+@pytest.mark.slow
+def test_the_quick_start_learns(pushed, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, *_ = blocks(own_text(ROOT / "docs" / "quick-start.md"), "python")
+    exec(compile(code, "quick-start.md", "exec"), {})
+    assert "['four one three']" in capsys.readouterr().out
+
+
+def test_every_preset_is_listed():
+    table = own_text(ROOT / "docs" / "presets.md").split("\n## All presets\n")[1]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row.split("|")[1])} == set(PRESETS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -45,16 +80,38 @@ def test_commands_exist(page):
             assert all((ROOT / room / f"{name}.py").is_file() for room, name in modules), line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_included_parts_of_readme_are_there(page):
-    for name in re.findall(r'^--8<-- "README.md:([\w-]+)"$', own_text(page), flags=re.MULTILINE):
-        assert README.count(f"<!-- --8<-- [start:{name}] -->") == README.count(f"<!-- --8<-- [end:{name}] -->") == 1
+def test_tables_of_the_benchmark_have_places_that_are_found(tmp_path):
+    page = tmp_path / "speed.md"
+    page.write_text(own_text(ROOT / "docs" / "speed.md"), encoding="utf-8")
+    names = re.findall(r"<!-- benchmark (\S+) -->", page.read_text(encoding="utf-8"))
+    assert "summary" in names and set(names) <= {"summary", *CASES}
+    for other in [*PAGES, ROOT / "README.md"]:
+        assert other.stem == "speed" or "<!-- benchmark" not in own_text(other)
 
 
-def test_pages_are_built_without_a_warning(tmp_path):
-    pytest.importorskip("material")
-    words = ["-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def prepared():
+    spec = importlib.util.spec_from_file_location("prepare", ROOT / "docs" / "prepare.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main()
+    return module
+
+
+def test_generated_pages(prepared):
+    text = own_text(prepared.GENERATED / "commands.md")
+    assert re.findall(r"^## weftformer (\S+)$", text, flags=re.MULTILINE) == list(cli.COMMANDS)
+    for name in ("routes", "translation"):
+        page = own_text(prepared.GENERATED / "notebooks" / f"{name}.md")
+        assert page.startswith("# ") and "```python\n" in page
+
+
+def test_pages_are_built_without_a_warning(prepared):
+    pytest.importorskip("zensical")
+    words = ["-m", "zensical", "build", "--strict", "--clean"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "WeftForConditionalGeneration" in (tmp_path / "site" / "api" / "index.html").read_text(encoding="utf-8")
-    assert "--8&lt;--" not in (tmp_path / "site" / "routes" / "index.html").read_text(encoding="utf-8")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    site = ROOT / "runs" / "site"
+    assert "WeftForConditionalGeneration" in (site / "api" / "index.html").read_text(encoding="utf-8")
+    assert "--only-purchasable" in (site / "generated" / "commands" / "index.html").read_text(encoding="utf-8")

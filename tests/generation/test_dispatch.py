@@ -148,7 +148,7 @@ def test_a_hook_on_every_module_is_called(build, source, steps):
 
 def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):
     """No weight is on another machine here: the device "meta" stands for those that nothing was measured on."""
-    monkeypatch.setattr(decoding_dispatch, "_said", set())
+    monkeypatch.setattr(decoding_dispatch, "_logged_reasons", set())
     model = build("rotary").to("meta")
     caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
     settings = model.generation_config
@@ -163,7 +163,7 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
 
 
 def test_the_reason_is_said_once_and_at_debug_level(build, source, monkeypatch, caplog):
-    monkeypatch.setattr(decoding_dispatch, "_said", set())
+    monkeypatch.setattr(decoding_dispatch, "_logged_reasons", set())
     model = build("rotary")
     caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
     for request in ({"use_cache": False}, {"cache_implementation": "dynamic"}, {"use_cache": False}, {}):

@@ -1,4 +1,4 @@
-"""`model_cards/`: what lies there is what is generated, and its figures are those of configurations and README."""
+"""`model_cards/`: what lies there is what is generated, and its figures are those of configurations and of the documentation."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ from weftformer.hub.export import ROOT
 from weftformer.hub.facts import written_facts
 from weftformer.hub.preset_cards import preset_card, write_preset_cards
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = "\n\n".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("decoders", "results"))
 
 
 def test_the_folder_holds_what_is_generated(tmp_path):
@@ -70,11 +70,11 @@ def test_a_token_goes_through_as_many_weights_as_in_a_model_with_its_experts_alo
 
 
 def table(start: str) -> list[list[str]]:
-    lines = README[README.index(start) :].split("\n\n")[0].splitlines()[2:]
+    lines = DOCS[DOCS.index(start) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_errors_against_originals_are_those_of_readme():
+def test_errors_against_originals_are_those_of_the_documentation():
     found: dict[str, list[list[str]]] = {}
     for source, *cells in table("| source | held against |"):
         name = source.strip("`") or name  # noqa: F821 (the first row has one)
@@ -82,7 +82,7 @@ def test_errors_against_originals_are_those_of_readme():
     assert found == {name: known["parity"] for name, known in written_facts()["sources"].items()}
 
 
-def test_figures_of_the_demo_are_those_of_readme():
+def test_figures_of_the_demo_are_those_of_the_documentation():
     column = {cells[0]: cells[1] for cells in table("| | grown routes (`make demo`)")}
     text = (FOLDER / "dms-tiny.md").read_text()
     for row, words in {

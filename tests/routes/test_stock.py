@@ -47,14 +47,14 @@ def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = read(path)
     assert len(found) == 2 and found.num_bad == 2 and found.bad_lines == ["nonsense!", "C1CC"]
-    assert "2 lines are no molecules" in caplog.text and "nonsense!" in caplog.text
+    assert "2 lines are not molecules" in caplog.text and "nonsense!" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "is no stock: .*neither SMILES nor InChIKeys"),
+        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "is not a stock: .*neither SMILES nor InChIKeys"),
         (b"\x89PNG\xff\xfe\x00", "is not a text file"),
     ],
 )
@@ -69,7 +69,7 @@ def test_files_of_another_kind_are_refused(tmp_path, content, said):
 def test_a_truncated_gzip_file_is_named(tmp_path):
     path = tmp_path / "list.smi.gz"
     path.write_bytes(gzip.compress(b"CCO\n" * 10_000)[:-20])
-    with pytest.raises(ValueError, match="not a whole gzip file"):
+    with pytest.raises(ValueError, match="not a complete gzip file"):
         read(path)
 
 
@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, c
         raise PermissionError("read-only")
 
     monkeypatch.setattr(stock_module.np, "savez", refuse)
-    assert len(read(path)) == 1 and "cannot be kept" in caplog.text
+    assert len(read(path)) == 1 and "cannot be written" in caplog.text
 
 
 def test_several_processes_find_the_same(tmp_path):
@@ -126,7 +126,7 @@ def test_the_command_names_a_stock_that_is_none(tmp_path, capsys):
     path = tmp_path / "no.smi"
     path.write_text("this is\nno list\nof molecules!\n")
     assert main(["plan", "CCO", "--model", "nowhere", "--stock", str(path)]) == 1
-    assert "is no stock" in capsys.readouterr().err
+    assert "is not a stock" in capsys.readouterr().err
 
 
 def test_a_damaged_cache_is_read_anew(tmp_path):
@@ -144,7 +144,7 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"stock\.smi\.gz is not a text file"):
         Stock.from_file(tmp_path / "stock.smi.gz", progress=False)
     (tmp_path / "open.csv").write_text('smiles,name\nCCO,"open\n' + "CCN,long name\n" * 12_000)
-    with pytest.raises(ValueError, match="a quote may be left open"):
+    with pytest.raises(ValueError, match="a quote is not closed"):
         Stock.from_file(tmp_path / "open.csv", progress=False)
 
 

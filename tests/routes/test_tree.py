@@ -92,7 +92,7 @@ def test_from_dict_ignores_unknown_fields():
         ([], "route: expected an object, got list"),
         ({}, "smiles: missing"),
         ({"smiles": ""}, "smiles: expected a SMILES string, got an empty one"),
-        ({"smiles": "C C"}, "smiles: 'C C' is no SMILES: it contains ' '"),
+        ({"smiles": "C C"}, "smiles: 'C C' is not a SMILES: it contains ' '"),
         ({"smiles": "C", "children": {}}, "children: expected a list, got dict"),
         ({"smiles": "C", "children": [{"smiles": "C"}, {"smiles": 3}]}, r"children\[1\].smiles: expected a SMILES"),
         ({"smiles": "C", "children": ["C"]}, r"children\[0\]: expected an object, got str"),

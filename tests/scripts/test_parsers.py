@@ -35,6 +35,8 @@ from weftformer.training import (
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 60, 120
+# Their arguments are fields of dataclasses, and common help a choice of them.
+TRAINING = ("train", "train-routes", "pretrain")
 
 
 def parser(name):
@@ -90,7 +92,7 @@ def test_help_is_a_screen_and_a_half(helps, name):
     assert code == 0 and text.startswith(f"usage: weftformer {name}")
     assert len(text.splitlines()) <= LINES
     assert max(map(len, text.splitlines())) <= COLUMNS + 10  # examples are not broken
-    if name.startswith("train"):
+    if name in TRAINING:
         assert "--help-all" in text
 
 
@@ -124,12 +126,15 @@ except AttributeError as error:
         ("train", [ModelArguments, DataArguments, WeftTrainingArguments]),
         ("pretrain", [ModelArguments, PretrainingArguments, WeftPretrainingArguments]),
         ("train-routes", [RouteArguments, RouteTrainingArguments]),
+        ("pretrain", [ModelArguments, PretrainingArguments, WeftPretrainingArguments]),
     ],
 )
 def test_common_options_of_training_are_those_that_are_read(name, types):
     real = actions(ArgumentParser(types))
     for dest, action in actions(parser(name)).items():
         assert dest in real, f"{action.option_strings}: there is no such option"
+        if action.choices:
+            assert set(action.choices) == set(real[dest].choices)
         if action.default is not None and not isinstance(action.default, bool):
             assert action.default == real[dest].default, dest
         known = {
@@ -170,7 +175,7 @@ def test_bounds_of_the_server():
     }
 
 
-@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if not name.startswith("train")])
+@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name not in TRAINING])
 def test_options_have_hyphens_and_take_underscores(name):
     for action in parser(name)._actions:
         assert all("_" not in option for option in action.option_strings)

@@ -62,7 +62,7 @@ def test_routes_are_drawn(untrained_folder, tmp_path, capsys, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a-2.svg", "a.html", "a.svg"]
     assert f"drawn in {tmp_path / 'a-2.svg'}" in capsys.readouterr().out
     assert cli.main([*words[:-1], "a.gif", "CCO"]) == 1
-    assert "a picture is written as .svg or .png" in capsys.readouterr().err
+    assert "must end in .svg or .png" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

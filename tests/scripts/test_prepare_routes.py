@@ -75,7 +75,7 @@ def test_a_share_for_validation(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nothing.json"], "nothing.json is not there: give files of routes."),
+        (["nothing.json"], "nothing.json does not exist: give files of routes."),
         (["a.jsonl.gz", "--permutations", "0"], "permutations must be at least 1, got 0"),
         (["a.jsonl.gz", "--validation", "1.5"], "validation is a share of the targets"),
         (

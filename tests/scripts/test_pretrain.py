@@ -70,9 +70,9 @@ def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, 
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
     words = [
-        "--train_file", str(pairs), "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "tuned"),
-        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
-        "--learning_rate", "1e-9",
+        "--train-file", str(pairs), "--model-name-or-path", str(folder), "--output-dir", str(tmp_path / "tuned"),
+        "--max-steps", "1", "--use-cpu", "--disable-tqdm", "true", "--validation-split", "0", "--save-strategy", "no",
+        "--learning-rate", "1e-9",
     ]  # fmt: skip
     fit_pairs(*parse_arguments(words))
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "tuned"))
@@ -84,9 +84,9 @@ def test_a_model_of_pairs_gets_rows_for_the_new_tokens(corpus, tmp_path):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("source,target\n" + "ab cd,cd ab\n" * 8)
     fit_pairs(*parse_arguments([
-        "--train_file", str(pairs), "--output_dir", str(tmp_path / "first"), "--config_overrides", json.dumps(SIZE),
-        "--max_steps", "1", "--use_cpu", "--disable_tqdm", "true", "--validation_split", "0", "--save_strategy", "no",
-        "--tokenizer_vocab_size", "265",
+        "--train-file", str(pairs), "--output-dir", str(tmp_path / "first"), "--config-overrides", json.dumps(SIZE),
+        "--max-steps", "1", "--use-cpu", "--disable-tqdm", "true", "--validation-split", "0", "--save-strategy", "no",
+        "--tokenizer-vocab-size", "265",
     ]))  # fmt: skip
     old = AutoTokenizer.from_pretrained(tmp_path / "first")
     fit(corpus, tmp_path / "second", model_name_or_path=tmp_path / "first", config_overrides=None, max_steps=1)

@@ -46,7 +46,7 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert cli.main(["train-routes", *arguments, *QUICK]) == 0
     shown = capsys.readouterr().out
     assert "4 training routes, 1 of them left out because their target is tested" in shown
-    assert "1 of 3 routes left out" in shown and "2 training routes" in shown
+    assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(
     about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
     assert about == {"steps": [1, 2], "aligned": 4, "sub_routes": True, "sources": {"train.jsonl": 6}}
     assert cli.main(["train-routes", *words, "--overwrite-output-dir", "--sub-routes"]) == 1
-    assert "is prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
+    assert "is already prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
 
 
 def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
@@ -123,8 +123,8 @@ def test_routes_of_other_forms_are_trained_on(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train-file", "routes.jsonl"], "--train-file and --test-file go together"),
-        (["--train-file", "."], "is no folder of `weftformer prepare-routes`"),
+        (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
+        (["--train-file", "."], "is not a folder of `weftformer prepare-routes`"),
         (["--preset", "modern-tiny"], "take one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
         (["--num-route", "3"], "Did you mean `num-routes`?"),

@@ -111,7 +111,7 @@ def test_too_many_are_refused_until_there_is_room(server, stub):
     soon(lambda: server.batcher.waiting == 2)
     response = server.client.post("/translate", json={"texts": ["c", "d"]})
     assert response.status_code == 429 and response.headers["retry-after"] == "1"
-    assert response.json()["detail"] == ("2 inputs wait already, and these 2 would be too many: try again later.")
+    assert response.json()["detail"] == ("2 inputs are waiting, and there is no room for these 2: try again later.")
     stub.go.set()
     soon(lambda: first and second)
     assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
@@ -158,7 +158,7 @@ def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     soon(lambda: second)
     third = server.client.post("/translate", json={"texts": "c"})
     assert {second[0].status_code, third.status_code} == {503}
-    assert third.json() == {"detail": "The server stops and takes no more requests."}
+    assert third.json() == {"detail": "The server is stopping and accepts no more requests."}
     health = server.client.get("/health")
     assert health.status_code == 503 and health.json()["status"] == "stopping"
     stub.go.set()

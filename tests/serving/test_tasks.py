@@ -118,9 +118,9 @@ def test_what_cannot_be_planned_is_refused_before_it_waits(planner, body, reason
     assert response.status_code == 422 and reason in response.json()["detail"] and sizes == []
 
 
-def test_the_example_of_the_readme(planner):
-    readme = (Path(weftformer.__file__).parent / "README.md").read_text(encoding="utf-8")
-    bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", readme))
+def test_the_example_of_the_documentation(planner):
+    page = (Path(weftformer.__file__).parent / "docs" / "serving.md").read_text(encoding="utf-8")
+    bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", page))
     assert set(bodies) == {"/plan", "/translate"}
     with running(RouteTask(planner)) as server:
         response = server.client.post("/plan", json=json.loads(bodies["/plan"]))

@@ -43,7 +43,7 @@ def test_nothing_is_averaged_with_a_damaged_one(run):
 
 
 def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match="holds no checkpoint"):
+    with pytest.raises(ValueError, match="has no checkpoint"):
         average_checkpoints(tmp_path)
     with pytest.raises(ValueError, match="count=0"):
         average_checkpoints(tmp_path, 0)

@@ -232,7 +232,7 @@ def test_lines_after_the_checkpoint_are_forgotten(model, tmp_path):
     )
     assert file.read_text() == "".join(lines[:2])
     file.write_text("no json\n{}\n")
-    with pytest.raises(ValueError, match=r"expert_load.jsonl is no file of expert loads"):
+    with pytest.raises(ValueError, match=r"expert_load.jsonl is not a file of expert loads"):
         read_expert_load(file)
 
 
@@ -247,7 +247,7 @@ def test_a_picture_of_the_load(tmp_path, monkeypatch):
     draw_expert_load(files, tmp_path / "two.svg")
     assert (tmp_path / "two.svg").read_text().count("<image") == 5
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(ValueError, match="holds no loads"):
+    with pytest.raises(ValueError, match="has no loads"):
         draw_expert_load(tmp_path / "empty.jsonl", tmp_path / "load.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -224,6 +224,6 @@ def test_files_in_folders_are_listed_too(tmp_path):
     write_manifest(tmp_path)
     assert damage(tmp_path) == []
     part.write_bytes(b"abd")
-    assert damage(tmp_path) == ["optimizer_0/part.bin is damaged: other bytes than were written"]
+    assert damage(tmp_path) == ["optimizer_0/part.bin is damaged: its content has changed"]
     part.unlink()
     assert damage(tmp_path) == ["optimizer_0/part.bin is missing"]

@@ -86,7 +86,7 @@ def test_nothing_to_resume(tmp_path, caplog):
         assert find_checkpoint(last) is None
     assert f"no checkpoint in {tmp_path / 'new'} yet" in caplog.text
     (tmp_path / "new" / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="new holds a model, and no checkpoint-<step>"):
+    with pytest.raises(ValueError, match="new has a model, but no checkpoint-<step>"):
         find_checkpoint(last)
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere"):
         find_checkpoint(_arguments(tmp_path, resume_from_checkpoint=str(tmp_path / "nowhere")))
@@ -97,7 +97,7 @@ def test_output_dir_that_is_not_empty(tmp_path):
     (tmp_path / ".gitattributes").touch()  # a clone of an empty repository is empty
     check_output_dir(_arguments(tmp_path))
     (tmp_path / "config.json").touch()
-    with pytest.raises(ValueError, match=r"not empty .it holds config.json.*--resume-from-checkpoint.*--overwrite"):
+    with pytest.raises(ValueError, match=r"not empty .it has config.json.*--resume-from-checkpoint.*--overwrite"):
         check_output_dir(_arguments(tmp_path))
     check_output_dir(_arguments(tmp_path, overwrite_output_dir=True))
     check_output_dir(_arguments(tmp_path, resume_from_checkpoint="true"))

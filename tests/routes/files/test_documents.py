@@ -88,11 +88,11 @@ def test_a_broken_part_is_stepped_over():
             1,
             r"^line 1, character 17 of the file: expected ',' or '\]', found '{'",
         ),
-        ('[{"smiles": "C"}] x', 1, "more after the end"),
+        ('[{"smiles": "C"}] x', 1, "but the file continues"),
         ('{"targets": {"a" {}}}', 0, "expected a name and ':'"),
         ('{"targets": {1: {}}}', 0, "expected a name and ':'"),
         ('[{"smiles": "C"}, nothing]', 1, r"^\[1\]: Expecting value"),
-        (b'[{"smiles": "C"}, {"smiles": "\xe9\xe9\xe9\xe9\xe9\xe9\xe9"}]', 1, "this is no UTF-8 text"),
+        (b'[{"smiles": "C"}, {"smiles": "\xe9\xe9\xe9\xe9\xe9\xe9\xe9"}]', 1, "the text is not UTF-8"),
         ("[" * 100_000, 0, r"^\[0\]\[0\]\[0\]\[0\]\[0\]\[0\]\[0\]\[0\]: nested too deeply"),
     ],
 )

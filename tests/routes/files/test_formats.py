@@ -55,7 +55,7 @@ def test_single_reactions_are_routes_of_one_step():
     for row, message in (
         ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
         ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
-        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is no SMILES"),
+        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is not a SMILES"),
         ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -91,7 +91,7 @@ def changed(path, value):
     [
         (7, r"route: expected a route or a list of routes, got int"),
         ([ROUTE.to_dict(), 7], r"\[1\]: expected a route"),
-        ({"name": "x"}, r"route: no route: none of smiles"),
+        ({"name": "x"}, r"route: not a route: it has none of the fields smiles"),
         ([changed(("children", 0, "children", 1, "smiles"), "C C")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
         (changed(("children", 0, "children", 1), {"type": "mol"}), r"children\[0\].children\[1\].smiles: missing"),
         (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),

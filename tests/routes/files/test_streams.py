@@ -219,13 +219,16 @@ def test_a_list_a_line_and_other_forms_in_lines(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[\n {"smiles": "C"},\n {"type": "mol", "smiles": "C C"}]', r"a, \[1\]\.smiles: 'C C' is no SMILES"),
+        ('[\n {"smiles": "C"},\n {"type": "mol", "smiles": "C C"}]', r"a, \[1\]\.smiles: 'C C' is not a SMILES"),
         ('[[{"smiles": "C"}], [{"smiles": "C"}, {"type": "mol"}]]', r"a, \[1\]\[1\]\.smiles: missing"),
-        ('{"targets": {"x": {"ground_truth": {"target": {}}}}}', r"a, targets\['x'\]\.ground_truth\.target: no route"),
+        (
+            '{"targets": {"x": {"ground_truth": {"target": {}}}}}',
+            r"a, targets\['x'\]\.ground_truth\.target: not a route",
+        ),
         ('{"smiles": "C"\n{"smiles": "C"}\n', "a, line 1: Expecting ',' delimiter"),
         ('{"smiles": "C"\n', "a, line 1: Expecting ',' delimiter"),
         ("{'smiles':'C'}\n{'smiles':'C'", "a, line 2: position 13: expected '}'"),
-        ("C.O>>CO\nC>>CO C>>CC\n", "a, line 2: the reactions are not those of one route"),
+        ("C.O>>CO\nC>>CO C>>CC\n", "a, line 2: the reactions do not form one route"),
         (
             "# Routes\n",
             "a, line 1: Expecting value: '# Routes' is neither JSON, nor a DirectMultiStep text, nor reaction",

@@ -7,9 +7,9 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Route, Stock
-from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.molecules import canonical_smiles, drawn_smiles, rooted_smiles
 from weftformer.routes.planning.planner import DEFAULT_STEPS, RoutePlanner
-from weftformer.routes.plans import Candidate, Plan, ranked
+from weftformer.routes.plans import Candidate, Plan, pooled, ranked
 from weftformer.tokenization import encode_route, encode_source
 
 
@@ -332,3 +332,61 @@ def test_files_that_say_solved_are_read():
     }
     candidate = Candidate.from_dict(old | {"solved": False})
     assert candidate.purchasable is False and candidate.possible is True and candidate.missing == ("O",)
+
+
+@pytest.fixture
+def about(planner, monkeypatch):
+    """What the model says that it was trained on: `about(steps=[1, 2])`."""
+
+    def say(**routes):
+        monkeypatch.setattr(planner.model.generation_config, "routes", routes, raising=False)
+
+    return say
+
+
+def test_texts_of_a_target():
+    smiles = "CC(=O)NCc1ccccc1"
+    first = drawn_smiles(smiles, 4, 0, rooted=True)
+    assert first[0] == smiles and len(set(first)) == 4 and {canonical_smiles(text) for text in first} == {smiles}
+    assert first == drawn_smiles("c1ccccc1CNC(C)=O", 4, 0, rooted=True) != drawn_smiles(smiles, 4, 1, rooted=True)
+    drawn = drawn_smiles(smiles, 6, 0, rooted=False)
+    assert drawn[0] == smiles and len(set(drawn)) == 6 and {canonical_smiles(text) for text in drawn} == {smiles}
+    assert set(first) <= set(rooted_smiles(smiles)) and not set(drawn) <= set(rooted_smiles(smiles))
+    assert drawn_smiles("C", 5, 0, rooted=False) == drawn_smiles("C", 5, 0, rooted=True) == ["C"]
+
+
+@pytest.mark.parametrize("aligned", [0, 8])
+def test_several_texts_are_searched_and_pooled(about, planner, known, aligned):
+    about(aligned=aligned)
+    route = known[0]
+    settings = {"n_steps": route.depth, "beams": 3, "progress": False, "max_new_tokens": 60}
+    (alone,) = planner.plan([route.smiles], **settings)
+    (plan,) = planner.plan([route.smiles], texts=4, **settings)
+    assert plan.target == route.smiles and plan.candidates[0].route == route
+    assert plan.candidates[0].score >= alone.candidates[0].score - 1e-4
+    begun = {candidate.text.split("'")[3] for candidate in plan.candidates if candidate.text}
+    assert len(begun) > 1 and {canonical_smiles(text) for text in begun} == {route.smiles}
+    assert len({r.canonical() for r in plan.routes}) == sum(c.route is not None for c in plan.candidates)
+    assert [c.rank for c in plan.candidates] == list(range(1, len(plan.candidates) + 1))
+    assert {r.canonical() for r in alone.routes} <= {r.canonical() for r in plan.routes}
+    with pytest.raises(ValueError, match="texts=0 is not allowed"):
+        planner.plan([route.smiles], texts=0, **settings)
+
+
+def test_the_best_of_a_route_is_kept():
+    one, other = Route("CCO", (Route("C"), Route("O"))), Route("CCO", (Route("O"), Route("C")))
+    found = [Candidate("a", -2.0, 1, one), Candidate("b", -1.0, 2, other), Candidate("c", -3.0, 1, problem="none")]
+    assert pooled(found) == [found[1], found[2]]
+
+
+def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog):
+    settings = {"beams": 1, "max_new_tokens": 5, "progress": False}
+    planner.plan([known[0].smiles], n_steps=9, **settings)
+    assert not caplog.records  # it does not say what it was trained on
+    about(steps=[2, 3])
+    (plan,) = planner.plan([known[0].smiles], **settings)
+    assert {candidate.n_steps for candidate in plan.candidates} == {2, 3} and not caplog.records
+    planner.plan([known[0].smiles], n_steps=range(3, 6), **settings)
+    assert "trained on routes of 2 to 3 steps: it has not learned what 4, 5 steps mean" in caplog.text
+    about(steps=[7, 9])
+    assert planner.default_steps == [7]

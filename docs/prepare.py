@@ -1,0 +1,63 @@
+"""What the pages need before they are built: `python docs/prepare.py`, then `zensical build --strict` (or `zensical serve`).
+
+Writes the notebooks and the help of all commands as pages into `docs/generated`, and, for mkdocstrings, a folder with the
+package's modules alone into `runs/package`: the repository root is the package, with tests and environments in it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATED = ROOT / "docs" / "generated"
+
+
+def link_package(folder: Path) -> None:
+    """Links to the modules of the package and to its rooms."""
+    package = folder / "weftformer"
+    shutil.rmtree(folder, ignore_errors=True)
+    package.mkdir(parents=True)
+    for path in ROOT.iterdir():
+        if path.suffix == ".py" or ((path / "__init__.py").is_file() and path.name != "tests"):
+            (package / path.name).symlink_to(path)
+
+
+def page_of_notebook(file: Path) -> str:
+    """A notebook's texts and code; its outputs are cleared in the repository."""
+    parts = []
+    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"]).strip()
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    parts.insert(1, f"This page is the notebook `docs/notebooks/{file.name}`: open it with Jupyter to run it.")
+    return "\n\n".join(parts) + "\n"
+
+
+def page_of_commands() -> str:
+    """The help of every command."""
+    parts = ["# Commands", f"```text\n{_help()}\n```"]
+    for name in re.findall(r"^  ([a-z-]+) +\S", _help().partition("\ncommands:\n")[2], flags=re.MULTILINE):
+        parts.append(f"## weftformer {name}\n\n```text\n{_help(name)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(*words: str) -> str:
+    command = [sys.executable, "-m", "weftformer", *words, "--help"]
+    surroundings = os.environ | {"COLUMNS": "100"}
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def main() -> None:
+    link_package(ROOT / "runs" / "package")
+    (GENERATED / "notebooks").mkdir(parents=True, exist_ok=True)
+    for file in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        (GENERATED / "notebooks" / f"{file.stem}.md").write_text(page_of_notebook(file), encoding="utf-8")
+    (GENERATED / "commands.md").write_text(page_of_commands(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

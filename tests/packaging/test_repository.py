@@ -1,0 +1,71 @@
+"""What stands twice in the files around the code is the same in both places."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]
+
+
+def test_python_and_transformers_are_tested_as_declared(jobs):
+    matrix = jobs["versions"]["strategy"]["matrix"]
+    declared = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", line)]
+    assert matrix["python"] == declared
+    assert PROJECT["requires-python"] == f">={declared[0]}"
+    (needed,) = [line for line in PROJECT["dependencies"] if line.startswith("transformers")]
+    lowest, highest = matrix["transformers"]
+    assert needed == f"transformers{lowest.replace('==', '>=').removesuffix('.0')},{highest}"
+
+
+def test_every_extra_is_installed_alone(jobs):
+    rows = jobs["extras"]["strategy"]["matrix"]["include"]
+    assert [row["extra"] for row in rows] == list(PROJECT["optional-dependencies"])
+    for row in rows:
+        compile(row["check"], row["extra"], "exec")
+
+
+def test_ruff_before_a_commit_is_the_pinned_one():
+    (pinned,) = re.findall(r"^ruff==(\S+)$", read("constraints.txt"), flags=re.MULTILINE)
+    (hook,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
+    assert hook["rev"] == f"v{pinned}"
+
+
+def test_versions_agree():
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
+    assert f"\n## {PROJECT['version']}\n" in read("CHANGELOG.md")
+
+
+def test_every_room_is_explained():
+    table = re.findall(r"^\| `(\w+)/` \|", read("CONTRIBUTING.md"), flags=re.MULTILINE)
+    layers = re.search(r"layers = \[(.*?)\]", read("pyproject.toml"), flags=re.DOTALL)
+    assert layers is not None
+    assert table == re.findall(r'"(\w+)"', layers[1])[::-1]
+
+
+def test_files_that_are_named_are_there():
+    text = read("CONTRIBUTING.md")
+    for name in re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|html|txt))`", text) + re.findall(
+        r"(?:docs|tests)/[\w/]+\.\w+", text
+    ):
+        if "NAME" not in name:
+            assert (ROOT / name).is_file(), name
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")))
+def test_issue_forms_are_read(file):
+    form = yaml.safe_load(read(f".github/ISSUE_TEMPLATE/{file}"))
+    assert "blank_issues_enabled" in form or {"name", "description", "body"} <= set(form)
