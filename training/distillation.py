@@ -44,7 +44,7 @@ class Distillation:
         if not 0 <= alpha <= 1:
             raise ValueError(f"distillation_alpha={alpha} is not allowed: give a weight from 0 to 1.")
         _check_fit(teacher, student)
-        self.teacher = teacher.to(device).eval()  # type: ignore[arg-type]
+        self.teacher = teacher.to(device).eval()
         self.student, self.temperature, self.alpha = student, temperature, alpha
         self._known = set(inspect.signature(teacher.forward).parameters)
 
