@@ -24,8 +24,8 @@ AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
     "AutoModelForSeq2SeqLM": "modeling_weft.WeftForConditionalGeneration",
-    "AutoModelForSequenceClassification": "modeling_weft_encoder.WeftForSequenceClassification",
-    "AutoModelForTextEncoding": "modeling_weft_encoder.WeftEncoderModel",
+    "AutoModelForSequenceClassification": "modeling_weft.WeftForSequenceClassification",
+    "AutoModelForTextEncoding": "modeling_weft.WeftEncoderModel",
 }
 
 

@@ -3,12 +3,13 @@ from .decoding_dispatch import fast_decoding
 from .modeling_weft import (
     WeftDecoder,
     WeftEncoder,
+    WeftEncoderModel,
     WeftForConditionalGeneration,
+    WeftForSequenceClassification,
     WeftModel,
     WeftPreTrainedModel,
     WeftStack,
 )
-from .modeling_weft_encoder import WeftEncoderModel, WeftForSequenceClassification
 
 # `modeling_weft.py` does not import these parts, because the code that travels with weights does not have them.
 parallel.install(WeftPreTrainedModel, WeftStack)

@@ -78,9 +78,7 @@ def test_transformers_follows_every_import(tmp_path):
     """It copies what `from .name import` names, and nothing that `from . import name` does."""
     export_code(tmp_path)
     found = {Path(path).name for path in get_relative_import_files(tmp_path / "modeling_weft.py")}
-    assert found | {"modeling_weft.py", "modeling_weft_encoder.py"} == sources()
-    found = {Path(path).name for path in get_relative_import_files(tmp_path / "modeling_weft_encoder.py")}
-    assert found | {"modeling_weft_encoder.py"} == sources()
+    assert found | {"modeling_weft.py"} == sources()
 
 
 def test_nothing_but_imports_differs_from_the_source():

@@ -35,6 +35,7 @@ REMEDY = 'pip install "transformers>=5.17,<6"'
 # Switches that transformers reads: without one it takes the cautious way.
 SWITCHES = [
     "_can_compile_fullgraph",
+    "_keys_to_ignore_on_load_unexpected",
     "_no_split_modules",
     "_skip_keys_device_placement",
     "_supports_flash_attn",
