@@ -40,8 +40,10 @@ among {{ plan.candidates|length }} candidates
 {%- if plan.failed %}; {{ plan.failed|length }} are no routes{% endif %}.</p>
 {%- for candidate, svg, width in shown %}
 <details{{ " open" if loop.first }}><summary><b>Rank {{ candidate.rank }}</b>
-{%- if candidate.missing %}<span class="weft-badge weft-unsolved">✕ {{ candidate.missing|length }} not in stock</span>
-{%- elif candidate.missing is not none %}<span class="weft-badge weft-solved">✓ solved</span>
+{%- if candidate.missing %}<span class="weft-badge weft-lacking">✕ {{ candidate.missing|length }} not in stock</span>
+{%- elif candidate.missing is not none %}<span class="weft-badge weft-purchasable">✓ purchasable</span>
+{%- endif %}
+{%- if candidate.possible is false %}<span class="weft-badge weft-lacking">✕ impossible: {{ candidate.check.reason }}</span>
 {%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
 <span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span>\
 </summary>

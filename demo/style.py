@@ -31,8 +31,8 @@ _CSS = """
   cursor: pointer; }
 .weft-badge { padding: 1px 9px; border-radius: 99px; font-size: 13px; font-weight: 600;
   background: color-mix(in srgb, currentColor 14%, transparent); }
-.weft-solved { color: #17693a; } .weft-unsolved { color: #a11f1f; }
-.dark .weft-solved { color: #86d9a6; } .dark .weft-unsolved { color: #ffa8a8; }
+.weft-purchasable { color: #17693a; } .weft-lacking { color: #a11f1f; }
+.dark .weft-purchasable { color: #86d9a6; } .dark .weft-lacking { color: #ffa8a8; }
 .weft-view { overflow-x: auto; padding: 0 14px 14px; }
 /* a narrow window scrolls sideways, so that letters of molecules (13 pixels in the drawing) stay readable */
 .weft-view > svg { min-width: calc(var(--width) * .72); }

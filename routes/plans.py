@@ -37,11 +37,6 @@ class Candidate:
         """Whether all starting materials can be bought; None without a stock. It does not say that the route works."""
         return None if self.missing is None else not self.missing
 
-    @property
-    def solved(self) -> bool | None:
-        """What `purchasable` was called before."""
-        return self.purchasable
-
     @cached_property
     def check(self) -> RouteCheck | None:
         """What is wrong with the route: atoms from nowhere, circles, molecules that cannot be read; None without one."""

@@ -51,7 +51,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
     )
     shared: dict[str, str] = {}
     sections = [_section(plan, shared) for plan in plans]
-    solved = [section.solved for section in sections if section.solved is not None]
+    purchasable = [section.purchasable for section in sections if section.purchasable is not None]
     template = _templates().get_template("page.html")
     return template.render(
         title=title,
@@ -59,7 +59,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
         style=Markup(style),
         script=Markup(script),
         sections=sections,
-        solved=sum(solved) if solved else None,
+        purchasable=sum(purchasable) if purchasable else None,
         shared=shared,
         looks=LOOKS,
     )
@@ -103,13 +103,13 @@ class _DrawnRoute:
 
 @dataclass(frozen=True)
 class _Section:
-    """The part of the page about one target. `solved` is the number of routes that the stock allows, None if unknown."""
+    """The part of the page about one target. `purchasable` is the number of routes that the stock allows, None if unknown."""
 
     plan: Plan
     smiles: str
     portrait: _Portrait | None
     routes: list[_DrawnRoute]
-    solved: int | None
+    purchasable: int | None
 
 
 @cache
@@ -135,7 +135,7 @@ def _section(plan: Plan, shared: dict[str, str]) -> _Section:
         smiles = canonical_smiles(plan.target)
     except ValueError:
         smiles = plan.target
-    known = [candidate.solved for candidate in plan.distinct if candidate.solved is not None]
+    known = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
     portrait = _portrait(smiles, shared)
     routes = [_drawn(candidate, shared) for candidate in plan.distinct]
     return _Section(plan, smiles, portrait, routes, sum(known) if known else None)

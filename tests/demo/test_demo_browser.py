@@ -80,14 +80,14 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
     expect(page.locator(ROUTE).first).to_be_visible()
     first = page.locator("#routes details").first
     assert first.locator(".card").count() == 3 and first.locator("path").count() > 10
-    expect(first.locator("summary")).to_contain_text("solved")
+    expect(first.locator("summary")).to_contain_text("purchasable")
     for name, ending in (("page", "html"), ("json", "json"), ("picture", "svg")):
         with page.expect_download() as download:
             page.locator(f"#{name}").click()
         text = download.value.path().read_text(encoding="utf-8")
         assert download.value.suggested_filename == f"routes.{ending}"
         if name == "json":
-            assert json.loads(text)[0]["candidates"][0]["solved"] is True
+            assert json.loads(text)[0]["candidates"][0]["purchasable"] is True
         else:
             assert ("<!DOCTYPE html>" in text) == (name == "page") and 'class="weft-route"' in text
 

@@ -28,7 +28,7 @@ def test_a_page_of_recorded_routes(file, tmp_path, capsys):
     assert (
         "2 targets" in text
         and "3 distinct routes" in text
-        and "1 solved" in text
+        and "1 purchasable" in text
         and "score" not in text.split("</style>")[1]
     )
     assert cli.main(["draw", file, "--html", str(page), "--limit", "1"]) == 0
@@ -45,7 +45,7 @@ def test_pictures(file, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [([], "Say what to draw to"), (["--picture", "a.gif"], "written as .svg or .png"),
+    [([], "Say what to draw to"), (["--picture", "a.gif"], "must end in .svg or .png"),
      (["--html", "a.html", "--limit", "0"], "--limit must be at least 1")],
 )  # fmt: skip
 def test_mistakes_are_said(file, words, said, capsys):

@@ -104,14 +104,14 @@ def test_routes_stand_in_their_order_with_what_is_known():
     text = routes_page(PLANS)
     summaries = [re.sub(r"<[^>]*>", " ", line) for line in re.findall(r"<summary>(.*?)</summary>", text)]
     assert [" ".join(summary.split()) for summary in summaries] == [
-        "Rank 1 ✓ solved score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
+        "Rank 1 ✓ purchasable score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
         "Rank 4 ✕ 1 not in stock score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
         "1 candidate is no route",
         "1 candidate is no route",
     ]
     words = " ".join(text_of(text).split())
-    assert "3 targets · 2 distinct routes · 1 solved: all starting materials in stock" in words
-    assert "Target 1 of 3 CC(=O)NCc1ccccc1 Copy SMILES 2 routes, 1 solved" in words
+    assert "3 targets · 2 distinct routes · 1 purchasable: all starting materials in stock" in words
+    assert "Target 1 of 3 CC(=O)NCc1ccccc1 Copy SMILES 2 routes, 1 purchasable" in words
     assert "✕ not in stock CC(=O)Cl" in words and "✓ in stock N#Cc1ccccc1" in words
 
 
@@ -133,7 +133,7 @@ def test_without_a_stock():
     assert (
         "no stock given" in words and "starting material CC(=O)O" in words and "1 target · 1 distinct route " in words
     )
-    assert "solved" not in words
+    assert "purchasable" not in words
 
 
 def test_another_depth_than_asked_for_is_told():
@@ -188,3 +188,9 @@ def test_file(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "routes_page", lambda *arguments, **settings: "new")
     save_page(PLANS, str(path))
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_impossible_route_says_what_it_lacks():
+    lacking = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC")))
+    text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(lacking, 2)])])
+    assert text.count("impossible: ") == 1 and "impossible: 6 C missing" in text
