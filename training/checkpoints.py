@@ -207,6 +207,8 @@ def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
     staging = saving / NOT_UPLOADED
     if trainer.args.should_save:
         shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
+    # otherwise another process could make its folder while it is being removed
+    trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(staging), _internal_call=True)  # an internal call does not push
     if not trainer.args.should_save:
         return

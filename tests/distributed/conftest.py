@@ -54,8 +54,16 @@ class Pair:
             if died or time.monotonic() > end:
                 self.stop()
                 logs = "\n".join((self.folder / f"log-{rank}").read_text()[-3000:] for rank in range(2))
-                pytest.fail(f"The two processes {'died' if died else f'gave no answer in {LIMIT} s'}:\n{logs}")
+                # one of them may have failed, for which the other waits
+                results = [self._read(rank) for rank in range(2) if self.is_done(rank)]
+                errors = "\n".join(result["error"] for result in results if "error" in result)
+                pytest.fail(
+                    f"The two processes {'died' if died else f'gave no answer in {LIMIT} s'}:\n{errors}\n{logs}"
+                )
             time.sleep(0.02)
+        return self._read(rank)
+
+    def _read(self, rank: int):
         return torch.load(self.folder / f"{self.number}-{rank}.pt", weights_only=False)
 
     def is_done(self, rank: int) -> bool:
