@@ -1,6 +1,6 @@
-"""Whether a route is possible at all: molecules that can be read, atoms that come from somewhere, no going round in a circle.
+"""Check whether a route is possible at all: molecules can be read, atoms have an origin, and no molecule is made from itself.
 
-These are the least demands of chemistry. A route that meets them may still not work; one that does not cannot. Of the 27,243
+These are the least demands of chemistry. A route that meets them may still not work; a route that breaks one cannot. Of the 27,243
 recorded reactions of PaRoutes n1 and n5, 4 lack an atom, and no route makes a molecule from itself.
 """
 

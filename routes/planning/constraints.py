@@ -1,9 +1,9 @@
-"""What a route has to be besides well-formed, known while it is written: rules of chemistry, and wishes of who asks.
+"""Rules of chemistry, and wishes of the user, that hold while a route is written.
 
-[`ConstrainedGrammar`] rules out what breaks a rule at the token that would break it, and ends a text that no token can mend
-any more: another beam has its place. What is left is ranked by the model's log-probability as ever.
+[`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that no token can mend any more, so that
+another beam takes its place. The other texts are ranked by the model's log-probability, as without rules.
 
-Rules are looked at where they can be broken, and nowhere else. The characters of a SMILES are let through by `smiles_text`.
+A rule is checked only where it can be broken. The characters of a SMILES are let through by `smiles_text`.
 Where a SMILES may end, RDKit reads it, which takes a hundred times as long as all the rest: so it is only done where that
 end is likely enough to be chosen, and what was read is remembered. Atoms are compared where a list of reactants may end.
 
