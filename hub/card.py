@@ -122,6 +122,8 @@ class Facts:
             The name of the model's class.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
             Whether there is a tokenizer beside the weights.
+        has_code (`bool`, *optional*, defaults to `True`):
+            Whether the code of the model is beside the weights. The card of a route model says so.
         license (`str`, *optional*):
             The Hub's id of the weights' licence.
         license_note (`str`, *optional*):
@@ -164,6 +166,7 @@ class Facts:
     has_weights: bool = True
     model_class: str = "WeftForConditionalGeneration"
     has_tokenizer: bool = True
+    has_code: bool = True
     license: str | None = None
     license_note: str | None = None
     language: Sequence[str] = ()

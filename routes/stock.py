@@ -65,7 +65,7 @@ class Stock:
         self._starts = np.append(np.searchsorted(hashes, edges), len(hashes)).astype(np.uint32)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, workers: int = 1, progress: bool = True) -> Stock:
+    def from_file(cls, path: str | Path, *, workers: int = 1, progress: bool = True, cache: bool = True) -> Stock:
         """
         Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
 
@@ -81,6 +81,8 @@ class Stock:
                 more than one needs `if __name__ == "__main__":`.
             progress (`bool`, *optional*, defaults to `True`):
                 Whether to show a progress bar.
+            cache (`bool`, *optional*, defaults to `True`):
+                Whether to read and write the cache.
 
         Returns:
             `Stock`: the stock.
@@ -92,10 +94,11 @@ class Stock:
         path = Path(path)
         known = path.with_name(f"{path.name}.weft-stock.npz")
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns])
-        stock = cls._from_cache(known, stamp)
+        stock = cls._from_cache(known, stamp) if cache else None
         if stock is None:
             stock = cls._read(path, workers, progress)
-            stock._to_cache(known, stamp)
+            if cache:
+                stock._to_cache(known, stamp)
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)

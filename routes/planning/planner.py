@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -14,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
 from ..molecules import drawn_smiles, one_molecule
 from ..plans import IMPOSSIBLE, Candidate, Plan, pooled, ranked
+from ..shipped import MODEL
 from ..stock import Stock
 from .constraints import Constraints
 from .search import Job, RouteSearch
@@ -41,8 +43,15 @@ class RoutePlanner:
         self.tokenizer = tokenizer
 
     @classmethod
-    def from_pretrained(cls, folder_or_hub_id: str, **kwargs) -> RoutePlanner:
-        """Load model and tokenizer from one folder or Hub repository; `kwargs` go to the model."""
+    def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
+        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft.
+
+        Args:
+            folder_or_hub_id: the folder or repository (default: the model that comes with the package).
+            kwargs: arguments of the model's `from_pretrained`.
+        """
+        if folder_or_hub_id is None:
+            folder_or_hub_id = MODEL
         model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id, **kwargs)
         return cls(model, AutoTokenizer.from_pretrained(folder_or_hub_id))
 

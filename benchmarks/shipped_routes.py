@@ -1,0 +1,177 @@
+"""Make the files of `weftformer.routes.shipped`: the route model that comes with the package, and its stock.
+
+Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes --evaluation evaluation.json --stock-routes n1 n5`.
+
+The model is a folder of `weftformer train-routes` with its checkpoints. Its weights are stored in half precision; they are
+still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer evaluate --with steps --json` wrote
+with that model. The stock is the starting materials of recorded routes.
+"""
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, TrainerState
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.common.whole_files import whole_file, write_json
+from weftformer.hub import Measured, build_card, facts_of
+from weftformer.hub.facts import bibtex
+from weftformer.hub.trained import training_table
+from weftformer.routes.data.training_data import read_canonical
+from weftformer.routes.shipped import MODEL, STOCK
+from weftformer.scripts.cli import run_script
+
+# Of the metrics of `weftformer evaluate`: the key in about.json, the metric, its part, and its name on the card.
+FIGURES = (
+    ("exact_top_1", "exact", "top-1", "recorded route, top-1"),
+    ("exact_top_10", "exact", "top-10", "recorded route, top-10"),
+    ("last_reaction_top_1", "prefix_1", "top-1", "last reaction right, top-1"),
+    ("last_reaction_top_10", "prefix_1", "top-10", "last reaction right, top-10"),
+    ("purchasable_top_1", "purchasable_possible", "top-1", "purchasable and possible, top-1"),
+    ("purchasable_top_10", "purchasable_possible", "top-10", "purchasable and possible, top-10"),
+    ("possible", "validity", "possible", "candidates that are possible routes"),
+)
+DATA = (
+    "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
+    "makes is a target of its own too, and each route has {aligned} texts: a reactant is written from the atom that makes its "
+    "SMILES most like its product's. No route was trained on that makes a target of the test, not even on the way."
+)
+LICENCE = (
+    "Weights: Apache-2.0, as the code. They were trained on reactions from US patents: PaRoutes, in the redistribution of the "
+    "RetroCast project (MIT), and the selections of Schneider et al. (2016) and Coley et al. (2017) from the reactions of Lowe "
+    "(2012, public domain)."
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.shipped_routes", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="FOLDER", help="trained model, with its last checkpoint")
+    add("--evaluation", type=Path, required=True, metavar="FILE", help="JSON of `weftformer evaluate` with that model")
+    add("--name", default="weft-routes", help="name of the model (default: %(default)s)")
+    add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
+    add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
+    add("--tested-on", default="recorded targets of PaRoutes n1 that it has not seen, told the number of steps",
+        help="description of the targets of the evaluation (default: %(default)s)")  # fmt: skip
+    add("--stock-routes", type=Path, nargs="+", metavar="FILE",
+        help="recorded routes whose starting materials are the stock (default: the stock stays as it is)")  # fmt: skip
+    add("--out", type=Path, default=MODEL, metavar="FOLDER", help="folder of the model (default: %(default)s)")
+    add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
+    return parser
+
+
+def write_stock(files: Iterable[Path], out: Path) -> int:
+    """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES; return their number."""
+    leaves = sorted({leaf for file in files for route in read_canonical(file) for leaf in route.leaves()})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(out) as temporary:
+        # without a time, so that the same molecules are the same file
+        temporary.write_bytes(gzip.compress("".join(f"{leaf}\n" for leaf in leaves).encode(), mtime=0))
+    return len(leaves)
+
+
+def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
+    """Write weights in half precision, configuration, generation settings and tokenizer, without the code; return the model."""
+    model = WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
+    model.generation_config.num_beams = 10
+    # the configuration keeps float32, and with it the type that `from_pretrained` loads
+    model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
+    AutoTokenizer.from_pretrained(source).save_pretrained(out)
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config.pop("auto_map", None)  # who has these files has the package too
+    write_json(out / "config.json", config)
+    for code in out.glob("*.py"):
+        code.unlink()
+    return model
+
+
+def trained_as(source: Path, model: WeftForConditionalGeneration) -> dict[str, str]:
+    """Return the table of the training from the arguments and the last checkpoint in a folder; nothing if they are not there."""
+    checkpoints = sorted(source.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    if not checkpoints:
+        return {}
+    trainer: Any = SimpleNamespace(
+        args=torch.load(source / "training_args.bin", weights_only=False),  # the user's own file
+        state=TrainerState.load_from_json(str(checkpoints[-1] / "trainer_state.json")),
+        train_dataset=None,
+    )
+    return training_table(trainer, model)
+
+
+def figures_of(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the figures of the column `told steps`, by their keys in about.json."""
+    found = evaluation["columns"]["told steps"]["overall"]
+    return {key: found[metric][part] for key, metric, part, _ in FIGURES if part in found.get(metric, {})}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write model, card, figures and stock.
+
+    Raises:
+        ValueError, OSError: the folder, the evaluation or the routes cannot be read.
+        KeyError: the evaluation has no column `told steps`.
+    """
+    arguments = build_parser().parse_args(argv)
+    evaluation = json.loads(arguments.evaluation.read_text(encoding="utf-8"))
+    figures = figures_of(evaluation)
+    if arguments.stock_routes:
+        print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
+    model = write_model(arguments.model, arguments.out)
+    routes = model.generation_config.routes
+    trained_on = (
+        f"{arguments.num_routes:,} recorded routes and {arguments.num_reactions:,} single reactions from US patents"
+    )
+    about = {
+        "name": arguments.name,
+        "parameters": model.num_parameters(),
+        "trained_on": trained_on,
+        "tested_on": arguments.tested_on,
+        "figures": figures,
+    }
+    write_json(arguments.out / "about.json", about)
+    settings = evaluation["settings"]
+    card = build_card(
+        facts_of(
+            model,
+            arguments.name,
+            summary="The route model that comes with Weft: what `weftformer plan` uses unless it is told another.",
+            has_code=False,
+            license="apache-2.0",
+            license_note=LICENCE,
+            data=DATA.format(trained_on=trained_on, aligned=routes["aligned"]),
+            training=trained_as(arguments.model, model),
+            results=[
+                Measured(
+                    "exact_match" if metric == "exact" else metric, name, figures[key]["value"], arguments.tested_on,
+                    figures[key]["low"], figures[key]["high"], "Wilson" if part.startswith("top") else "bootstrap",
+                    figures[key]["n"], "test", percent=True,
+                )
+                for key, metric, part, name in FIGURES if key in figures
+            ],
+            results_note=(
+                f"{settings['beams']} beams, {settings['texts']} SMILES of each target, with the rules of chemistry. Purchasable: "
+                "every starting material is one of n1 or n5. A possible route has molecules that RDKit reads and an origin for every "
+                "atom; it may still not work."
+            ),
+            limits=["It has seen a few thousand routes. Most of what chemists know is not in them."],
+            citation=bibtex("directmultistep") + "\n" + bibtex("paroutes"),
+        )
+    )  # fmt: skip
+    # it is loaded from the package: no name is needed
+    text = str(card).replace(f'from_pretrained("{arguments.name}")', "from_pretrained()")
+    (arguments.out / "README.md").write_text(text, encoding="utf-8")
+    (arguments.out / "model.safetensors").chmod(0o644)  # transformers writes it for its owner alone
+    size = sum(file.stat().st_size for file in arguments.out.iterdir())
+    print(f"{model.num_parameters():,} parameters are in {arguments.out}: {size / 1e6:.1f} MB.")
+
+
+if __name__ == "__main__":
+    sys.exit(run_script("shipped_routes", main))

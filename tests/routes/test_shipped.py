@@ -1,0 +1,91 @@
+"""The model that comes with the package: how its files are made, and what it says of itself."""
+
+import gzip
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from weftformer.benchmarks import shipped_routes
+from weftformer.routes import Route, RoutePlanner, Stock, write_routes
+from weftformer.routes.shipped import about_model, describe_model
+from weftformer.scripts import evaluate
+
+
+@pytest.fixture(scope="module")
+def shipped(planner, known, tmp_path_factory):
+    """Folder and stock as `shipped_routes` makes them of a small model, and the folder that it was made of."""
+    folder = tmp_path_factory.mktemp("shipped")
+    source, routes = folder / "source", folder / "known.jsonl"
+    planner.model.save_pretrained(source)
+    settings = json.loads((source / "generation_config.json").read_text())
+    settings |= {"_from_model_config": False, "routes": {"steps": [1, 3], "aligned": 8, "sub_routes": True}}
+    (source / "generation_config.json").write_text(json.dumps(settings))
+    planner.tokenizer.save_pretrained(source)
+    write_routes(routes, known)
+    evaluate.main(
+        [str(routes), "--model", str(source), "--with", "steps", "--beams", "2", "--json", str(folder / "found.json")]
+    )
+    arguments = ["--model", source, "--evaluation", folder / "found.json", "--num-routes", 1234, "--num-reactions", 5]
+    arguments += ["--stock-routes", routes, "--out", folder / "model", "--out-stock", folder / "stock.smi.gz"]
+    shipped_routes.main([str(word) for word in arguments])
+    return folder
+
+
+def test_weights_are_stored_in_half_and_loaded_in_single_precision(shipped):
+    stored = load_file(shipped / "model" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
+    model = AutoModelForSeq2SeqLM.from_pretrained(shipped / "model")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert len(AutoTokenizer.from_pretrained(shipped / "model")) == 53
+
+
+def test_only_what_the_package_lacks_is_in_the_folder(shipped):
+    names = {file.name for file in (shipped / "model").iterdir()}
+    assert not [name for name in names if name.endswith(".py")] and "model.safetensors" in names
+    assert "auto_map" not in json.loads((shipped / "model" / "config.json").read_text())
+
+
+def test_it_plans_what_the_trained_model_plans(shipped, planner, known):
+    target = known[0]
+    expected = planner.plan([target.smiles], n_steps=target.depth, beams=2)[0]
+    found = RoutePlanner.from_pretrained(shipped / "model").plan([target.smiles], n_steps=target.depth, beams=2)[0]
+    assert found.routes[0] == expected.routes[0] and found.candidates[0].score == pytest.approx(
+        expected.candidates[0].score, abs=0.05
+    )
+
+
+def test_the_stock_is_the_starting_materials(shipped, known):
+    lines = gzip.decompress((shipped / "stock.smi.gz").read_bytes()).decode().split()
+    assert lines == sorted(set(lines))
+    stock = Stock.from_file(shipped / "stock.smi.gz", progress=False, cache=False)
+    assert len(stock) == len(lines) and not any(stock.missing(route) for route in known)
+    assert stock.missing(Route("CCCCCCCCI", (Route("CCCCCCCCO"),))) == ["CCCCCCCCO"]
+    assert [file.name for file in shipped.glob("*.npz")] == []
+
+
+def test_the_figures_are_those_of_the_evaluation(shipped):
+    measured = json.loads((shipped / "found.json").read_text())["columns"]["told steps"]["overall"]
+    about = about_model(shipped / "model")
+    assert about["figures"]["exact_top_1"] == measured["exact"]["top-1"]
+    card = ModelCard.load(shipped / "model" / "README.md")
+    shown = {one.metric_name: one.metric_value for one in card.data.eval_results}
+    assert shown["recorded route, top-1"] == measured["exact"]["top-1"]["value"]
+    assert card.data.license == "apache-2.0"
+    assert "genheden2022paroutes" in card.text and "1,234 recorded routes" in card.text
+    assert "from_pretrained()" in card.text and "trust_remote_code" not in card.text
+
+
+def test_one_line_says_what_answers(shipped):
+    about = about_model(shipped / "model")
+    figures = {name: {"value": value, "n": 1000} for name, value in (("exact_top_1", 0.081), ("exact_top_10", 0.2))}
+    (shipped / "other").mkdir()
+    (shipped / "other" / "about.json").write_text(json.dumps(about | {"figures": figures}))
+    line = describe_model(shipped / "other")
+    assert "\n" not in line and "8.1 %" in line and "20.0 %" in line and "1,000 recorded targets" in line

@@ -1,0 +1,40 @@
+"""`weftformer tour` with a small model: everything that it promises is there afterwards."""
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from transformers import AutoModelForSeq2SeqLM
+
+from weftformer.routes.molecules import canonical_smiles
+from weftformer.scripts import cli, tour
+
+
+def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tour, "NUM_ROUTES", 120)
+    monkeypatch.setattr(tour, "STEPS", range(1, 2))
+    planner.model.save_pretrained(tmp_path / "mine")
+    planner.tokenizer.save_pretrained(tmp_path / "mine")
+    arguments = [
+        "--model",
+        str(tmp_path / "mine"),
+        "--beams",
+        "2",
+        "--max-steps",
+        "5",
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
+    assert cli.main(["tour", *arguments]) == 0
+    shown = capsys.readouterr().out
+    page = (tmp_path / "out" / "routes.html").read_text()
+    for name, smiles in tour.DRUGS.items():
+        assert f"\n{name}: " in shown and canonical_smiles(smiles) in page
+    assert "saved and loaded again" in shown
+    trained = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "model").state_dict()
+    assert any((tensor != trained[name]).any() for name, tensor in planner.model.state_dict().items())
+
+
+def test_a_number_below_one_is_refused(tmp_path, capsys):
+    assert cli.main(["tour", "--beams", "0", "--output-dir", str(tmp_path)]) == 1
+    assert "--beams must be at least 1: got 0" in capsys.readouterr().err
