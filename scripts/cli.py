@@ -33,6 +33,7 @@ COMMANDS = {
         "weftformer.scripts.upcycle",
         "turn a dense Weft model into a mixture of experts that starts equal to it",
     ),
+    "completion": ("weftformer.scripts.completion", "print a script that completes commands and options in a shell"),
 }
 
 USAGE_ERROR = 2
