@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from weftformer.scripts.cli import COMMANDS
+from weftformer.scripts.cli import COMMANDS, run_script
 from weftformer.scripts.parsers.completion import build_parser
 
 
@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for command in commands.choices.values():
         for action in command._actions:
             if action.type is Path or action.metavar in ("FILE", "FOLDER", "MODEL"):
-                action.complete = shtab.DIRECTORY if action.metavar == "FOLDER" else shtab.FILE  # type: ignore[attr-defined]
+                action.complete = shtab.DIRECTORY if action.metavar == "FOLDER" else shtab.FILE
     print(shtab.complete(parser, arguments.shell))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script("completion", main))

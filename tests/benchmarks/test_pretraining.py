@@ -23,7 +23,7 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     teacher = tmp_path / "out" / "with-0"
     words = [
         "--teacher", teacher, "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
-        "--output_dir", tmp_path / "distilled", "--config_overrides", "d_model=24,encoder_layers=1", "--steps", 3,
+        "--output-dir", tmp_path / "distilled", "--config-overrides", "d_model=24,encoder_layers=1", "--steps", 3,
         "--batch", 2, "--seeds", 0,
     ]  # fmt: skip
     distillation.main([str(word) for word in words])

@@ -1,0 +1,57 @@
+"""What the studies of pretraining and of distillation share: models trained with and without something, for several seeds."""
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from weftformer.training import fit_pairs, parse_arguments
+
+
+def build_parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the arguments of every study."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--train", type=Path, required=True, metavar="FILE", help="training pairs, as in `weftformer train`")
+    add("--validation", type=Path, required=True, metavar="FILE", help="pairs that the loss is measured on")
+    add("--output-dir", type=Path, required=True, metavar="FOLDER", help="folder for the models and losses.json")
+    add("--preset", default="modern-tiny", metavar="NAME", help="size of the model (default: %(default)s)")
+    add("--steps", type=int, default=2000, metavar="N", help="training steps on the pairs (default: %(default)s)")
+    add("--batch", type=int, default=32, metavar="N", help="pairs in a batch (default: %(default)s)")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds (default: 0 1 2)")
+    return parser
+
+
+def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[Any]) -> float:
+    """Train a model on the pairs with further arguments of `weftformer train`, and return its loss of the validation pairs."""
+    asked = ["--train-file", args.train, "--validation-file", args.validation, "--seed", seed, "--max-steps", args.steps,
+             "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / f"{name}-{seed}",
+             "--eval-strategy", "no", "--save-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
+    return fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()["eval_loss"]
+
+
+def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dict[str, Sequence[Any]]]) -> None:
+    """
+    Train a model for each seed and each way, write their losses to `losses.json`, and print them as a table.
+
+    Args:
+        args (`argparse.Namespace`):
+            The arguments of [`build_parser`].
+        subject (`str`):
+            The head of the table's first column.
+        ways_of (`Callable[[int], dict[str, Sequence]]`):
+            Returns the ways to train for a seed: their names, and further arguments of `weftformer train`.
+    """
+    losses: dict[str, list[float]] = {}
+    for seed in args.seeds:
+        for name, words in ways_of(seed).items():
+            losses.setdefault(name, []).append(train_pairs(args, name, seed, words))
+    (args.output_dir / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
+    print(f"| {subject} | " + " | ".join(f"seed {seed}" for seed in args.seeds) + " | mean |")
+    print("| --- |" + " --- |" * (len(args.seeds) + 1))
+    for name, found in losses.items():
+        print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in [*found, statistics.mean(found)]) + " |")
