@@ -19,10 +19,21 @@ class Progress:
         unit: name of the items, in the plural.
         done: number of items that were finished before.
         is_shown: whether to show anything.
+        is_scaled: whether to show large numbers as 1.23M.
     """
 
-    def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
+    def __init__(
+        self,
+        what: str,
+        total: int | None,
+        unit: str,
+        *,
+        done: int = 0,
+        is_shown: bool = True,
+        is_scaled: bool = False,
+    ):
         self.what, self.total, self.unit, self.done = what, total, unit, done
+        self._is_scaled = is_scaled
         self._before, self._start = done, time.monotonic()
         self._last = self._start
         self._is_shown = is_shown
@@ -30,18 +41,24 @@ class Progress:
         if is_shown and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr)
+            self._bar = tqdm(
+                desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr, unit_scale=is_scaled
+            )
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Show the last count."""
         if self._bar is not None:
             self._bar.close()
         elif self._is_shown and self.done > self._before:
             self._print()
 
-    def update(self, count: int) -> None:
+    def update(self, count: int = 1) -> None:
         """Add `count` finished items."""
         self.done += count
         if self._bar is not None:
@@ -52,6 +69,16 @@ class Progress:
 
     def _print(self) -> None:
         seconds = time.monotonic() - self._start
-        of = "" if self.total is None else f" of {self.total:,}"
+        of = "" if self.total is None else f" of {self._shown(self.total)}"
         rate = (self.done - self._before) / seconds if seconds else 0.0
-        print(f"{self.what}: {self.done:,}{of} {self.unit}, {seconds:.0f} s, {rate:.3g} a second", file=sys.stderr)
+        print(
+            f"{self.what}: {self._shown(self.done)}{of} {self.unit}, {seconds:.0f} s, {rate:.3g} a second",
+            file=sys.stderr,
+        )
+
+    def _shown(self, count: int) -> str:
+        if not self._is_scaled:
+            return f"{count:,}"
+        from tqdm import tqdm
+
+        return tqdm.format_sizeof(count)

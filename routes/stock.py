@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 from rdkit import Chem, rdBase
-from tqdm.auto import tqdm
 
+from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..common.workers import Workers
 from .molecules import hash64
@@ -122,7 +122,7 @@ class Stock:
         stock, bad = cls([], kind), cast(list[str], [])
         hashes, num_bad = np.zeros(0, np.uint64), 0
         parts: list[np.ndarray] = []
-        with tqdm(desc=f"reading {path.name}", unit=" molecules", disable=not progress) as bar:
+        with Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar:
             for found, wrong in _canonical(itertools.chain(head, entries), kind, workers):
                 parts.append(found)
                 num_bad += len(wrong)

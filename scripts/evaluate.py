@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tqdm.auto import tqdm
-
+from weftformer.common.progress import Progress
 from weftformer.common.whole_files import growing_file
 from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.files.entries import BROKEN_GZIP
@@ -79,7 +78,7 @@ def predict(
 ) -> list[Told]:
     """Plan the targets; what is found goes to `sink` as it comes."""
     plans = []
-    with tqdm(total=len(references), desc=CONDITIONS[condition], unit="target") as bar:
+    with Progress(CONDITIONS[condition], len(references), "targets") as bar:
         for start in range(0, len(references), CHUNK):
             chunk = references[start : start + CHUNK]
             materials = [material if "material" in condition else None for _, material in chunk]

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
@@ -26,6 +27,7 @@ from ..modeling import WeftPreTrainedModel
 from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
+    ProgressLinesCallback,
     PushCodeCallback,
     RouterBiasCallback,
     expert_summary,
@@ -98,6 +100,10 @@ class WeftTrainer(WholeCheckpointsTrainer):
             )
         self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
+        bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
+        if bars and not sys.stderr.isatty():  # a notebook has a callback of its own
+            self.remove_callback(ProgressCallback)
+            self.add_callback(ProgressLinesCallback)
         self._epochs = _EpochCallback()
         self.add_callback(self._epochs)
         if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps

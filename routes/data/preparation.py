@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
+from ...common.progress import Progress
 from ...common.workers import Workers
 from ..files.entries import read_entries
 from ..molecules import hash64
@@ -139,16 +139,13 @@ def prepare(
     with (
         data_folder(Path(out), paths, overwrite) as folder,
         Workers(Selection(settings), workers) as pool,
-        tqdm(total=sized or None, unit="B", unit_scale=True, disable=not progress) as bar,
+        Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
     ):
         excluded = _excluded(held_out, settings, pool, bar)
         with Tables(folder, settings.starting_material != "none", ("train", "validation")) as tables:
             for path, outcome in _sifted(_outcomes(paths, settings, pool, bar), settings, excluded, report):
                 tables.write(_split(outcome.target, settings), outcome.rows)
                 report.sources[str(path)] += len(outcome.rows)
-                if report.kept % 100 == 0:
-                    bar.set_postfix(kept=report.kept, refresh=False)
-        bar.close()
         report.rows = {name: rows for name, rows in tables.rows.items() if rows or name == "train"}
         if not report.kept:
             counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
@@ -189,7 +186,9 @@ def _sifted(
             report.drop(reason, path, outcome.place, why)
 
 
-def _outcomes(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Any) -> Iterator[tuple[Path, Outcome]]:
+def _outcomes(
+    paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Progress
+) -> Iterator[tuple[Path, Outcome]]:
     """Yield the outcomes of the files' routes, in order.
 
     Raises:
@@ -207,7 +206,7 @@ def _outcomes(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: 
             raise ValueError(f"{path} holds no route: {first or 'it is empty'}")
 
 
-def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Any) -> set[int]:
+def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Progress) -> set[int]:
     found: set[int] = set()
     for path in paths:
         is_empty = True

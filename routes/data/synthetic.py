@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdkit import Chem
-from tqdm.auto import tqdm
 
+from ...common.progress import Progress
 from ..tree import Route
 from .disconnections import Disconnector, Step
 from .reactions import Template
@@ -67,7 +67,7 @@ class _Grower:
         for smiles in self._retro.building_blocks:
             self._pools[0].add(_Grown(Route(smiles), *self._retro.molecule(smiles)), purchased=True)
 
-    def grow(self, depth: int, count: int, bar: tqdm) -> list[Route]:
+    def grow(self, depth: int, count: int, bar: Progress) -> list[Route]:
         """Grow up to `count` new routes of `depth` steps from routes with one step less.
 
         There are fewer if new ones are hard to find.
@@ -172,7 +172,7 @@ def generate_routes(
     shares = [_DEPTH_SHARES[min(level, len(_DEPTH_SHARES) - 1)] for level in range(max_depth)]
     grower = _Grower(seed, max_depth, max_smiles_length)
     routes: list[Route] = []
-    with tqdm(total=n, desc="growing routes", unit="route", disable=not progress) as bar:
+    with Progress("growing routes", n, "routes", is_shown=progress) as bar:
         for level, share in enumerate(shares):
             # If one depth gives too few routes, the next depths give more.
             wanted = round((n - len(routes)) * share / sum(shares[level:]))
