@@ -9,7 +9,7 @@ COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all lint format docs clean
+.PHONY: help demo test test-integration test-all test-slow lint format docs clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -17,10 +17,15 @@ demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them,
 	$(BIN)/weftformer train-routes --output-dir runs/demo
 
 test: lint  ## lint, check the order of the rooms and the types, run the fast tests
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not integration"
 
-test-all: lint  ## the same with the slow tests
-	$(PYTEST)
+test-integration: $(VENV)/.installed  ## run the tests that start processes, builds or browsers, and more cases of others
+	$(PYTEST) -m "integration and not slow"
+
+test-all: test test-integration  ## both, one after the other
+
+test-slow: $(VENV)/.installed  ## run the tests that take minutes each
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -20,6 +20,10 @@ COMMANDS = {
     "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),
     "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
     "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),
+    "prepare-reactions": (
+        "weftformer.scripts.prepare_reactions",
+        "write the reactions of route files as pairs to train on",
+    ),
     "plan": ("weftformer.scripts.plan", "plan synthesis routes for a molecule"),
     "draw": ("weftformer.scripts.draw", "draw the routes of a file"),
     "evaluate": ("weftformer.scripts.evaluate", "score planned routes against recorded ones"),

@@ -41,6 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests were left out, and how to have them."""
+    left_out = [name for name in ("integration", "slow") if f"not {name}" in config.option.markexpr]
+    if left_out:
+        commands = {"integration": "make test-integration", "slow": "make test-slow"}
+        has = ", ".join(f"`{commands[name]}` has those marked {name}" for name in left_out)
+        terminalreporter.write_line(f"Some tests were left out: {has}.")
+
+
 @pytest.fixture(autouse=True)
 def default_dtype(request: pytest.FixtureRequest) -> Any:
     """What `@pytest.mark.dtype(torch.float64)`, or `pytestmark` of a file, says; the closest mark counts.
