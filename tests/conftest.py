@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import Route
@@ -48,6 +50,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         commands = {"integration": "make test-integration", "slow": "make test-slow"}
         has = ", ".join(f"`{commands[name]}` has those marked {name}" for name in left_out)
         terminalreporter.write_line(f"Some tests were left out: {has}.")
+
+
+def one_stays(cases: Iterable[Any]) -> list[Any]:
+    """Cases for `parametrize` of which the first stays in `make test`. The others are marked `integration`."""
+    first, *others = cases
+    marked = []
+    for case in others:
+        values, marks, name = (
+            case if isinstance(case, ParameterSet) else (case if isinstance(case, tuple) else (case,), (), None)
+        )
+        marked.append(pytest.param(*values, marks=(*marks, pytest.mark.integration), id=name))
+    return [first, *marked]
 
 
 @pytest.fixture(autouse=True)

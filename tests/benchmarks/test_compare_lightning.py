@@ -11,6 +11,7 @@ from weftformer.tokenization import build_route_tokenizer
 pytest.importorskip("directmultistep")
 
 
+@pytest.mark.integration
 def test_sources_are_masked_as_directmultistep_does():
     tokenizer = build_route_tokenizer()
     carbon, pad, mask = tokenizer.convert_tokens_to_ids("C"), tokenizer.pad_token_id, tokenizer.mask_token_id
@@ -23,6 +24,7 @@ def test_sources_are_masked_as_directmultistep_does():
     assert set(labels.flatten().tolist()) == {carbon, -100}
 
 
+@pytest.mark.integration
 def test_speed_is_the_median_without_the_first_step():
     clock = compare_lightning.Clock(lambda step: 100)
     clock.seconds = [100.0, 1.0, 2.0, 4.0]
@@ -37,6 +39,7 @@ def files(tmp_path):
     return ["--train", str(tmp_path / "train.jsonl"), "--validation", str(tmp_path / "validation.jsonl")]
 
 
+@pytest.mark.integration
 def test_more_steps_than_routes_are_refused(files):
     with pytest.raises(ValueError, match="5 steps need 10 routes, and there are 4"):
         compare_lightning.main([*files, "--steps", "5", "--batch-size", "2"])

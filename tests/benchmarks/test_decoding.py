@@ -22,6 +22,7 @@ def test_agreement_says_where_outputs_part():
     assert benchmark.agreement([[1, 2, 3]], [[1, 2]]) == "other tokens from token 3 on"
 
 
+@pytest.mark.integration
 def test_contenders_run_in_turn_and_are_timed(capsys):
     calls = []
 
@@ -52,6 +53,7 @@ def test_contenders_run_in_turn_and_are_timed(capsys):
     )] == ["one", "three"]  # fmt: skip
 
 
+@pytest.mark.integration
 def test_a_contender_that_disturbs_the_others_is_timed_after_them():
     calls = []
     contenders = [
@@ -108,6 +110,7 @@ def test_figures_are_read_again(tmp_path):
     assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
 
 
+@pytest.mark.integration
 def test_training_is_compared_by_logits_and_timed_by_target_tokens():
     arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
     case = TrainingCase("a step", batch=2, source=5, target=6)

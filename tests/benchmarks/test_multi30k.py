@@ -65,6 +65,7 @@ def test_translations_come_in_the_order_of_their_sources(monkeypatch):
     assert together == [multi30k.translate(model, tokenizer, [source], num_beams=2)[0] for source in sources]
 
 
+@pytest.mark.integration
 def test_the_recipe_runs_and_goes_on(data, tmp_path, capsys):
     words = [
         "--data", data, "--output-dir", tmp_path / "run", "--average", "2", "--max-steps", "4", "--save-steps", "2",

@@ -28,6 +28,7 @@ def peer(monkeypatch):
     )  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("beams", [3])
 def test_ranked_texts_are_those_of_generate_routes(published_planner, known, peer, tmp_path, beams):
     folder, file = tmp_path / "model", tmp_path / "routes.jsonl"

@@ -3,10 +3,12 @@
 import json
 
 import datasets
+import pytest
 
 from weftformer.benchmarks import distillation, pretraining
 
 
+@pytest.mark.integration
 def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
     (tmp_path / "texts.txt").write_text("a b c d e f\n" * 8)

@@ -92,6 +92,7 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
             assert ("<!DOCTYPE html>" in text) == (name == "page") and 'class="weft-route"' in text
 
 
+@pytest.mark.integration
 def test_a_wrong_smiles_gives_a_message(load):
     page = load()
     plan(page, "CC(=O<b>")
@@ -135,6 +136,7 @@ def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, m
     expect(written).not_to_have_value(re.compile("^.{0,4}$"))
 
 
+@pytest.mark.integration
 def test_what_the_model_looks_at(load):
     page = load()
     tab(page, "Look inside")
@@ -161,6 +163,7 @@ def test_what_the_model_looks_at(load):
     assert page.locator("#text-look-experts td b").count() > 8
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone(load, scheme):
     page = load(360, 740, color_scheme=scheme)

@@ -13,6 +13,8 @@ from transformers import AutoModelForSeq2SeqLM
 from weftformer.training import EXPERT_LOAD, read_expert_load
 from weftformer.training.checkpoints import damage
 
+from ..conftest import one_stays
+
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
     "router_bias_update_rate": 0.01, "router_aux_loss_coef": 0.1, "router_z_loss_coef": 0.01,
@@ -34,12 +36,14 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
 
 @pytest.mark.parametrize(
     ("fields", "sizes", "held_out"),
-    [
-        (TIED, "fsdp_size=2", 6),  # 44 rows: the third step has 12, and one process repeats four of them
-        (SPARSE, '{"fsdp_size": 2}', 2),
-        (SPARSE, "fsdp_size=2,ep_size=2", 2),
-    ],
-    ids=["tied", "sparse", "experts"],
+    one_stays(
+        [
+            # 44 rows: the third step has 12, and one process repeats four of them
+            pytest.param(TIED, "fsdp_size=2", 6, id="tied"),
+            pytest.param(SPARSE, '{"fsdp_size": 2}', 2, id="sparse"),
+            pytest.param(SPARSE, "fsdp_size=2,ep_size=2", 2, id="experts"),
+        ]
+    ),
 )
 def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
     # FSDP2 of torch 2.13 divides gradients of 64 bits twice where a mesh has one process, as that of these experts
@@ -61,6 +65,7 @@ def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, 
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=tolerance, msg=name)
 
 
+@pytest.mark.integration
 def test_a_large_vocabulary_trains_in_pieces(pair, alone_training, data, tmp_path):
     """From a head that is whole only while the model runs."""
     settings = STEPS | {"fields": TIED | {"vocab_size": 4096}, "data": data, "predict_with_generate": False}
@@ -74,6 +79,7 @@ def test_a_large_vocabulary_trains_in_pieces(pair, alone_training, data, tmp_pat
         assert losses == pytest.approx(expected, abs=1e-6, rel=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("sizes", [{}, {"distributed_config": "fsdp_size=2"}], ids=["ddp", "fsdp"])
 def test_the_best_of_several_checkpoints_is_loaded_by_both(pair, data, tmp_path, sizes):
     settings = {
@@ -110,6 +116,7 @@ def assert_same_end(found, expected, folder: Path, whole: Path) -> None:
     assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_killed_at_random(pair, new_pair, data, tmp_path, kills):
     """SIGKILL for both processes, and the same command again."""
@@ -143,6 +150,7 @@ ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("other", [*IN_PARTS, ROWS], ids=["fsdp", "experts", "rows"])
 def test_resumed(pair, data, tmp_path, other):
     settings = {**KILLED, "data": data, "save_total_limit": 9, **other}
@@ -158,6 +166,7 @@ def test_resumed(pair, data, tmp_path, other):
     assert_same_end(found, expected, folder, whole)
 
 
+@pytest.mark.integration
 def test_adapters_on_experts(pair, alone_training, tmp_path):
     """LoRA under DDP: trained as on one process; what it is put upon stays as it was."""
     one = alone_training.train_adapter(tmp_path / "one", rows_a_batch=8)
@@ -179,6 +188,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_trained_is_refused(pair, data, tmp_path, case):
     settings, message = REFUSED[case]

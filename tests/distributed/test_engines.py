@@ -166,6 +166,7 @@ def run_both(engine, fields, pair, alone, folder, tmp_path, **settings):
     return results, expected
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
 def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
     folder = folders(dtype_for(engine), **KINDS[kind])
@@ -177,6 +178,7 @@ def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
     assert (results[0]["held"] < 0.8 * expected["held"]) == (engine != "ddp")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_loads_of_accumulated_batches_are_counted(engine, pair, alone, folders, tmp_path):
     """Without `no_sync`: DDP would give each process the count of the first."""
@@ -184,6 +186,7 @@ def test_loads_of_accumulated_batches_are_counted(engine, pair, alone, folders, 
     run_both(engine, fields, pair, alone, folders(**fields), tmp_path, accumulate=2, generate=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("experts", ["eager", "grouped_mm"])
 @pytest.mark.parametrize("engine", ["ddp", "fsdp", "expert, two batches"])
 def test_checkpointing_and_an_expert_without_tokens(engine, experts, pair, alone, folders, tmp_path):
@@ -201,6 +204,7 @@ def test_checkpointing_and_an_expert_without_tokens(engine, experts, pair, alone
         assert gradient[0].abs().sum() == 0 and gradient[1:].abs().sum() > 0, name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("engine", ["tensor", "fsdp"])
 def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
     """Dropout of what every process holds whole is the same on all; tensor parallelism then equals one process."""
@@ -239,6 +243,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_split_is_refused(case, pair, folders):
     fields, sizes, message = REFUSED[case]
@@ -246,6 +251,7 @@ def test_what_cannot_be_split_is_refused(case, pair, folders):
         assert answer is not None and message in answer
 
 
+@pytest.mark.integration
 def test_dropout_in_experts_may_be_switched_off(pair, folders):
     fields, sizes, _ = REFUSED["dropout in experts"]
     assert pair.run("refuse", folder=folders(**fields), sizes=sizes, activation_dropout=0.0) == [None, None]

@@ -11,6 +11,7 @@ pytest.importorskip("ipykernel")
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").glob("*.ipynb"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_runs(file, tmp_path, monkeypatch):
     monkeypatch.setenv("STEPS", "4")

@@ -19,6 +19,7 @@ def names(out) -> set[str]:
     return {file.name for file in out.iterdir()}
 
 
+@pytest.mark.integration
 def test_onnx(folder, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     out = tmp_path / "out"

@@ -71,6 +71,7 @@ def test_a_difference_is_found(small):
     assert largest_difference(model, as_torch_runs_it(small("tiny", decoder_layers=1))) == math.inf
 
 
+@pytest.mark.integration
 def test_an_exported_model_runs_without_its_own(small, tmp_path):
     # grouped heads: the export has more to prove of them than of any other attention
     model = small("modern-tiny", decoder_layers=1, **GROUPED)

@@ -5,6 +5,8 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.generation import CompileConfig
 
+from ..conftest import one_stays
+
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
@@ -113,7 +115,10 @@ SLOWER = ["bucketed", "rotary across", "sinusoidal", "additive", "larger target"
 
 @pytest.mark.parametrize(
     "kind",
-    ["rotary", "learned", "relative", "sparse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOWER)],
+    [
+        *one_stays(["rotary", "learned", "relative", "sparse"]),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOWER),
+    ],
 )
 def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
     """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""

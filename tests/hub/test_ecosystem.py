@@ -18,7 +18,7 @@ from transformers import (
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
-from ..conftest import TINY_CONFIG
+from ..conftest import TINY_CONFIG, one_stays
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -159,6 +159,7 @@ def test_a_layer_is_never_split(tmp_path):
         assert ".layers." not in name or name.rsplit(".layers.", 1)[1].isdigit(), name
 
 
+@pytest.mark.integration
 def test_a_model_compiles_in_place():
     model = build(encoder_layers=1, decoder_layers=1)
     expected = scores(model)
@@ -237,7 +238,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_stays(KINDS))
 def test_the_trainer_trains_evaluates_generates_and_saves(kind, tokenizer, tmp_path):
     model = build(**KINDS[kind])
     generator = torch.Generator().manual_seed(0)

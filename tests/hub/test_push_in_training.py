@@ -25,7 +25,7 @@ from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArgum
 from weftformer.training import trainer as trainer_module
 from weftformer.training.checkpoints import checkpoints, save_model_folder
 
-from ..conftest import TINY_CONFIG
+from ..conftest import TINY_CONFIG, one_stays
 
 TINY = TINY_CONFIG | {
     "encoder_layers": 1,
@@ -178,7 +178,7 @@ def pushed(module_hub, tmp_path_factory) -> dict[str, dict]:
     return found | {"said": said}
 
 
-@pytest.mark.parametrize("name", [*STRATEGIES, "plain"])
+@pytest.mark.parametrize("name", one_stays([*STRATEGIES, "plain"]))
 def test_each_push_holds_a_whole_model_and_nothing_else(name, pushed):
     found = pushed[name]
     whole = MODEL | set(flat_files())
@@ -205,6 +205,7 @@ def test_each_repository_loads_without_weft(name, pushed):
         torch.testing.assert_close(pushed["said"][folder], logits(found["model"]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "folder", "step"), [("checkpoint", "last-checkpoint", 3), ("all_checkpoints", "checkpoint-2", 2)]
 )
@@ -236,6 +237,7 @@ class OpenAtTheEnd(TrainerCallback):
         self.hub.is_open.set()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_checkpoint_is_uploaded_though_it_has_been_removed(has_links, hub, tmp_path, monkeypatch):
     """`save_total_limit` removes it while the upload waits; a file system may know no second name for a file."""

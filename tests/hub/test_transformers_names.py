@@ -55,6 +55,7 @@ def asked_for() -> dict[str, str]:
     return found
 
 
+@pytest.mark.integration
 def test_all_else_that_is_imported_is_public():
     """Names of `transformers` itself, outputs, and the table of activations, which configurations name."""
     for file, text in flat_files().items():
@@ -300,6 +301,7 @@ CASES = [
 ]
 
 
+@pytest.mark.integration
 def test_nothing_is_left_out_of_todays(outcomes):
     assert outcomes[("gone",)] == {"warnings": [], "resized": 40}
 

@@ -182,6 +182,7 @@ print(json.dumps([encoder(ids, mask).last_hidden_state.tolist(), classifier(ids,
 """
 
 
+@pytest.mark.integration
 def test_a_folder_loads_where_weft_is_not_installed(tmp_path):
     model = WeftForSequenceClassification(WeftConfig(**(TINY | SPARSE), num_labels=3)).eval()
     model.save_pretrained(tmp_path / "model")

@@ -15,6 +15,8 @@ from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, router_z_loss
 
+from ..conftest import one_stays
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
@@ -545,7 +547,7 @@ def check_compiled(build, kind, tolerance, **settings):
     torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_stays(KINDS))
 def test_a_decoding_step_is_one_graph(build, kind):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
     check_compiled(build, kind, 1e-10, backend="eager")

@@ -156,6 +156,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     return scripts
 
 
+@pytest.mark.integration
 def test_an_installed_wheel_builds_and_saves_a_model(installed, tmp_path):
     (tmp_path / "steps.py").write_text(FIRST_STEPS)
     said, usage = command(installed / "python", "steps.py", tmp_path / "model", cwd=tmp_path).split("fine\n")

@@ -75,6 +75,7 @@ def test_rows_make_a_dataset():
     assert dataset.column_names == ["source", "target", "n_steps", "starting_material"]
 
 
+@pytest.mark.integration
 def test_room_imports_without_rdkit():
     code = (
         "import sys; sys.modules['rdkit'] = None\n"

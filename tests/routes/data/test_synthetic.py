@@ -119,6 +119,7 @@ def test_many_templates_are_used(routes, retro):
     assert len(used) >= 22
 
 
+@pytest.mark.integration
 def test_the_seed_decides_also_in_another_process():
     here = [route.to_string() for route in generate_routes(60, seed=5, progress=False)]
     assert here == [route.to_string() for route in generate_routes(60, seed=5, progress=False)]

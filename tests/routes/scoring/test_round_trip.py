@@ -32,17 +32,20 @@ def forward(tmp_path_factory):
     return ForwardModel.from_pretrained(folder / "model", beams=3, batch_size=2)
 
 
+@pytest.mark.integration
 def test_known_reactions_come_back_and_wrong_ones_do_not(forward):
     reactions = [next(reactions_of(route)) for route in (AMIDE, ESTER, SULFONAMIDE, WRONG)]
     assert forward.ranks(reactions) == [1, 1, 1, None]
 
 
+@pytest.mark.integration
 def test_a_route_has_the_share_of_its_reactions(forward):
     half = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"), Route("CC(=O)O")))))
     found = forward.feasibility([ESTER, half, Route("CCO"), Route("CCO", (Route("C1CC"),))])
     assert found == [1.0, 0.5, None, None]
 
 
+@pytest.mark.integration
 def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
     turned = Route(ESTER.smiles, ESTER.children[::-1])
     assert forward.feasibility([turned]) == forward.feasibility([ESTER]) == [1.0]
@@ -51,6 +54,7 @@ def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
     assert alone.predict(asked)[0][0] == forward.predict(asked)[0][0] == "CCOC(C)=O"
 
 
+@pytest.mark.integration
 def test_numbers_below_one_are_refused(forward):
     with pytest.raises(ValueError, match="beams=0"):
         ForwardModel(forward.model, forward.tokenizer, beams=0)
