@@ -153,12 +153,14 @@ class WeftTests(CommonTests):
             self.skipTest("This configuration has no experts, as BART has none.")
 
 
+@pytest.mark.integration
 class TestDense(WeftTests, unittest.TestCase):
     """As BART: norms after the residuals, learned positions, biases everywhere."""
 
     fields = SIZES | DENSE | {"max_source_positions": 50, "max_target_positions": 50}
 
 
+@pytest.mark.integration
 class TestModern(WeftTests, unittest.TestCase):
     """Norms first, rotary positions, gated feed-forward, grouped queries."""
 
