@@ -9,7 +9,7 @@ from typing import Any
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
-RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms")
+RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms", "oversized")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")
 

@@ -130,6 +130,37 @@ def test_what_is_let_through_is_what_keeps_the_rules(rules, limit, letters):
     assert found == {text for text in free if keeps(rules, text, stock)}
 
 
+def read_by(rules, children, product="c1ccccc1"):
+    """What is known of a text with these reactants of a product."""
+    tokenizer = build_route_tokenizer()
+    grammar = ConstrainedGrammar(tokenizer, [2], rules)
+    molecules = ",".join(f"{{'smiles':'{smiles}'}}" for smiles in children)
+    text = constraints.Text(constraints.START)
+    for token in tokenizer(f"{{'smiles':'{product}','children':[{molecules}", add_special_tokens=False).input_ids:
+        text = grammar.after(text, token, 2)
+        if text.state is None:
+            break
+    return text
+
+
+@pytest.mark.parametrize(
+    ("children", "fault"),
+    [
+        (["C"] * 5, None),
+        (["C"] * 6, "a reaction has more than 5 reactants"),
+        (["C" * 56], None),
+        (["C" * 57 + "N"], "reactants are far larger than their product"),
+        (["C" * 30, "C" * 26], None),
+        (["C" * 30, "C" * 30], "reactants are far larger than their product"),
+        # atoms are counted, not characters
+        (["[13CH2]([13CH2][13CH2][13CH2][13CH3])[13CH2][13CH2][13CH3]"], None),
+    ],
+)
+def test_a_reaction_is_not_far_larger_than_its_product(children, fault):
+    assert read_by(ALL, children).fault == fault
+    assert read_by(Constraints(bounded=False), children).fault is None
+
+
 class Eager(ConstrainedGrammar):
     """Reads every molecule that may end, likely or not: what reading the likely ones is held against."""
 
