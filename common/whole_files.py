@@ -30,6 +30,11 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if str(error.filename) == str(temporary):  # the caller knows nothing of this name
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -49,6 +54,38 @@ def growing_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     with part.open("w", encoding="utf-8") as file:
         yield file
     os.replace(part, path)
+
+
+def whole_lines(path: str | os.PathLike[str]) -> int:
+    """Count the lines of a file that were written to their end, and take off what is left of one that was cut.
+
+    Args:
+        path: the file. One that does not exist has no lines.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    path = Path(path)
+    if not path.exists():
+        return 0
+    count, end = 0, 0
+    with path.open("rb+") as stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                count, end = count + 1, end + len(line)
+        stream.truncate(end)
+    return count
+
+
+def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
+    """Open a file to write lines to, or to go on behind its last line.
+
+    The end of a line is one character everywhere: that is how [`whole_lines`] counts them.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    return Path(path).open("a" if append else "w", encoding="utf-8", newline="\n")
 
 
 @contextmanager

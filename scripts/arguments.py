@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 # As in `routes/planning/search.py`, which needs torch.
@@ -64,6 +65,20 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
         file = getattr(arguments, name)
         if file is not None and not file.parent.is_dir():
             raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+
+
+def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
+    """Refuse to write over a file that is there, unless it is to be finished or begun again.
+
+    Raises:
+        ValueError: naming the arguments.
+    """
+    if resume and file is None:
+        raise ValueError("--resume goes on with a file: give --output-file.")
+    if resume and overwrite:
+        raise ValueError("--resume and --overwrite exclude each other: give one.")
+    if file is not None and file.exists() and not (resume or overwrite):
+        raise ValueError(f"{file} exists: --resume goes on behind its last whole line, --overwrite begins it again.")
 
 
 def add_constraints(parser: Any) -> None:

@@ -12,9 +12,10 @@ from typing import IO, Any
 
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
 from weftformer.common.progress import Progress
+from weftformer.common.whole_files import open_lines, whole_lines
 from weftformer.inference.lines import Answer, Line, answer_lines
 from weftformer.inference.tasks import Sampling, TextSettings, TextTask, load_task
-from weftformer.scripts.arguments import check_folders, move_to
+from weftformer.scripts.arguments import check_folders, check_output, move_to
 from weftformer.scripts.parsers.generate import build_parser
 from weftformer.training.data import load_file
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     task = _load(arguments)
     task.check_conditions(len(_names(arguments.condition_columns)))
     settings = _settings(arguments, task)
-    first = _whole_lines(arguments.output_file) if arguments.resume else 0
+    first = whole_lines(arguments.output_file) if arguments.resume else 0
     if total is not None and first > total:
         raise ValueError(
             f"{arguments.output_file} has {first} lines already, and the input {total}: it is of another."
@@ -97,16 +98,7 @@ def check(arguments: Namespace) -> None:
             "many --beams, or --sample."
         )
     check_folders(arguments, "output_file")
-    _check_output(arguments.output_file, arguments.resume, arguments.overwrite)
-
-
-def _check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
-    if resume and file is None:
-        raise ValueError("--resume goes on with a file: give --output-file.")
-    if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other: give one.")
-    if file is not None and file.exists() and not (resume or overwrite):
-        raise ValueError(f"{file} exists: --resume goes on behind its last whole line, --overwrite begins it again.")
+    check_output(arguments.output_file, arguments.resume, arguments.overwrite)
 
 
 def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
@@ -196,19 +188,6 @@ def _line(answer: Answer, as_json: bool, candidates: int) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
-def _whole_lines(file: Path) -> int:
-    """Lines of the file that were written to their end; what is left of one that was cut is taken off."""
-    if not file.exists():
-        return 0
-    count, end = 0, 0
-    with file.open("rb+") as stream:
-        for line in stream:
-            if line.endswith(b"\n"):
-                count, end = count + 1, end + len(line)
-        stream.truncate(end)
-    return count
-
-
 @contextmanager
 def _sink(arguments: Namespace) -> Iterator[IO[str]]:
     if arguments.output_file is None:
@@ -216,8 +195,7 @@ def _sink(arguments: Namespace) -> Iterator[IO[str]]:
             sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    # a line's end is one character everywhere: that is how lines are counted
-    with arguments.output_file.open("a" if arguments.resume else "w", encoding="utf-8", newline="\n") as sink:
+    with open_lines(arguments.output_file, append=arguments.resume) as sink:
         yield sink
 
 

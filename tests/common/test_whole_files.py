@@ -1,6 +1,6 @@
 import pytest
 
-from weftformer.common.whole_files import growing_file, whole_file, whole_folder
+from weftformer.common.whole_files import growing_file, open_lines, whole_file, whole_folder, whole_lines
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -59,3 +59,25 @@ def test_a_folder_is_replaced_by_a_whole_one_only(tmp_path):
         (new / "other").write_text("new")
         assert (folder / "file").read_text() == "old"
     assert [path.name for path in folder.iterdir()] == ["other"] and list(tmp_path.iterdir()) == [folder]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    for path in (tmp_path / "folder.json", tmp_path / "nowhere" / "a.json"):
+        with pytest.raises(OSError) as error, whole_file(path) as temporary:
+            temporary.write_text("x")
+        assert str(path) in str(error.value) and f".{path.name}" not in str(error.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.json"]
+
+
+def test_lines_that_were_cut_are_mended(tmp_path):
+    path = tmp_path / "found.jsonl"
+    assert whole_lines(path) == 0 and not path.exists()
+    path.write_bytes(b"one\ntwo\x85\nthr")
+    assert whole_lines(path) == 2 and path.read_bytes().endswith(b"\n")
+    with open_lines(path, append=True) as file:
+        file.write("three\n")
+    assert whole_lines(path) == 3 and path.read_bytes().endswith(b"\nthree\n")
+    with open_lines(path) as file:
+        file.write("new\n")
+    assert path.read_bytes() == b"new\n"

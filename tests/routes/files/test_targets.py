@@ -1,0 +1,88 @@
+"""Targets and their names come out of every kind of file, gzipped or not."""
+
+import gzip
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from rdkit import Chem
+
+from weftformer.routes.files.targets import Target, read_targets, targets_in
+
+ETHANOL, AMINE = Target("ethanol", "CCO"), Target("A-7", "CCN")
+
+
+def sd_file(*molecules: tuple[str, str]) -> str:
+    blocks = []
+    for number, (name, smiles) in enumerate(molecules, 1):
+        block = Chem.MolToMolBlock(Chem.MolFromSmiles(smiles))
+        blocks.append(name + block[block.index("\n") :] + f">  <Batch>  ({number})\nB{number}\n\n$$$$\n")
+    return "".join(blocks)
+
+
+TEXTS = {
+    "a.smi": "CCO ethanol\nCCN\tA-7\n",
+    "header.smi": "smiles name\nCCO ethanol\n\n# a remark\nCCN A-7",
+    "a.csv": "id,note,SMILES\nethanol,x,CCO\nA-7,\"two, words\",CCN\n",
+    "semicolons.csv": "Smiles;Name\r\nCCO;ethanol\r\nCCN;A-7\r\n",
+    "headless.csv": "CCO,ethanol\nCCN,A-7\n",
+    "a.tsv": "target\tname\nCCO\tethanol\nCCN\tA-7\n",
+    "a.sdf": sd_file(("ethanol", "CCO"), ("A-7", "CCN")),
+    "windows.sdf": sd_file(("ethanol", "CCO"), ("A-7", "CCN")).replace("\n", "\r\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_targets_come_with_their_names(tmp_path, name):
+    (tmp_path / name).write_bytes(TEXTS[name].encode())
+    with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+        file.write(TEXTS[name].encode())
+    assert read_targets(tmp_path / name) == read_targets(tmp_path / f"{name}.gz") == [ETHANOL, AMINE]
+    assert targets_in(b"\xef\xbb\xbf" + TEXTS[name].encode(), "standard input") == [ETHANOL, AMINE]
+
+
+def test_without_names_there_are_numbers():
+    assert targets_in(b"CCO\n\nCCN\n", "x.smi") == [Target("1", "CCO"), Target("2", "CCN")]
+    assert targets_in(b"smiles\nCCO\nCCN\n", "x.csv") == [Target("1", "CCO"), Target("2", "CCN")]
+    assert targets_in(b"CCO |w:1.0| x\nCCN |a|\n", "x.smi") == [Target("x", "CCO"), Target("2", "CCN")]
+    assert targets_in(sd_file(("", "CCO")).encode(), "x.sdf") == [Target("1", "CCO")]
+
+
+def test_columns_are_chosen_by_name():
+    text = b"Drug,Made,id\nCCO,CCN,7\n"
+    assert targets_in(text, "x.csv", smiles_column="made", id_column="drug") == [Target("CCO", "CCN")]
+    assert targets_in(sd_file(("a", "CCO")).encode(), "x.sdf", id_column="batch") == [Target("B1", "CCO")]
+
+
+def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
+    broken = sd_file(("ethanol", "CCO")).replace("  3  2", "  9  9") + sd_file(("A-7", "CCN"))
+    first, second = targets_in(broken.encode(), "x.sdf")
+    assert first.id == "ethanol" and first.smiles == "" and "record 1 is not a molecule" in first.problem
+    assert second == AMINE
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "settings", "said"),
+    [
+        (b"", "x.smi", {}, "x.smi holds no target"),
+        (b"smiles,id\n", "x.csv", {}, "x.csv holds no target"),
+        (b"drug,id\nCCO,1\n", "x.csv", {}, "x.csv has no column with a name such as 'smiles': its first line is 'drug,id'"),
+        (b"smiles,id\nCCO,1\n", "x.csv", {"smiles_column": "drug"}, "x.csv has no column 'drug'"),
+        (b"smiles,id\nCCO,1\n", "x.csv", {"id_column": "key"}, "x.csv has no column 'key': it has smiles, id"),
+        (b"CC\xff", "x.smi", {}, "x.smi is no UTF-8 text"),
+        (b"CCO", "x.smi.gz", {}, "x.smi.gz is no whole gzip file"),
+        (gzip.compress(b"CCO" * 50)[:-9], "x.smi.gz", {}, "x.smi.gz is no whole gzip file"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_told(content, name, settings, said):
+    with pytest.raises(ValueError) as error:
+        targets_in(content, name, **settings)
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.smi does not exist"):
+        read_targets(tmp_path / "nothing.smi")
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        read_targets(tmp_path)
