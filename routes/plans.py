@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,14 +15,22 @@ if TYPE_CHECKING:
     from .feasibility import RouteCheck
     from .stock import Stock
 
+# How the reason begins why a search has no route.
+NOTHING_FOUND = "no route was found: "
+# Reasons that are told where searches have different ones.
+_MOST_REASONS = 3
+
 
 @dataclass(frozen=True)
 class Candidate:
     """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability,
     -inf (None in JSON) where a search found nothing and `problem` says why.
 
-    With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among all candidates of the
-    target. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no route.
+    With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among the distinct routes to the
+    target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
+    Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
+    their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
+    route. `joined_at` holds the molecules to which a route of their own was found and joined to this one.
     """
 
     text: str
@@ -31,6 +40,8 @@ class Candidate:
     problem: str | None = None
     missing: tuple[str, ...] | None = None
     rank: int = 0
+    group: int = 0
+    joined_at: tuple[str, ...] = ()
 
     @property
     def purchasable(self) -> bool | None:
@@ -52,13 +63,15 @@ class Candidate:
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the route as `Route.to_dict` gives it. Needs RDKit."""
         return {
-            "rank": self.rank,
+            "rank": self.rank or None,
+            "group": self.group or None,
             "score": self.score if math.isfinite(self.score) else None,  # JSON has no infinity
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
             "possible": self.possible,
             "impossible_because": None if self.check is None else self.check.reason,
             "missing": None if self.missing is None else list(self.missing),
+            "joined_at": list(self.joined_at),
             "route": self.route and self.route.to_dict(),
             "problem": self.problem,
             "text": self.text,
@@ -75,17 +88,27 @@ class Candidate:
             route=None if data.get("route") is None else Route.from_dict(data["route"]),
             problem=data.get("problem"),
             missing=None if missing is None else tuple(missing),
-            rank=data.get("rank", 0),
+            rank=data.get("rank") or 0,
+            group=data.get("group") or 0,
+            joined_at=tuple(data.get("joined_at") or ()),
         )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`."""
+    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`.
+
+    `id` is the name that the target has in its file. `seconds` is the time that its searches took, a part of each batch that
+    it shared with other targets; two plans that differ in it alone are equal. `remarks` say what a reader has to know: that
+    the time limit ended the search, that a salt was stripped.
+    """
 
     target: str
     candidates: list[Candidate] = field(default_factory=list)
     problem: str | None = None
+    id: str | None = None
+    seconds: float | None = field(default=None, compare=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def distinct(self) -> list[Candidate]:
@@ -106,18 +129,56 @@ class Plan:
         """The candidates that are no routes, each with its `problem`."""
         return [candidate for candidate in self.candidates if candidate.route is None]
 
+    @property
+    def nothing_because(self) -> str | None:
+        """Why there is no route, in a sentence; None where there is one."""
+        if self.problem is not None or self.routes:
+            return self.problem
+        reasons = Counter(candidate.problem for candidate in self.failed if candidate.problem)
+        told = [reason.removeprefix(NOTHING_FOUND) for reason, _ in reasons.most_common(_MOST_REASONS)]
+        if not told and self.remarks:
+            return self.remarks[-1]
+        return NOTHING_FOUND + ("; ".join(told) or "the search gave no candidate")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """A line of a table: how many distinct routes there are, how many are purchasable (None without a stock) and
+        possible, the score of the first, and the seconds that the searches took."""
+        routes = self.distinct
+        purchasable = [route.purchasable for route in routes]
+        score = routes[0].score if routes else -math.inf
+        return {
+            "id": self.id,
+            "target": self.target,
+            "routes": len(routes),
+            "purchasable": None if None in purchasable else sum(map(bool, purchasable)),
+            "possible": sum(route.possible is True for route in routes),
+            "best_score": score if math.isfinite(score) else None,
+            "seconds": self.seconds,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            "id": self.id,
             "target": self.target,
             "problem": self.problem,
+            "seconds": self.seconds,
+            "remarks": list(self.remarks),
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Plan:
         """Read what `to_dict` gives."""
-        return cls(data["target"], [Candidate.from_dict(item) for item in data["candidates"]], data.get("problem"))
+        return cls(
+            data["target"],
+            [Candidate.from_dict(item) for item in data["candidates"]],
+            data.get("problem"),
+            data.get("id"),
+            data.get("seconds"),
+            tuple(data.get("remarks") or ()),
+        )
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -143,23 +204,54 @@ IMPOSSIBLE = ("behind", "keep", "drop")
 
 
 def ranked(
-    candidates: Iterable[Candidate], stock: Stock | None = None, impossible: Literal["behind", "keep", "drop"] = "keep"
+    candidates: Iterable[Candidate],
+    stock: Stock | None = None,
+    impossible: Literal["behind", "keep", "drop"] = "keep",
+    *,
+    per_reaction: int | None = None,
+    purchasable_first: bool = False,
 ) -> list[Candidate]:
-    """Best first, numbered, and held against a stock.
+    """Best first, numbered, grouped by their last reaction, and held against a stock.
 
     Args:
         candidates: in any order.
         stock: what can be bought.
         impossible: routes that cannot be are ranked "behind" all others, "keep" the place of their score, or "drop" out.
+        per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
+        purchasable_first: routes from molecules of the stock alone come before all others, whatever their score.
     """
-    best = sorted(candidates, key=lambda candidate: -candidate.score)
+    best = [
+        replace(candidate, missing=_missing(candidate, stock))
+        for candidate in sorted(candidates, key=lambda candidate: -candidate.score)
+    ]
+    if purchasable_first:
+        best.sort(key=lambda candidate: not candidate.purchasable)
     if impossible != "keep":
         fine = [candidate for candidate in best if candidate.possible is not False]
         rest = [candidate for candidate in best if candidate.possible is False]
         best = fine + (rest if impossible == "behind" else [])
-    return [
-        replace(candidate, rank=rank, missing=_missing(candidate, stock)) for rank, candidate in enumerate(best, 1)
-    ]
+    return list(_numbered(best, per_reaction))
+
+
+def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator[Candidate]:
+    """The candidates with rank and group, without the routes that are too many of a group."""
+    ranks: dict[Route, int | None] = {}
+    groups: dict[tuple[str, ...], int] = {}
+    members: Counter[int] = Counter()
+    for candidate in candidates:
+        if candidate.route is None:
+            yield replace(candidate, rank=0, group=0)
+            continue
+        reactants = tuple(sorted(child.smiles for child in candidate.route.children))
+        group = groups.setdefault(reactants, len(groups) + 1)
+        key = candidate.route.canonical()
+        if key not in ranks:
+            is_kept = per_reaction is None or members[group] < per_reaction
+            ranks[key] = 1 + sum(members.values()) if is_kept else None
+            members[group] += is_kept
+        rank = ranks[key]
+        if rank is not None:
+            yield replace(candidate, rank=rank, group=group)
 
 
 def _missing(candidate: Candidate, stock: Stock | None) -> tuple[str, ...] | None:

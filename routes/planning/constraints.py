@@ -46,6 +46,20 @@ RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_
 MOST_REACTANTS = 5
 MOST_OTHER_ATOMS = 50
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
+# The field of `Constraints` that asks for what a text breaks; `required_leaf` names its molecule in the fault.
+_ASKED_BY = {
+    "no SMILES goes on like that": "readable",
+    "a SMILES is not closed": "readable",
+    "RDKit cannot read a molecule": "readable",
+    "an atom has too many bonds": "readable",
+    "a molecule is made from itself": "acyclic",
+    "reactants lack atoms of their product": "atoms_supplied",
+    "reactants are far larger than their product": "bounded",
+    f"a reaction has more than {MOST_REACTANTS} reactants": "bounded",
+    "a molecule is not in stock": "only_purchasable",
+    "a molecule is forbidden": "forbidden",
+    "a substructure is forbidden": "forbidden_substructures",
+}
 
 
 @dataclass(frozen=True)
@@ -516,8 +530,11 @@ class ConstrainedGrammar(LogitsProcessor):
                 self.refusals[index // beams][fault] += 1
 
     def why_nothing(self, source: int) -> str:
-        """Why a search of a source found nothing, as far as the rules know."""
-        reasons = "; ".join(reason for reason, _ in self.refusals[source].most_common(3))
+        """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""
+        reasons = "; ".join(
+            f"{reason} ({_ASKED_BY.get(reason, 'required_leaf')})"
+            for reason, _ in self.refusals[source].most_common(3)
+        )
         return (
             f"what the model wrote was ruled out, most often because {reasons}"
             if reasons

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from transformers import LogitsProcessor
 
 from ...tokenization import encode_source
 from ..molecules import canonical_route
-from ..plans import Candidate
+from ..plans import NOTHING_FOUND, Candidate
 from ..tree import Route
 from .constraints import GIVEN_UP, NO_CONSTRAINTS, ConstrainedGrammar, Constraints
 from .grammar import RouteGrammar
@@ -25,6 +27,45 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
+
+
+# A ranking may divide a score by the root of the length, some ten at most: no text of a model is as improbable as this.
+_LOST = GIVEN_UP / 100
+
+
+class Deadline(LogitsProcessor):
+    """Ends a search at a time: texts that have ended stay what they are, and all others are given up.
+
+    transformers' `MaxTimeCriteria` would take the texts that have not ended for finished ones. They are shorter, and so more
+    probable than the routes, and would put them out of their places. Here each of them ends with [`GIVEN_UP`] added to its
+    score, so that all that has ended before is above it. One that is whole, and lacks only its end token, gets it as ever.
+
+    Args:
+        at: when, by `time.monotonic()`.
+        end: the end token.
+        has_grammar: whether the end token is let through behind a whole route only.
+
+    Attributes:
+        is_over: whether a search was ended.
+    """
+
+    def __init__(self, at: float, end: int, has_grammar: bool):
+        self.at, self.end, self.has_grammar = at, end, has_grammar
+        self.is_over = False
+
+    @property
+    def has_passed(self) -> bool:
+        return time.monotonic() >= self.at
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        if not self.has_passed:
+            return scores
+        self.is_over = True
+        found = torch.full_like(scores, float("-inf"))
+        ends = scores[:, self.end]
+        is_whole = ends.isfinite() & (ends > _LOST) if self.has_grammar else torch.zeros_like(ends, dtype=torch.bool)
+        found[:, self.end] = ends.where(is_whole, torch.full_like(ends, GIVEN_UP))
+        return cast(torch.FloatTensor, found)
 
 
 @dataclass(frozen=True)
@@ -83,8 +124,14 @@ class RouteSearch:
         self.beams, self.ranking, self.max_new_tokens = beams, ranking, max_new_tokens
         self.logits_processor = list(logits_processor)
 
-    def __call__(self, jobs: list[Job]) -> list[list[Candidate]]:
-        """The candidates of each job, best first."""
+    def deadline(self, seconds: float | None) -> Deadline | None:
+        """A time to hand to searches, that many seconds from now."""
+        if seconds is None:
+            return None
+        return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
+
+    def __call__(self, jobs: list[Job], deadline: Deadline | None = None) -> list[list[Candidate]]:
+        """The candidates of each job, best first; what was not finished when the deadline passed is none."""
         tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
         sources = [encode_source(tokenizer, job.smiles, job.starting_material) for job in jobs]
         starts = [self._beginning(job.smiles) for job in jobs]
@@ -93,6 +140,7 @@ class RouteSearch:
         start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
         length = start_ids.shape[1]
         room = self._room(length)
+        most = room if self.max_new_tokens is None else min(self.max_new_tokens, room)
         inputs: dict[str, torch.Tensor] = {}
         if config.num_condition_features:
             inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
@@ -105,33 +153,39 @@ class RouteSearch:
             num_return_sequences=self.beams,
             do_sample=False,
             **({} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]),
-            max_new_tokens=room if self.max_new_tokens is None else min(self.max_new_tokens, room),
+            max_new_tokens=most,
             max_length=None,
             return_dict_in_generate=True,
             output_scores=True,
             output_logits=True,
-            logits_processor=self.logits_processor + grammar,
+            logits_processor=[*self.logits_processor, *grammar, *([] if deadline is None else [deadline])],
             **inputs,
         )
         texts = [self._read(row) for row in output.sequences.tolist()]
         scores = self._scores(output, length).tolist()
+        is_over = deadline is not None and deadline.is_over
         found = []
         for index, job in enumerate(jobs):
             chosen = slice(index * self.beams, (index + 1) * self.beams)
             candidates = [
-                self._candidate(*one, job.n_steps) for one in zip(texts[chosen], scores[chosen], strict=True)
+                self._candidate(*one, job.n_steps, None if is_over else most)
+                for one in zip(texts[chosen], scores[chosen], strict=True)
             ]
-            found.append(self._told(candidates, index, job.n_steps))
+            kept = [candidate for candidate in candidates if candidate is not None]
+            found.append(kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(index))])
         return found
 
-    def _told(self, candidates: list[Candidate | None], index: int, n_steps: int | None) -> list[Candidate]:
-        """The candidates of a job, or one that says why there are none."""
-        kept = [candidate for candidate in candidates if candidate is not None]
-        if kept:
-            return kept
-        assert isinstance(self.grammar, ConstrainedGrammar)
-        problem = f"no route was found: {self.grammar.why_nothing(index)}"
-        return [Candidate("", float("-inf"), n_steps, problem=problem)]
+    def out_of_time(self, jobs: Sequence[Job]) -> list[list[Candidate]]:
+        """What the searches give that are not begun, because the time is up."""
+        return [[self._nothing(job, "the time was up")] for job in jobs]
+
+    def _nothing(self, job: Job, why: str) -> Candidate:
+        return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)
+
+    def _why_nothing(self, index: int) -> str:
+        if isinstance(self.grammar, ConstrainedGrammar):
+            return self.grammar.why_nothing(index)
+        return "no text came to its end"
 
     def room(self, smiles: str) -> int:
         """Most tokens that the model's positions leave for a route of this target; in a batch, the longest target's count."""
@@ -166,15 +220,23 @@ class RouteSearch:
             ids = ids[: ids.index(self.tokenizer.eos_token_id)]
         return "".join(self.tokenizer.convert_ids_to_tokens(ids)), has_ended
 
-    def _candidate(self, read: tuple[str, bool], score: float, n_steps: int | None) -> Candidate | None:
-        """What a beam found; None for one that was given up, and for a place that no beam took."""
+    def _candidate(
+        self, read: tuple[str, bool], score: float, n_steps: int | None, most: int | None
+    ) -> Candidate | None:
+        """What a beam found; None for one that was given up, and for a place that no beam took.
+
+        `most` are the tokens that it could write, None where the time ended it.
+        """
         text, has_ended = read
+        if most is None and score < _LOST:
+            return None
         try:
             return Candidate(text, score, n_steps, route=canonical_route(Route.from_string(text)))
         except ValueError as error:
-            if isinstance(self.grammar, ConstrainedGrammar) and (has_ended or score < GIVEN_UP / 2):
+            if most is None or (isinstance(self.grammar, ConstrainedGrammar) and (has_ended or score < _LOST)):
                 return None
-            return Candidate(text, score, n_steps, problem=str(error))
+            problem = str(error) if has_ended else f"the text was not finished within {most} tokens: {error}"
+            return Candidate(text, score, n_steps, problem=problem)
 
 
 def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:

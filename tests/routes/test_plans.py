@@ -1,0 +1,84 @@
+"""Ranks, groups, reasons and the line of a table, from candidates that are written out."""
+
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Candidate, Plan, Route, Stock
+from weftformer.routes.plans import ranked
+
+
+def leaf(*smiles: str) -> tuple[Route, ...]:
+    return tuple(Route(one) for one in smiles)
+
+
+ESTER = Route("COC(C)=O", leaf("CC(=O)O", "CO"))
+TURNED = Route("COC(C)=O", leaf("CO", "CC(=O)O"))
+LONGER = Route("COC(C)=O", (Route("CC(=O)O", leaf("CC=O", "O")), Route("CO")))
+LONGEST = Route("COC(C)=O", (Route("CO"), Route("CC(=O)O", (Route("CC=O", leaf("CCO")), Route("O")))))
+CHLORIDE = Route("COC(C)=O", leaf("CC(=O)Cl", "CO"))
+
+
+def found(*routes: Route | None) -> list[Candidate]:
+    """Candidates whose scores fall."""
+    return [
+        Candidate("", -1.0 - index, 1, route, problem=None if route else "broken")
+        for index, route in enumerate(routes)
+    ]
+
+
+def test_ranks_are_consecutive_and_groups_share_the_last_reaction():
+    best = ranked(reversed(found(ESTER, None, TURNED, CHLORIDE, LONGER, LONGEST)))
+    assert [c.route for c in best] == [ESTER, None, TURNED, CHLORIDE, LONGER, LONGEST]
+    assert [c.rank for c in best] == [1, 0, 1, 2, 3, 4]
+    assert [c.group for c in best] == [1, 0, 1, 2, 1, 1]
+    plan = Plan("COC(C)=O", best)
+    assert [c.rank for c in plan.distinct] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, [ESTER, CHLORIDE]), (2, [ESTER, CHLORIDE, LONGER])])
+def test_few_routes_of_each_reaction(count, kept):
+    best = ranked(found(ESTER, CHLORIDE, LONGER, TURNED, LONGEST), per_reaction=count)
+    plan = Plan("COC(C)=O", best)
+    assert plan.routes == kept and [c.rank for c in plan.distinct] == list(range(1, len(kept) + 1))
+    assert TURNED in [c.route for c in best]  # the same route as one that is kept
+
+
+def test_what_can_be_bought_may_come_first():
+    stock = Stock(["CO", "CC=O", "O"])
+    assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
+    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, purchasable_first=True)
+    assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
+
+
+def test_a_plan_is_written_and_read():
+    best = ranked(found(LONGER, None), Stock(["CO"]))
+    plan = Plan("COC(C)=O", best, id="ester", seconds=1.5, remarks=("the time was up",))
+    data = json.loads(json.dumps(plan.to_dict()))
+    assert Plan.from_dict(data) == plan and Plan.from_dict(data).seconds == 1.5
+    assert data["id"] == "ester" and [c["group"] for c in data["candidates"]] == [1, None]
+    older = {name: data[name] for name in ("target", "problem", "candidates")}
+    assert Plan.from_dict(older).candidates == best and Plan.from_dict(older).id is None
+
+
+def test_the_line_of_a_table():
+    wrong = Route("COC(C)=O", leaf("C"))
+    best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "behind")
+    line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
+    assert line == {
+        "id": "7", "target": "COC(C)=O", "routes": 3, "purchasable": 2, "possible": 2, "best_score": -1.0, "seconds": 2.0,
+    }  # fmt: skip
+    assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
+    nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary
+    assert (nothing["routes"], nothing["purchasable"], nothing["best_score"]) == (0, 0, None)
+
+
+def test_why_there_is_no_route():
+    assert Plan("C", found(ESTER)).nothing_because is None
+    assert Plan("C", [], "it is no molecule").nothing_because == "it is no molecule"
+    texts = [Candidate("", -1.0, 1, problem="no route was found: the time was up"), *found(None, None)]
+    assert Plan("C", texts).nothing_because == "no route was found: broken; the time was up"
+    assert Plan("C", [], remarks=("All were dropped.",)).nothing_because == "All were dropped."
+    assert Plan("C").nothing_because == "no route was found: the search gave no candidate"
