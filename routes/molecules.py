@@ -82,6 +82,23 @@ def one_molecule(smiles: str) -> str:
     return canonical
 
 
+def largest_organic_part(smiles: str) -> str:
+    """Return the canonical SMILES of the largest part of a salt or a mixture, one with carbon if there is any.
+
+    Charges that hydrogen atoms can take away are taken away: what is left of an ammonium chloride is the amine.
+
+    Raises:
+        ValueError: as in [`canonical_smiles`].
+    """
+    from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
+
+    molecule = Chem.MolFromSmiles(canonical_smiles(smiles))
+    with rdBase.BlockLogs():
+        part = rdMolStandardize.LargestFragmentChooser(preferOrganic=True).choose(molecule)
+        neutral = rdMolStandardize.Uncharger().uncharge(part)
+    return canonical_smiles(Chem.MolToSmiles(neutral))
+
+
 @dataclass(frozen=True)
 class Molecule:
     """

@@ -210,8 +210,8 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
 
     Returns:
         `dict[str, Any]`: `steps` (the smallest and largest number of reactions in a row), `aligned` (the number of
-        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target)
-        and `sources` (the number of rows by file name).
+        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target),
+        `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
     """
     steps = rows["n_steps"]
     about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
@@ -228,6 +228,7 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
         **about,
         "aligned": settings.get("aligned", 0),
         "sub_routes": settings.get("sub_routes", False),
+        "starting_material": arguments.with_starting_material,
         "sources": names,
     }
 

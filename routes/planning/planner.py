@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -13,12 +15,15 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
-from ..molecules import drawn_smiles, one_molecule
-from ..plans import IMPOSSIBLE, Candidate, Plan, pooled, ranked
+from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
+from ..plans import IMPOSSIBLE, NOTHING_FOUND, Candidate, Plan, pooled, ranked
 from ..shipped import MODEL
 from ..stock import Stock
+from ..tree import MAX_DEPTH
 from .constraints import Constraints
-from .search import Job, RouteSearch
+from .hybrid import LeafExpansion
+from .search import Deadline, Job, RouteSearch
+from .spelling import check_spelling
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +32,31 @@ DEFAULT_STEPS = range(1, 6)
 # Beams of one batch, when its size is left to the planner: more of them take more memory and save little time.
 ROWS = 80
 
+# The longest path that may be asked for where the model does not say what it was trained on, and the tokens that a reaction
+# of a route takes at least: `,'children':[{'smiles':'C'}]`, with a token for each key.
+MOST_STEPS = 20
+_TOKENS_OF_A_REACTION = 9
+# Beams that may be asked for, for each token of the vocabulary: a step of the search chooses its beams among that many texts
+# for each beam. With the 53 tokens of DirectMultiStep it is 1,060, where 50 are usual.
+_BEAMS_OF_A_TOKEN = 20
+
+# What becomes of a target that is several molecules.
+SALTS = ("refuse", "strip")
+
 Steps = int | range | None
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What is done with the candidates of a target, and how long it may take; as in [`RoutePlanner.plan`]."""
+
+    stock: Stock | None
+    impossible: Any
+    per_reaction: int | None
+    time_limit: float | None
+    expand_leaves: int
+    only_purchasable: bool
+    never: tuple[str, ...]
 
 
 class RoutePlanner:
@@ -73,6 +102,11 @@ class RoutePlanner:
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
+        time_limit: float | None = None,
+        salts: str = "refuse",
+        expand_leaves: int = 0,
+        per_reaction: int | None = None,
+        bounded: bool = True,
     ) -> list[Plan]:
         """Ranked candidates for each target.
 
@@ -101,6 +135,17 @@ class RoutePlanner:
             batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show a bar.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
+            time_limit: seconds for each target. When they are over, the search ends with the routes that are finished, and
+                `Plan.remarks` says so. Targets are then searched one after the other, not in common batches.
+            salts: what becomes of a target of several molecules: "refuse" it, or "strip" it to its largest organic part,
+                without charges where hydrogen can take them away. `Plan.remarks` says what was planned.
+            expand_leaves: how often a starting material that the stock lacks becomes a target in its turn, with the same
+                numbers of steps, and the routes are joined ([`LeafExpansion`] says how they are scored). Routes from molecules
+                of the stock alone are then ranked first. With `only_purchasable`, all others are left out; a `required_leaf`
+                is not made.
+            per_reaction: most distinct routes with the same last reaction (default: all).
+            bounded: refuse steps and beams that lead to minutes of search for nothing: paths of more than
+                [`most_steps`] and more than [`most_beams`] beams.
 
         Returns:
             A plan for each target, in their order.
@@ -113,7 +158,8 @@ class RoutePlanner:
             self.stream(
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
                 texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
-                batch_size=batch_size, progress=progress, on_error=on_error,
+                batch_size=batch_size, progress=progress, on_error=on_error, time_limit=time_limit, salts=salts,
+                expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded,
             )
         )  # fmt: skip
         return [plans[index] for index in range(len(plans))]
@@ -132,6 +178,11 @@ class RoutePlanner:
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
+        time_limit: float | None = None,
+        salts: str = "refuse",
+        expand_leaves: int = 0,
+        per_reaction: int | None = None,
+        bounded: bool = True,
         **search: Any,
     ) -> Iterator[tuple[int, Plan]]:
         """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
@@ -145,52 +196,170 @@ class RoutePlanner:
         Raises:
             ValueError: as in [`plan`].
         """
-        if impossible not in IMPOSSIBLE:
-            raise ValueError(f"impossible={impossible!r} is not allowed: choose one of {', '.join(IMPOSSIBLE)}.")
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error={on_error!r} is not allowed: choose "raise" or "skip".')
         if isinstance(targets, str):
             raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
-        for name, value in (("batch_size", batch_size), ("texts", texts)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not allowed: give at least 1.")
-        run = RouteSearch(self.model, self.tokenizer, beams=beams, stock=stock, **search)
-        jobs, problems = self._jobs(targets, self._steps(n_steps, len(targets)), starting_material, on_error)
+        _check_choices(impossible=impossible, on_error=on_error, salts=salts)
+        _check_numbers(
+            {"batch_size": batch_size, "texts": texts, "per_reaction": per_reaction}, time_limit, expand_leaves, stock
+        )
+        if bounded:
+            self._check_beams(beams)
+        tried = self._steps(n_steps, len(targets), bounded)
+        runs, asked = self._searches(search | {"beams": beams, "stock": stock}, expand_leaves)
+        jobs, problems, remarks = self._jobs(targets, tried, starting_material, on_error, salts)
         if texts > 1:
             jobs = {index: self._from_texts(found, texts, seed) for index, found in jobs.items()}
+        never = () if asked.required_leaf is None else (asked.required_leaf,)
+        wishes = _Wishes(stock, impossible, per_reaction, time_limit, expand_leaves, asked.only_purchasable, never)
         batch_size = batch_size or max(1, ROWS // beams)
-        return self._run(list(targets), jobs, problems, run, batch_size, stock, impossible, progress)
+        return self._run(list(targets), jobs, problems, remarks, runs, batch_size, wishes, progress)
+
+    def _searches(
+        self, settings: dict[str, Any], expand_leaves: int
+    ) -> tuple[tuple[RouteSearch, RouteSearch], Constraints]:
+        """The search for the targets, that for what is made in its turn, and what is asked of the routes."""
+        asked = settings.pop("constraints", None)
+        make = partial(RouteSearch, self.model, self.tokenizer, **settings)
+        if not expand_leaves or asked is None:
+            run = make(constraints=asked)
+            return (run, run), asked or Constraints()
+        # what is not in stock is made afterwards, and a molecule that every route begins from is there before
+        run = make(constraints=replace(asked, only_purchasable=False))
+        below = run
+        if asked.required_leaf is not None:
+            below = make(constraints=replace(asked, only_purchasable=False, required_leaf=None))
+        return (run, below), asked
 
     def _run(
         self,
         targets: list[str],
         jobs: dict[int, list[Job]],
         problems: dict[int, str],
-        run: RouteSearch,
+        remarks: dict[int, str],
+        runs: tuple[RouteSearch, RouteSearch],
         batch_size: int,
-        stock: Stock | None,
-        impossible: Any,
+        wishes: _Wishes,
         progress: bool,
     ) -> Iterator[tuple[int, Plan]]:
         for index, problem in problems.items():
             yield index, Plan(targets[index], [], problem)
+        run, below = runs
         # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
         order = sorted(jobs, key=lambda index: -len(jobs[index][0].smiles))
-        waiting = [(index, job) for index in order for job in jobs[index]]
-        left = {index: len(jobs[index]) for index in order}
-        found: dict[int, list[Candidate]] = {index: [] for index in order}
-        with tqdm(total=len(waiting), desc="planning", unit="search", disable=not progress) as bar:
-            for start in range(0, len(waiting), batch_size):
-                batch = waiting[start : start + batch_size]
-                for (index, _), candidates in zip(batch, run([job for _, job in batch]), strict=True):
-                    found[index] += candidates
-                    left[index] -= 1
-                    if not left[index]:
-                        candidates = found.pop(index)
-                        several = len({one.smiles for one in jobs[index]}) > 1
-                        best = ranked(pooled(candidates) if several else candidates, stock, impossible)
-                        yield index, Plan(jobs[index][0].smiles, best)
+        one_by_one = wishes.time_limit is not None or wishes.expand_leaves > 0
+        groups = [[index] for index in order] if one_by_one else [order]
+        with tqdm(total=sum(map(len, jobs.values())), desc="planning", unit="search", disable=not progress) as bar:
+            for group in groups:
+                deadline = None if wishes.time_limit is None else run.deadline(wishes.time_limit)
+                found = self._searched({index: jobs[index] for index in group}, run, batch_size, deadline, bar)
+                for index, candidates, seconds in found:
+                    begun = time.monotonic()
+                    several = len({one.smiles for one in jobs[index]}) > 1
+                    candidates = pooled(candidates) if several else candidates
+                    if wishes.expand_leaves:
+                        candidates = self._expanded(candidates, jobs[index], below, batch_size, deadline, wishes)
+                    told = [remarks[index]] if index in remarks else []
+                    if deadline is not None and deadline.is_over:
+                        told.append(
+                            f"The time limit of {wishes.time_limit:g} s ended the search: these are the routes that were finished."
+                        )
+                    plan = self._plan(jobs[index][0].smiles, candidates, wishes, told)
+                    yield index, replace(plan, seconds=seconds + time.monotonic() - begun)
+
+    def _searched(
+        self,
+        jobs: dict[int, list[Job]],
+        run: RouteSearch,
+        batch_size: int,
+        deadline: Deadline | None,
+        bar: Any = None,
+    ) -> Iterator[tuple[int, list[Candidate], float]]:
+        """The candidates of each target as its last search ends, and its part of the seconds."""
+        waiting = [(index, job) for index, found in jobs.items() for job in found]
+        left = {index: len(found) for index, found in jobs.items()}
+        candidates: dict[int, list[Candidate]] = {index: [] for index in jobs}
+        seconds = dict.fromkeys(jobs, 0.0)
+        for start in range(0, len(waiting), batch_size):
+            batch = waiting[start : start + batch_size]
+            begun = time.monotonic()
+            if deadline is not None and deadline.has_passed:
+                deadline.is_over = True
+                found = run.out_of_time([job for _, job in batch])
+            else:
+                found = run([job for _, job in batch], deadline)
+            share = (time.monotonic() - begun) / len(batch)
+            if bar is not None:
                 bar.update(len(batch))
+            for (index, _), those in zip(batch, found, strict=True):
+                candidates[index] += those
+                seconds[index] += share
+                left[index] -= 1
+            for index in dict.fromkeys(index for index, _ in batch):
+                if not left[index]:
+                    yield index, candidates.pop(index), seconds[index]
+
+    def _expanded(
+        self,
+        candidates: list[Candidate],
+        jobs: list[Job],
+        run: RouteSearch,
+        batch_size: int,
+        deadline: Deadline | None,
+        wishes: _Wishes,
+    ) -> list[Candidate]:
+        """The candidates, and routes in which what the stock lacks is made; each once."""
+        steps = list(dict.fromkeys(job.n_steps for job in jobs))
+
+        def search(molecules: Sequence[str]) -> list[list[Candidate]]:
+            asked = {
+                index: [Job(smiles, count) for count in steps]
+                for index, smiles in enumerate(molecules)
+                if self._is_readable(smiles)
+            }
+            found = {index: those for index, those, _ in self._searched(asked, run, batch_size, deadline)}
+            return [found.get(index, []) for index in range(len(molecules))]
+
+        def is_over() -> bool:
+            if deadline is not None and deadline.has_passed:
+                deadline.is_over = True
+            return deadline is not None and deadline.is_over
+
+        assert wishes.stock is not None
+        best = sorted(candidates, key=lambda candidate: -candidate.score)
+        expansion = LeafExpansion(
+            search, wishes.stock, depth=wishes.expand_leaves, is_over=is_over, never=wishes.never
+        )
+        return pooled(expansion(best))
+
+    def _is_readable(self, smiles: str) -> bool:
+        """Whether the model can be asked for routes to a molecule."""
+        try:
+            self._check_source(one_molecule(smiles), None)
+        except ValueError:
+            return False
+        return True
+
+    def _plan(self, target: str, candidates: list[Candidate], wishes: _Wishes, remarks: list[str]) -> Plan:
+        best = ranked(
+            candidates,
+            wishes.stock,
+            wishes.impossible,
+            per_reaction=wishes.per_reaction,
+            purchasable_first=wishes.expand_leaves > 0,
+        )
+        if wishes.expand_leaves and wishes.only_purchasable:
+            bought = [candidate for candidate in best if candidate.route is None or candidate.purchasable]
+            if len(bought) < len(best) and not any(candidate.route for candidate in bought):
+                why = (
+                    f"no route begins from molecules of the stock alone (only_purchasable), also where its starting "
+                    f"materials were made in their turn, {wishes.expand_leaves} deep"
+                )
+                bought.append(Candidate("", float("-inf"), None, problem=NOTHING_FOUND + why))
+            # numbered again, without those that are left out
+            best = ranked(bought, wishes.stock, "keep", purchasable_first=True)
+        if not best and candidates:
+            remarks = [*remarks, f"All {len(candidates)} routes are impossible, and were left out."]
+        return Plan(target, best, remarks=tuple(remarks))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -202,6 +371,38 @@ class RoutePlanner:
         """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
         fewest, most = self.about.get("steps", (1, 5))
         return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
+
+    @property
+    def most_steps(self) -> int:
+        """The longest path that may be asked for, in reactions.
+
+        It is twice the longest that the model was trained on, 20 where it does not say, and no more than its positions have
+        room for.
+        """
+        return min(bound for bound, _ in self._step_bounds())
+
+    @property
+    def most_beams(self) -> int:
+        """The number of beams that may be asked for, 20 for each token of the vocabulary."""
+        return _BEAMS_OF_A_TOKEN * len(self.tokenizer)
+
+    def _check_beams(self, beams: int) -> None:
+        if beams > self.most_beams:
+            raise ValueError(
+                f"{beams:,} beams are above the bound of {self.most_beams:,}, {_BEAMS_OF_A_TOKEN} for each of the "
+                f"{len(self.tokenizer)} tokens of the vocabulary: time and memory grow with each beam, and 10 to 50 are usual. "
+                "`--no-bounds` (`bounded=False` in Python) lifts the bound."
+            )
+
+    def _step_bounds(self) -> list[tuple[int, str]]:
+        positions = self.model.config.max_target_positions
+        bounds = [(max(1, positions // _TOKENS_OF_A_REACTION), f"what its {positions} positions have room for")]
+        _, longest = self.about.get("steps", (None, None))
+        if longest:
+            bounds.append((2 * int(longest), f"twice the longest path that it was trained on, {longest}"))
+        else:
+            bounds.append((MOST_STEPS, "for a model that does not say what it was trained on"))
+        return [*bounds, (MAX_DEPTH, "for any route")]
 
     def _from_texts(self, jobs: list[Job], texts: int, seed: int) -> list[Job]:
         """The searches of a target from each of its texts, those left out that are too long or that the model cannot spell."""
@@ -215,6 +416,9 @@ class RoutePlanner:
         return found
 
     def _check_source(self, smiles: str, starting_material: str | None) -> None:
+        for text in (smiles, starting_material):
+            if text is not None:
+                check_spelling(self.tokenizer, text)
         room = self.model.config.max_source_positions
         encode_source(
             self.tokenizer,
@@ -230,8 +434,9 @@ class RoutePlanner:
         steps: list[Sequence[int | None]],
         starting_material: str | Sequence[str | None] | None,
         on_error: str,
-    ) -> tuple[dict[int, list[Job]], dict[int, str]]:
-        """The searches of each target that can be planned, and what is wrong with each that cannot."""
+        salts: str,
+    ) -> tuple[dict[int, list[Job]], dict[int, str], dict[int, str]]:
+        """The searches of each target that can be planned, what is wrong with each that cannot, and what was made of some."""
         if starting_material is None or isinstance(starting_material, str):
             # one for all: what is wrong with it is wrong for every target
             material = None if starting_material is None else one_molecule(starting_material)
@@ -240,16 +445,14 @@ class RoutePlanner:
             materials = list(starting_material)
         if len(materials) != len(targets):
             raise ValueError(f"{len(materials)} starting materials for {len(targets)} targets: give one for each.")
-        if any(materials) and self.model.config.max_source_positions <= PRODUCT_LENGTH:
-            raise ValueError(
-                f"This model reads no starting material: its source of {self.model.config.max_source_positions} "
-                "tokens has room for the target alone. Leave `starting_material` out."
-            )
+        if any(materials):
+            self._check_reads_materials()
         jobs: dict[int, list[Job]] = {}
         problems: dict[int, str] = {}
+        remarks: dict[int, str] = {}
         for index, (target, material) in enumerate(zip(targets, materials, strict=True)):
             try:
-                smiles = one_molecule(target)
+                smiles, remark = _one_target(target, salts)
                 begin = None if material is None else one_molecule(material)
                 self._check_source(smiles, begin)
             except ValueError as error:
@@ -258,9 +461,34 @@ class RoutePlanner:
                 problems[index] = str(error)
             else:
                 jobs[index] = [Job(smiles, count, begin) for count in steps[index]]
-        return jobs, problems
+                if remark:
+                    remarks[index] = remark
+        return jobs, problems, remarks
 
-    def _steps(self, n_steps: Steps | Sequence[Steps], count: int) -> list[Sequence[int | None]]:
+    def _check_reads_materials(self) -> None:
+        """Refuse a starting material where the model is known to have been trained without.
+
+        What a folder says in `generation_config.json` decides. One that says nothing, such as a converted or an older one, is
+        taken at its word that its source has room for two molecules, with a warning.
+        """
+        way_out = (
+            "Leave `starting_material` out. `--required-leaf` (`Constraints(required_leaf=...)` in Python) makes every route "
+            "begin from a molecule, with any model."
+        )
+        room, is_trained = self.model.config.max_source_positions, self.about.get("starting_material")
+        if room <= PRODUCT_LENGTH:
+            raise ValueError(
+                f"This model reads no starting material: its source of {room} tokens has room for the target alone. {way_out}"
+            )
+        if is_trained is False:
+            raise ValueError(f"This model was trained without a starting material and cannot read one. {way_out}")
+        if is_trained is None:
+            _logger.warning(
+                "The model does not say whether it was trained with a starting material: without, it cannot read one. "
+                "`--required-leaf` (`required_leaf` of the constraints) makes every route begin from a molecule, with any model."
+            )
+
+    def _steps(self, n_steps: Steps | Sequence[Steps], count: int, bounded: bool) -> list[Sequence[int | None]]:
         """For each target the numbers of steps to try."""
         if self.model.config.num_condition_features == 0:
             if n_steps is not None:
@@ -277,6 +505,13 @@ class RoutePlanner:
                 f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
                 "or a list with one of these for each target."
             )
+        longest = max((number for steps in tried for number in steps), default=0)
+        bound, why = min(self._step_bounds())
+        if bounded and n_steps is not None and longest > bound:
+            raise ValueError(
+                f"{longest} steps are above the bound of {bound}, {why}: the model would write until it has no room left. "
+                "`--no-bounds` (`bounded=False` in Python) lifts the bound."
+            )
         fewest, most = self.about.get("steps", (None, None))
         outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
         if outside:
@@ -285,3 +520,42 @@ class RoutePlanner:
                 fewest, most, ", ".join(map(str, outside)),
             )  # fmt: skip
         return tried
+
+
+def _check_choices(**given: str) -> None:
+    allowed = {"impossible": IMPOSSIBLE, "on_error": ("raise", "skip"), "salts": SALTS}
+    for name, value in given.items():
+        if value not in allowed[name]:
+            raise ValueError(f"{name}={value!r} is not allowed: choose one of {', '.join(allowed[name])}.")
+
+
+def _check_numbers(
+    counts: dict[str, int | None], time_limit: float | None, expand_leaves: int, stock: Stock | None
+) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} is not allowed: give at least 1.")
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise ValueError(f"time_limit={time_limit} is not allowed: give a number of seconds above 0.")
+    if expand_leaves < 0:
+        raise ValueError(f"expand_leaves={expand_leaves} is not allowed: give at least 0.")
+    if expand_leaves and stock is None:
+        raise ValueError(f"expand_leaves={expand_leaves} needs a stock: what it lacks is made in its turn.")
+
+
+def _one_target(target: str, salts: str) -> tuple[str, str | None]:
+    """The canonical SMILES to plan, and what has to be said of it.
+
+    Raises:
+        ValueError: the target is no molecule, or several and `salts` is "refuse".
+    """
+    smiles = canonical_smiles(target)
+    if "." not in smiles:
+        return smiles, None
+    if salts == "refuse":
+        raise ValueError(
+            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--salts strip` "
+            '(`salts="strip"` in Python) plans its largest organic part.'
+        )
+    part = largest_organic_part(smiles)
+    return part, f"{target} is {smiles.count('.') + 1} molecules: {part}, its largest organic part, was planned."

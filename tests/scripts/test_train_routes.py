@@ -77,7 +77,13 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub-routes"]) == 0
     # three of each target: of the two routes, and of the acid that the first makes
     assert "9 training routes" in capsys.readouterr().out
-    expected = {"steps": [1, 2], "aligned": 3, "sub_routes": True, "sources": {"train.jsonl": 9}}
+    expected = {
+        "steps": [1, 2],
+        "aligned": 3,
+        "sub_routes": True,
+        "starting_material": False,
+        "sources": {"train.jsonl": 9},
+    }
     for folder in (tmp_path / "model", tmp_path / "model" / "checkpoint-1"):
         assert AutoModelForSeq2SeqLM.from_pretrained(folder).generation_config.routes == expected
     card = (tmp_path / "model" / "README.md").read_text()
@@ -95,7 +101,13 @@ def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(
     shown = capsys.readouterr().out
     assert "6 training rows, 2 of them left out because their target is tested" in shown
     about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
-    assert about == {"steps": [1, 2], "aligned": 4, "sub_routes": True, "sources": {"train.jsonl": 6}}
+    assert about == {
+        "steps": [1, 2],
+        "aligned": 4,
+        "sub_routes": True,
+        "starting_material": False,
+        "sources": {"train.jsonl": 6},
+    }
     assert cli.main(["train-routes", *words, "--overwrite-output-dir", "--sub-routes"]) == 1
     assert "is already prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
 

@@ -1,0 +1,47 @@
+"""Which molecules the vocabulary of a model can write, and words for those that it cannot."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, cast
+
+# An atom in brackets, a ring number of two digits, an element of two letters, or a character.
+_PARTS = re.compile(r"\[[^\]]*\]|%\d\d|Br|Cl|.")
+_ELEMENTS = 118
+
+
+def check_spelling(tokenizer: Any, smiles: str) -> None:
+    """Refuse a SMILES with a character that is no token of the vocabulary.
+
+    Args:
+        tokenizer: of the model.
+        smiles: the molecule.
+
+    Raises:
+        ValueError: naming the atoms that cannot be written, the characters that are lacking, and what can be written.
+    """
+    known = _characters(tokenizer)
+    if known.issuperset(smiles):
+        return
+    parts = dict.fromkeys(part for part in _PARTS.findall(smiles) if not known.issuperset(part))
+    lacking = dict.fromkeys(character for part in parts for character in part if character not in known)
+    others = sorted(character for character in known if not character.isalpha())
+    raise ValueError(
+        f"{smiles!r} holds {', '.join(parts)}, and the vocabulary of this model has no {' and no '.join(map(repr, lacking))}. "
+        f"The elements that it can write are {', '.join(_elements(known))}; the characters beside letters are {' '.join(others)}"
+    )
+
+
+def _characters(tokenizer: Any) -> frozenset[str]:
+    special = set(tokenizer.all_special_tokens)
+    return frozenset(token for token in tokenizer.get_vocab() if len(token) == 1 and token not in special)
+
+
+@lru_cache(8)
+def _elements(known: frozenset[str]) -> tuple[str, ...]:
+    from rdkit import Chem
+
+    table = cast(Any, Chem).GetPeriodicTable()
+    symbols = (table.GetElementSymbol(number) for number in range(1, _ELEMENTS + 1))
+    return tuple(symbol for symbol in symbols if known.issuperset(symbol))

@@ -1,0 +1,139 @@
+"""Routes are joined at what cannot be bought: by the logic alone, and with a model that knows some routes by heart."""
+
+import random
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Candidate, Route, Stock
+from weftformer.routes.feasibility import check_route
+from weftformer.routes.planning.hybrid import LeafExpansion
+
+# Isomers: each has all atoms of the others, so that any of them may be made from any.
+TARGET, A, B, C, D, E, F = "CCCCCCO", "CCCCC(C)O", "CCCC(C)CO", "CCC(C)CCO", "CC(C)CCCO", "CCCCOCC", "CCCOCCC"
+
+
+def step(product: str, *reactants: str | Route) -> Route:
+    return Route(product, tuple(one if isinstance(one, Route) else Route(one) for one in reactants))
+
+
+class Fake:
+    """A planner that knows what each molecule is made from: `{molecule: [(route, score), ...]}`."""
+
+    def __init__(self, **routes):
+        self.routes, self.asked = routes, []
+
+    def __call__(self, molecules):
+        self.asked.append(list(molecules))
+        return [found(*self.routes.get(smiles, ())) for smiles in molecules]
+
+
+def found(*scored: tuple[Route, float]) -> list[Candidate]:
+    return [Candidate(route.to_string(), score, 1, route) for route, score in scored]
+
+
+def expand(search, start, *stock, depth=1, **settings):
+    """The joined routes, with their scores and joints."""
+    expansion = LeafExpansion(search, Stock(stock), depth=depth, **settings)
+    candidates = expansion(start)
+    assert candidates[: len(start)] == start
+    return [(c.route, c.score, c.joined_at) for c in candidates[len(start) :]]
+
+
+def test_a_leaf_that_cannot_be_bought_is_made():
+    search = Fake(**{A: [(step(A, C, F), -2.0), (step(A, D), -3.0)]})
+    joined = expand(search, found((step(TARGET, A, B), -1.0)), B, C, D, F)
+    assert joined == [
+        (step(TARGET, step(A, C, F), B), -3.0, (A,)),
+        (step(TARGET, step(A, D), B), -4.0, (A,)),
+    ]
+    assert search.asked == [[A]]
+
+
+def test_nothing_is_searched_where_all_can_be_bought():
+    search = Fake()
+    assert expand(search, found((step(TARGET, A, B), -1.0)), A, B) == [] and search.asked == []
+
+
+def test_what_cannot_be_made_from_the_stock_stays():
+    search = Fake(**{A: [(step(A, C), -2.0)], B: [(step(B, D), -1.0)]})
+    assert expand(search, found((step(TARGET, A, B), -1.0)), D) == [(step(TARGET, A, step(B, D)), -2.0, (B,))]
+    assert expand(search, found((step(TARGET, A, B), -1.0)), E) == []
+
+
+def test_as_deep_as_is_asked_and_one_search_for_each_level():
+    search = Fake(**{A: [(step(A, B), -1.0)], B: [(step(B, C), -0.5)], C: [(step(C, D), -0.25)]})
+    start = found((step(TARGET, A), -1.0))
+    assert expand(search, start, D, depth=2) == [] and search.asked == [[A], [B]]
+    search.asked.clear()
+    whole = step(TARGET, step(A, step(B, step(C, D))))
+    assert expand(search, start, D, depth=3) == [(whole, -2.75, (A, B, C))]
+    assert search.asked == [[A], [B], [C]]
+    assert expand(search, start, D, depth=9) == [(whole, -2.75, (A, B, C))]
+
+
+def test_no_molecule_is_made_from_itself_across_a_joint():
+    # B is made from A only, and A stands above it
+    search = Fake(**{B: [(step(B, A), -1.0), (step(B, TARGET, F), -1.0)]})
+    assert expand(search, found((step(TARGET, step(A, B)), -1.0)), A, TARGET, F) == []
+    # over two joints: C would be made from the target of the first joint
+    search = Fake(**{A: [(step(A, step(B, C)), -1.0)], C: [(step(C, B), -1.0), (step(C, E), -3.0)]})
+    joined = expand(search, found((step(TARGET, A), -1.0)), E, B, depth=2)
+    assert joined == [(step(TARGET, step(A, step(B, step(C, E)))), -5.0, (A, C))]
+    assert all(not finding.circular for finding in check_route(joined[0][0]).findings)
+
+
+def test_a_molecule_in_two_places_is_made_in_one_way_and_counts_once():
+    search = Fake(**{C: [(step(C, D), -1.0), (step(C, E), -2.0)]})
+    start = found((step(TARGET, step(A, C), step(B, C)), -1.0))
+    assert expand(search, start, D, E) == [
+        (step(TARGET, step(A, step(C, D)), step(B, step(C, D))), -2.0, (C,)),
+        (step(TARGET, step(A, step(C, E)), step(B, step(C, E))), -3.0, (C,)),
+    ]
+
+
+def test_the_best_of_many_combinations():
+    ways = [(D, -1.0), (E, -1.5), (F, -4.0)]
+    search = Fake(**{smiles: [(step(smiles, leaf), score) for leaf, score in ways] for smiles in (A, B, C)})
+    joined = expand(search, found((step(TARGET, A, B, C), 0.0)), D, E, F, most_routes=4)
+    assert [score for _, score, _ in joined] == [-3.0, -3.5, -3.5, -3.5]
+    assert len({route for route, *_ in joined}) == 4
+
+
+def test_molecules_that_are_not_to_be_replaced_and_bounds():
+    search = Fake(**{A: [(step(A, D), -1.0)], B: [(step(B, D), -1.0)]})
+    start = found((step(TARGET, A, B), -1.0))
+    assert expand(search, start, D, never=["OC(C)CCCC"]) == [(step(TARGET, A, step(B, D)), -2.0, (B,))]
+    search.asked.clear()
+    assert expand(search, start, D, most_molecules=1) == [(step(TARGET, step(A, D), B), -2.0, (A,))]
+    assert search.asked == [[A]]
+    assert expand(search, start, D, is_over=lambda: True) == [] and search.asked == [[A]]
+
+
+def test_candidates_that_are_no_routes_are_left_alone_and_impossible_ones_not_taken():
+    failed = Candidate("{", -1.0, 1, problem="broken")
+    search = Fake(**{A: [(step(A, "C"), -1.0)]})  # atoms are missing
+    start = [failed, *found((step(TARGET, A), -2.0))]
+    assert expand(search, start, "C") == []
+    assert LeafExpansion(lambda molecules: [[failed] for _ in molecules], Stock(["C"]), depth=2)(start) == start
+
+
+def test_random_knowledge_gives_sound_routes():
+    rng = random.Random(0)
+    names = [TARGET, A, B, C, D, E, F]
+    for _ in range(60):
+        stock = rng.sample(names[1:], 2)
+        known = {
+            smiles: [(step(smiles, *rng.sample(names, rng.randint(1, 3))), -rng.random()) for _ in range(3)]
+            for smiles in names
+        }
+        known = {
+            smiles: [(route, score) for route, score in routes if smiles not in {c.smiles for c in route.children}]
+            for smiles, routes in known.items()
+        }
+        start = found(*known[TARGET])
+        for route, score, joints in expand(Fake(**known), start, *stock, depth=3):
+            assert joints and score < max(candidate.score for candidate in start)
+            assert all(not finding.circular for finding in check_route(route).findings)
+            assert route.smiles == TARGET
