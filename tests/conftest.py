@@ -36,6 +36,12 @@ KNOWN = [
     Route("O=C(O)CNC(C)=O", (Route("COC(=O)CNC(C)=O", (Route("CC(=O)O"), Route("COC(=O)CN"))),)),
 ]
 
+# The first begins from an amine that the second makes.
+CHAIN = [
+    Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
+    Route("NCc1ccccc1", (Route("N"), Route("BrCc1ccccc1"))),
+]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
@@ -131,6 +137,17 @@ def planner(known) -> Any:
         max_target_positions=160,
     )  # fmt: skip
     return learn_by_heart(config, known, 120)
+
+
+@pytest.fixture(scope="session")
+def chain_planner() -> Any:
+    """A planner that writes routes of one step, which make a chain: the amide of an amine, and that amine."""
+    pytest.importorskip("rdkit")
+    config = WeftConfig.from_preset(
+        "dms-tiny", d_model=48, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=64, decoder_ffn_dim=96,
+        max_target_positions=110,
+    )  # fmt: skip
+    return learn_by_heart(config, CHAIN, 100)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Candidate, Route, Stock
+from weftformer.routes import Candidate, Constraints, Route, Stock
 from weftformer.routes.feasibility import check_route
 from weftformer.routes.planning.hybrid import LeafExpansion
 
@@ -122,7 +122,8 @@ def test_candidates_that_are_no_routes_are_left_alone_and_impossible_ones_not_ta
 def test_random_knowledge_gives_sound_routes():
     rng = random.Random(0)
     names = [TARGET, A, B, C, D, E, F]
-    for _ in range(60):
+    count = 0
+    for _ in range(40):
         stock = rng.sample(names[1:], 2)
         known = {
             smiles: [(step(smiles, *rng.sample(names, rng.randint(1, 3))), -rng.random()) for _ in range(3)]
@@ -137,3 +138,45 @@ def test_random_knowledge_gives_sound_routes():
             assert joints and score < max(candidate.score for candidate in start)
             assert all(not finding.circular for finding in check_route(route).findings)
             assert route.smiles == TARGET
+            count += 1
+    assert count > 20
+
+
+def test_a_model_makes_what_cannot_be_bought(chain_planner):
+    amide, amine = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
+    stock = Stock(["CC(=O)O", "N", "BrCc1ccccc1"])
+    settings = {"n_steps": 1, "beams": 2, "stock": stock, "progress": False}
+    (alone,) = chain_planner.plan([amide], **settings)
+    assert alone.distinct[0].missing == (amine,) and not any(c.purchasable for c in alone.distinct)
+    (plan,) = chain_planner.plan([amide], expand_leaves=1, **settings)
+    first = plan.distinct[0]
+    whole = Route(amide, (Route("CC(=O)O"), Route(amine, (Route("N"), Route("BrCc1ccccc1")))))
+    assert first.route.canonical() == whole.canonical() and first.purchasable and first.possible and first.rank == 1
+    (below,) = chain_planner.plan([amine], **settings)
+    assert first.score == pytest.approx(alone.distinct[0].score + below.distinct[0].score, abs=1e-3)
+    assert first.joined_at == (amine,) and first.to_dict()["joined_at"] == [amine]
+    assert {c.text for c in alone.candidates} <= {c.text for c in plan.candidates}  # nothing is lost
+    assert plan.seconds > 0
+
+
+def test_wishes_hold_for_joined_routes(chain_planner):
+    amide, amine = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
+    stock = Stock(["CC(=O)O", "N", "BrCc1ccccc1"])
+    settings = {"n_steps": 1, "beams": 2, "stock": stock, "progress": False, "expand_leaves": 1}
+    (plan,) = chain_planner.plan([amide], constraints=Constraints(only_purchasable=True), **settings)
+    assert plan.routes and all(c.purchasable for c in plan.distinct)
+    (plan,) = chain_planner.plan([amide], constraints=Constraints(required_leaf=amine), **settings)
+    assert plan.routes and all(amine in route.leaves() for route in plan.routes)
+    few = settings | {"stock": Stock(["N"])}
+    (plan,) = chain_planner.plan([amide], constraints=Constraints(only_purchasable=True), **few)
+    assert not plan.routes and "from molecules of the stock alone (only_purchasable)" in plan.nothing_because
+    for wrong, said in (({"stock": None}, "needs a stock"), ({"expand_leaves": -1}, "give at least 0")):
+        with pytest.raises(ValueError, match=said):
+            chain_planner.plan([amide], **(settings | wrong))
+
+
+def test_the_time_holds_for_what_is_made_below_too(chain_planner):
+    stock = Stock(["CC(=O)O", "N", "BrCc1ccccc1"])
+    settings = {"n_steps": 1, "beams": 2, "stock": stock, "progress": False, "expand_leaves": 2}
+    (plan,) = chain_planner.plan(["CC(=O)NCc1ccccc1"], time_limit=1e-6, **settings)
+    assert not plan.routes and "the time was up" in plan.nothing_because and "time limit of 1e-06 s" in plan.remarks[0]

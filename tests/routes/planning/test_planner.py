@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import NO_CONSTRAINTS, Route, Stock
+from weftformer.routes import NO_CONSTRAINTS, Constraints, Route, Stock
 from weftformer.routes.molecules import canonical_smiles, drawn_smiles, rooted_smiles
+from weftformer.routes.planning import search
 from weftformer.routes.planning.planner import DEFAULT_STEPS, RoutePlanner
 from weftformer.routes.plans import Candidate, Plan, pooled, ranked
 from weftformer.tokenization import encode_route, encode_source
@@ -395,3 +396,142 @@ def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog
     assert "trained on routes of 2 to 3 steps: it has not learned what 4, 5 steps mean" in caplog.text
     about(steps=[7, 9])
     assert planner.default_steps == [7]
+
+
+class Clock:
+    """A clock that moves on by a second whenever it is read: the steps of a search read it once each."""
+
+    def __init__(self):
+        self.now = 0
+
+    def monotonic(self):
+        self.now += 1
+        return self.now
+
+
+@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
+@pytest.mark.parametrize("constraints", [None, NO_CONSTRAINTS])
+def test_what_is_found_in_time_is_what_would_have_been_found(planner, known, monkeypatch, ranking, constraints):
+    route = known[1]
+    settings = {"n_steps": 1, "beams": 4, "ranking": ranking, "constraints": constraints, "progress": False}
+    (whole,) = planner.plan([route.smiles], **settings)
+    written = len(encode_route(planner.tokenizer, whole.candidates[0].text))
+    found = []
+    for seconds in (5, written, 10_000):
+        monkeypatch.setattr(search, "time", Clock())
+        (plan,) = planner.plan([route.smiles], time_limit=seconds, **settings)
+        known_scores = {c.text: c.score for c in whole.candidates}
+        for candidate in plan.candidates:
+            if candidate.route is not None and candidate.text in known_scores:
+                assert candidate.score == pytest.approx(known_scores[candidate.text], abs=1e-4)
+        assert search.time.now < seconds + 5 or not plan.remarks
+        found.append(plan)
+    early, late, never = found
+    assert not early.routes and early.nothing_because == "no route was found: the time was up"
+    assert early.remarks == ("The time limit of 5 s ended the search: these are the routes that were finished.",)
+    assert late.candidates[0].route == route
+    assert not never.remarks and [c.text for c in never.candidates] == [c.text for c in whole.candidates]
+
+
+@pytest.mark.parametrize("settings", [{"beams": 1}, {"beams": 2, "grammar": False}, {"beams": 2, "texts": 3}])
+def test_time_ends_every_kind_of_search(planner, known, monkeypatch, settings):
+    monkeypatch.setattr(search, "time", Clock())
+    (plan,) = planner.plan([known[3].smiles], n_steps=range(1, 4), time_limit=6, progress=False, **settings)
+    assert not plan.routes and plan.remarks and search.time.now < 25
+    assert plan.nothing_because == "no route was found: the time was up"
+    with pytest.raises(ValueError, match="time_limit=0 is not allowed"):
+        planner.plan(["CCO"], time_limit=0, progress=False)
+
+
+def test_each_target_has_the_whole_time(planner, known):
+    targets, steps = targets_and_steps(known)
+    plans = planner.plan(targets, n_steps=steps, beams=2, time_limit=60, progress=False)
+    assert [plan.candidates[0].route for plan in plans] == known
+    assert all(plan.seconds > 0 and not plan.remarks for plan in plans)
+
+
+def test_steps_and_beams_have_bounds(about, planner):
+    settings = {"beams": 1, "max_new_tokens": 3, "progress": False}
+    assert planner.most_steps == 160 // 9 and planner.most_beams == 20 * 53
+    for wrong, said in (
+        ({"n_steps": 50}, "50 steps are above the bound of 17, what its 160 positions have room for"),
+        ({"n_steps": [range(2, 60)]}, "59 steps are above"),
+        ({"beams": 100_000}, "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
+    ):
+        with pytest.raises(ValueError, match=said) as error:
+            planner.plan(["CCO"], **(settings | wrong))
+        assert "`--no-bounds` (`bounded=False` in Python) lifts the bound" in str(error.value)
+    about(steps=[1, 4])
+    assert planner.most_steps == 8
+    with pytest.raises(
+        ValueError, match="9 steps are above the bound of 8, twice the longest path that it was trained on, 4"
+    ):
+        planner.plan(["CCO"], n_steps=9, **settings)
+    (plan,) = planner.plan(["CCO"], n_steps=9, bounded=False, **settings)
+    assert plan.candidates[0].n_steps == 9
+
+
+def test_salts_are_refused_or_stripped(planner, known):
+    settings = {"n_steps": 1, "beams": 2, "progress": False}
+    with pytest.raises(ValueError, match=r"is 2 molecules, a salt or a mixture: give one of them. `--salts strip`"):
+        planner.plan([f"{known[0].smiles}.Cl"], **settings)
+    salts = ["Cl." + known[0].smiles, "[Na+].[O-]C(=O)C", "C[NH3+].[Cl-]", "[Na+].[Cl-]", "CCO"]
+    plans = planner.plan(salts, salts="strip", **settings)
+    assert [plan.target for plan in plans[:3]] == [known[0].smiles, "CC(=O)O", "CN"]
+    assert plans[0].candidates[0].route == known[0]
+    assert plans[1].remarks == ("[Na+].[O-]C(=O)C is 2 molecules: CC(=O)O, its largest organic part, was planned.",)
+    assert plans[4].remarks == ()
+    with pytest.raises(ValueError, match="salts='keep' is not allowed: choose one of refuse, strip"):
+        planner.plan(["CCO"], salts="keep", **settings)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "said"),
+    [
+        ("[18F]CCO", r"holds \[18F\], and the vocabulary of this model has no '8'"),
+        ("N[Pt]N", r"holds \[Pt\], and the vocabulary of this model has no 't'"),
+        ("[Xe]", r"holds \[Xe\], and the vocabulary of this model has no 'X'"),
+    ],
+)
+def test_atoms_that_the_vocabulary_lacks_are_named(planner, smiles, said):
+    with pytest.raises(ValueError, match=said) as error:
+        planner.plan([smiles], n_steps=1, progress=False)
+    elements = str(error.value).partition("can write are ")[2].partition(";")[0].split(", ")
+    assert {"C", "N", "O", "Br", "Cl", "Si", "Zn"} <= set(elements) and not {"Pt", "Xe"} & set(elements)
+
+
+def test_a_starting_material_is_for_models_that_were_trained_with_one(about, planner, caplog):
+    settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False}
+    planner.plan(["CCO"], starting_material="CC", **settings)
+    assert "does not say whether it was trained with a starting material" in caplog.text
+    caplog.clear()
+    about(starting_material=False)
+    with pytest.raises(ValueError, match="was trained without a starting material") as error:
+        planner.plan(["CCO"], starting_material="CC", **settings)
+    assert "`--required-leaf`" in str(error.value)
+    about(starting_material=True)
+    planner.plan(["CCO"], starting_material="CC", **settings)
+    assert not caplog.records
+
+
+def test_every_route_begins_from_the_required_leaf(planner, known):
+    route = known[0]
+    for leaf in route.leaves():
+        plans = planner.plan(
+            [route.smiles],
+            n_steps=range(1, 3),
+            beams=4,
+            texts=2,
+            constraints=Constraints(required_leaf=leaf),
+            progress=False,
+        )
+        assert plans[0].candidates[0].route.canonical() == route.canonical()
+        assert all(leaf in found.leaves() for found in plans[0].routes)
+
+
+def test_few_routes_of_each_last_reaction(planner, known):
+    settings = {"n_steps": 1, "beams": 8, "progress": False, "constraints": NO_CONSTRAINTS}
+    (plan,) = planner.plan([known[2].smiles], **settings)
+    (few,) = planner.plan([known[2].smiles], per_reaction=1, **settings)
+    assert [c.group for c in few.distinct] == [c.rank for c in few.distinct] == list(range(1, len(few.distinct) + 1))
+    assert max(c.group for c in plan.distinct) == len(few.distinct)
