@@ -1,12 +1,13 @@
 """The entries of a route file, read one after the other, so that memory does not grow with the file.
 
-A file contains either lines, each of which is an entry, or one JSON document. The first bytes decide which of the two
-it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
+A file contains lines, each of which is an entry, one JSON document, or a table with a header. The first bytes decide which
+of these it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import json
 import re
@@ -29,6 +30,8 @@ _CHUNK, _HEAD = 1 << 16, 1 << 20
 
 # The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
+# The name of a column of a table.
+_COLUMN = re.compile(r"[\w .-]*")
 _DMS = re.compile(r"\s*\{\s*'")
 # Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
 _REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
@@ -90,8 +93,7 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
         place = "line 1"
         try:
             head, chunks = _look(_chunks(_unzipped(raw, path), raw, progress))
-            document = (Entry(place, content) for place, content in document_entries(chunks))
-            for entry in document if _is_document(head) else _lines(chunks):
+            for entry in _entries(head, chunks):
                 place = entry.place
                 yield entry
                 if entry.is_line:
@@ -103,6 +105,14 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
             ) from error
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from error
+
+
+def _entries(head: bytes, chunks: Iterator[bytes]) -> Iterator[Entry]:
+    if delimiter := _delimiter_of_table(head):
+        return _table_rows(chunks, delimiter)
+    if _is_document(head):
+        return (Entry(place, content) for place, content in document_entries(chunks))
+    return _lines(chunks)
 
 
 def _unzipped(raw: IO[bytes], path: Path) -> Any:
@@ -155,6 +165,54 @@ def _is_document(head: bytes) -> bool:
         is_line = rest.startswith(b"{") if rest else len(head) < _HEAD
         return not (text.startswith(b"{") and is_line)
     return not rest and is_container(data)
+
+
+def _delimiter_of_table(head: bytes) -> str | None:
+    """Return what separates the columns of a table with routes, or None for another file."""
+    first = head.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    for delimiter in (",", "\t", ";"):
+        names = next(csv.reader([first], delimiter=delimiter), [])
+        # a file of reactions may have any words behind a tab
+        if all(map(_COLUMN.fullmatch, names)) and {"route", "reactions"} & {name.lower() for name in names}:
+            return delimiter
+    return None
+
+
+def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
+    text = _whole_lines(codecs.iterdecode(chunks, "utf-8"))
+    rows = csv.reader(text, delimiter=delimiter)
+    header = [name.strip().lower() for name in next(rows)]
+    try:
+        for row in rows:
+            if row:
+                yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: the table cannot be read: {error}") from error
+
+
+def _whole_lines(texts: Iterator[str]) -> Iterator[str]:
+    rest = ""
+    for text in texts:
+        *lines, rest = (rest + text).split("\n")
+        if len(rest) > MAX_ENTRY:
+            raise ValueError(f"a line is longer than {MAX_ENTRY} characters, so this is not a table of routes")
+        yield from (line + "\n" for line in lines)
+    if rest:
+        yield rest
+
+
+def _table_entry(row: dict[str, str]) -> Any:
+    """Return the target and the route of a row in the form of JSON lines. A target without a route has no trees."""
+    target = row.get("target") or row.get("smiles")
+    named = {"smiles": target} if target else {}
+    try:
+        if cell := row.get("route", "").strip():
+            return named | {"route": json.loads(cell) if cell.startswith('{"') else cell}
+        if cell := row.get("reactions", "").strip():
+            return named | {"route": from_reaction_line(cell).to_dict()}
+    except (ValueError, RecursionError) as error:
+        return ValueError(str(error))
+    return named | {"trees": []}
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:

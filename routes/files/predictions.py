@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ def read_predictions(path: Path) -> dict[str, list[Route]]:
 
 
 def _named(content: Any) -> Iterator[str]:
-    """SMILES of targets that a part of a document names, with routes or without."""
+    """SMILES of targets that a line, or a part of a document, names, with routes or without."""
+    if isinstance(content, str) and content.lstrip().startswith('{"'):
+        content = json.loads(content)  # it was read before
     if isinstance(content, dict):
         for name in ("target", "smiles"):
             if isinstance(content.get(name), str):

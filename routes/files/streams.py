@@ -34,7 +34,8 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
             ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as
             in `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
             object with the routes of each target by its name, as PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep
-            and Weft write them.
+            and Weft write them. A table with a header has a route in the column `route`, as JSON, or in the column
+            `reactions`.
 
     Yields:
         [`Route`]: the routes in their order. A target for which the file has no route gives none.
@@ -88,13 +89,14 @@ def write_routes(
         raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     path = Path(path)
     counted = _Counted(routes)
-    with whole_file(path) as temporary, _create(temporary, path.suffix == ".gz") as file:
+    with whole_file(path) as temporary, create(temporary, path.suffix == ".gz") as file:
         for text in FORMS[form](counted, path.name.split(".")[0], stock):
             file.write(text)
     return counted.count
 
 
-def _create(path: Path, is_gzip: bool) -> IO[str]:
+def create(path: Path, is_gzip: bool) -> IO[str]:
+    """Open a file to write text to, gzipped or not."""
     opener: Callable[..., IO[str]] = gzip.open if is_gzip else open
     return opener(path, "wt", encoding="utf-8", newline="\n")
 

@@ -1,0 +1,167 @@
+"""What is written of plans is read again, in every form; and a run goes on where its file ends."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
+from weftformer.routes.files.plan_files import PLAN_FORMS, PlanLog, write_plans
+from weftformer.routes.files.predictions import read_predictions
+from weftformer.routes.files.targets import Target
+from weftformer.routes.plans import ranked
+
+ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
+SHORT = Route("COC(C)=O", (Route("CC(=O)O"), Route("CO")))
+CHIRAL = Route(r"C/C=C/C(=O)N[C@@H](C)C(=O)O", (Route(r"C/C=C/C(=O)O"), Route("C[C@H](N)C(=O)O")))
+# acetic acid is made in one place and bought in another: reactions alone cannot say that
+MIXED = Route("CC(=O)OC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CC(=O)O")))
+
+
+def plan_of(target: str, name: str, *routes: Route) -> Plan:
+    candidates = [Candidate(r.to_string(), -1.5 - i, 2, r) for i, r in enumerate(routes)]
+    candidates.append(Candidate("{'smiles", -0.5, 1, problem='the text was not finished, "really"'))
+    return Plan(target, ranked(candidates, Stock(["CO", "CC=O", "O"])), id=name, seconds=0.25)
+
+
+PLANS = [
+    plan_of("COC(C)=O", "the ester", SHORT, ESTER),
+    Plan("C(", problem="'C(' is not a molecule", id="7"),
+    plan_of("CCO", 'x, "y"'),
+    plan_of(CHIRAL.smiles, "chiral", CHIRAL),
+]
+
+
+@pytest.mark.parametrize("name", ["plans", "plans.gz"])
+@pytest.mark.parametrize("form", PLAN_FORMS)
+def test_every_form_is_read_again(tmp_path, form, name):
+    assert write_plans(tmp_path / name, PLANS, form) == []
+    assert [route.canonical() for route in read_routes(tmp_path / name)] == [
+        route.canonical() for route in (SHORT, ESTER, CHIRAL)
+    ]
+    found = read_predictions(tmp_path / name)
+    assert found["COC(C)=O"] == [SHORT, ESTER] and list(found)[-1] == CHIRAL.smiles
+    if form in ("json", "jsonl", "csv", "aizynthfinder"):  # they name targets without a route too
+        assert found["CCO"] == []
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_json_holds_everything(tmp_path):
+    write_plans(tmp_path / "a.json", PLANS, "json")
+    write_plans(tmp_path / "a.jsonl", PLANS, "jsonl")
+    rows = json.loads((tmp_path / "a.json").read_text())
+    assert rows == [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [Plan.from_dict(row) for row in rows] == PLANS and rows[0]["id"] == "the ester"
+
+
+def test_ids_ranks_and_groups_are_in_tables(tmp_path):
+    write_plans(tmp_path / "a.csv", PLANS, "csv")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["id"], row["rank"], row["group"]) for row in rows] == [
+        ("the ester", "1", "1"), ("the ester", "2", "1"), ("7", "", ""), ('x, "y"', "", ""), ("chiral", "1", "1"),
+    ]  # fmt: skip
+    first, second, unread, nothing, _ = rows
+    assert first["reactions"] == "CC(=O)O.CO>>COC(C)=O" and first["purchasable"] == "false"
+    assert first["missing"] == "CC(=O)O" and second["purchasable"] == second["possible"] == "true"
+    assert unread["problem"] == "'C(' is not a molecule" and "not finished" in nothing["problem"]
+    write_plans(tmp_path / "a.txt", PLANS, "reactions")
+    assert (tmp_path / "a.txt").read_text().splitlines()[1] == (
+        "CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O\tthe ester\t2\t-2.5"
+    )
+
+
+def test_what_reactions_cannot_say_is_left_out_and_told(tmp_path):
+    plans = [plan_of(MIXED.smiles, "1", MIXED), PLANS[0]]
+    (why,) = write_plans(tmp_path / "a.txt", plans, "reactions")
+    assert "cannot be read back from its reactions alone" in why
+    assert list(read_routes(tmp_path / "a.txt")) == [SHORT, ESTER]
+    assert write_plans(tmp_path / "a.csv", plans, "csv") == []
+    assert list(read_routes(tmp_path / "a.csv")) == [MIXED, SHORT, ESTER]
+    with pytest.raises(ValueError, match="form must be one of json, jsonl"):
+        write_plans(tmp_path / "a", plans, "askcos")
+
+
+def test_pandas_reads_the_table_of_aizynthfinder(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    write_plans(tmp_path / "a.json", PLANS, "aizynthfinder")
+    table = pandas.read_json(tmp_path / "a.json", orient="table")
+    assert list(table["id"]) == [plan.id for plan in PLANS] and list(table["number_of_routes"]) == [2, 0, 0, 1]
+    assert list(table["is_solved"]) == [True, False, False, False]
+    acid, methanol = table["trees"][0][0]["children"][0]["children"]
+    assert (acid["in_stock"], methanol["in_stock"]) == (False, True)
+    assert table["trees"][0][0]["scores"] == {"log_probability": -1.5}
+
+
+def test_retrocast_scores_our_predictions(tmp_path):
+    retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")
+    from weftformer.routes import write_routes
+
+    write_routes(tmp_path / "task.json", [ESTER], "retrocast")
+    task = retrocast.load_task(tmp_path / "task.json", chemistry=True)
+    twice = [plan_of("COC(C)=O", "target-1", SHORT, ESTER), plan_of("CCO", "target-1")]
+    write_plans(tmp_path / "ours.json", twice, "retrocast")
+    data = json.loads((tmp_path / "ours.json").read_text())
+    assert list(data) == ["target-1", "target-1-2"] and data["target-1-2"] == []
+    native = retrocast.ingest({"target-1": [ESTER.to_dict()]}, "directmultistep", task)
+    theirs = json.loads(native.json())["target-1"][0]
+    ours = data["target-1"][1]
+
+    def shape(molecule):
+        step = molecule.get("product_of")
+        return molecule["smiles"], molecule["inchikey"], sorted(map(shape, step["reactants"])) if step else []
+
+    assert shape(ours["route"]["target"]) == shape(theirs["route"]["target"])
+    assert ours["route"]["schema_version"] == theirs["route"]["schema_version"] and set(ours) <= set(theirs)
+
+
+TARGETS = [Target("the ester", "O(C)C(C)=O"), Target("7", "C("), Target("third", "CCO")]
+
+
+@pytest.fixture
+def begun(tmp_path):
+    log = PlanLog(tmp_path / "plans.jsonl", {"model": "runs/a", "beams": 5, "forbid": ["CO", "CN"]})
+    with log.open(append=False) as file:
+        for index in (1, 0):
+            file.write(log.line(index, TARGETS[index], PLANS[index]))
+    return log
+
+
+def test_a_run_goes_on_behind_the_last_whole_line(begun):
+    whole = begun.path.read_bytes()
+    begun.path.write_bytes(whole + b'{"number":3,"id":"th')
+    again = PlanLog(begun.path, begun.settings)
+    assert again.done(TARGETS) == {1: PLANS[1], 0: PLANS[0]} and begun.path.read_bytes() == whole
+    with again.open(append=True) as file:
+        third = Plan("CCO", id="third")
+        file.write(again.line(2, TARGETS[2], third))
+    assert list(again.plans()) == [PLANS[0], PLANS[1], third]  # in the order of the targets
+    assert [route.canonical() for route in read_routes(begun.path)] == [SHORT.canonical(), ESTER.canonical()]
+    assert PlanLog(begun.path.with_name("new"), {}).done(TARGETS) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"beams": 6}, "was begun with --beams 5, and this run has --beams 6"),
+        ({"forbid": ["CO"]}, "was begun with --forbid CO CN, and this run has --forbid CO:"),
+        ({"salts": "strip"}, "was begun with no --salts, and this run has --salts strip"),
+    ],
+)
+def test_other_settings_are_refused(begun, settings, said):
+    with pytest.raises(ValueError, match=said):
+        PlanLog(begun.path, begun.settings | settings).done(TARGETS)
+
+
+def test_other_targets_and_other_files_are_refused(begun):
+    for targets in (TARGETS[:1], [TARGETS[0], TARGETS[2]], [Target("another", TARGETS[0].smiles), TARGETS[1]]):
+        with pytest.raises(ValueError, match="the file is of other targets"):
+            begun.done(targets)
+    begun.path.write_text('{"route": {"smiles": "CCO"}}\n')
+    with pytest.raises(ValueError, match=r"plans\.jsonl, line 1: this is no line of an unfinished run"):
+        begun.done(TARGETS)
+    begun.path.write_text("CCO\n")
+    with pytest.raises(ValueError, match="line 1: this is no line of an unfinished run"):
+        begun.done(TARGETS)
