@@ -67,6 +67,14 @@ class Progress:
             self._last = time.monotonic()
             self._print()
 
+    def print(self, text: str) -> None:
+        """Print a text on stdout, above the bar if there is one."""
+        if self._bar is None:
+            print(text, flush=True)
+        else:
+            self._bar.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
     def _print(self) -> None:
         seconds = time.monotonic() - self._start
         of = "" if self.total is None else f" of {self._shown(self.total)}"

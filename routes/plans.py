@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A line of a table: how many distinct routes there are, how many are purchasable (None without a stock) and
+        """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock) and
         possible, the score of the first, and the seconds that the searches took."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
@@ -151,6 +151,7 @@ class Plan:
             "id": self.id,
             "target": self.target,
             "routes": len(routes),
+            "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable else sum(map(bool, purchasable)),
             "possible": sum(route.possible is True for route in routes),
             "best_score": score if math.isfinite(score) else None,

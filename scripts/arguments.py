@@ -11,6 +11,10 @@ from typing import Any
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
 RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms", "oversized")
+# As in `routes/planning/planner.py`.
+SALTS = ("refuse", "strip")
+# As in `routes/files/plan_files.py`.
+PLAN_FORMS = ("json", "jsonl", "aizynthfinder", "retrocast", "reactions", "csv")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")
 
@@ -86,20 +90,20 @@ def add_constraints(parser: Any) -> None:
     parser.add_argument("--no-grammar", action="store_true",
                         help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
     parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
-                        help="switch off a rule: let molecules through that RDKit cannot read, that are made from themselves, "
-                        "or reactions whose reactants lack atoms of the product (may be given several times)")  # fmt: skip
+                        help="switch off a rule: molecules that RDKit cannot read, or that are made from themselves; "
+                        "reactants that lack atoms of the product (repeatable)")  # fmt: skip
     parser.add_argument("--impossible", choices=IMPOSSIBLE, default="behind",
-                        help="routes that break one of these rules all the same: ranked behind the others, kept in the place "
-                        "of their score, or left out (default: %(default)s)")  # fmt: skip
+                        help="routes that break a rule all the same: behind the others, in their place, or left out (default: "
+                        "%(default)s)")  # fmt: skip
     parser.add_argument("--only-purchasable", action="store_true",
                         help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
     parser.add_argument(
         "--required-leaf", metavar="SMILES", help="only routes that begin from this molecule, among others"
     )
     parser.add_argument("--forbid", action="append", default=[], metavar="SMILES",
-                        help="only routes without this molecule (may be given several times)")  # fmt: skip
+                        help="only routes without this molecule (repeatable)")  # fmt: skip
     parser.add_argument("--forbid-substructure", action="append", default=[], metavar="SMARTS",
-                        help="only routes in which no molecule but the target has this substructure (may be given several times)")  # fmt: skip
+                        help="only routes in which no molecule but the target has this substructure (repeatable)")  # fmt: skip
 
 
 def constraints_of(arguments: argparse.Namespace) -> Any:
@@ -125,6 +129,25 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     if wishes != rules:
         raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
     return NO_CONSTRAINTS
+
+
+def check_model(model: str) -> None:
+    """Refuse what is written like a folder and is none: transformers would look for it on the Hub.
+
+    Args:
+        model: the argument `--model`.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    path = Path(model)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ValueError(f"--model {model}: this folder has no config.json, so it is not the folder of a model.")
+    elif path.exists():
+        raise ValueError(f"--model {model} is a file: give the folder of a model.")
+    elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
+        raise ValueError(f"--model {model}: there is no such folder.")
 
 
 def move_to(planner: Any, device: str | None) -> None:

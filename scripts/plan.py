@@ -2,47 +2,262 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from weftformer.common.progress import Progress
 from weftformer.common.whole_files import write_json
+from weftformer.inference.tasks import RouteTask, load_task
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
+from weftformer.routes.files.plan_files import PlanLog, write_plans
+from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
 from weftformer.routes.stock import Stock
-from weftformer.scripts.arguments import check_folders, constraints_of, move_to
+from weftformer.scripts.arguments import check_folders, check_model, check_output, constraints_of, move_to
 from weftformer.scripts.parsers.plan import build_parser
 
+# The exit status when at least one target has no route.
+NO_ROUTE = 3
+# What decides which routes are found: a run that is finished by another has to have the same.
+_SETTINGS = (
+    "model", "steps", "stock", "beams", "time_limit", "expand_leaves", "salts", "per_reaction", "starting_material", "ranking",
+    "texts", "seed", "no_grammar", "allow", "impossible", "only_purchasable", "required_leaf", "forbid", "forbid_substructure",
+)  # fmt: skip
+_FORMS = {".csv": "csv", ".json": "json"}
+_FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
-def show(plan: Plan, count: int) -> None:
-    if plan.problem is not None:
-        print(f"\n{plan.target}: not planned. {plan.problem}")
-        return
-    failed, total = len(plan.failed), len(plan.candidates)
-    impossible = sum(candidate.possible is False for candidate in plan.distinct)
-    print(
-        f"\n{plan.target}: {len(plan.routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
-        f"{failed} of {total} candidates are no routes"
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plan the targets, print and write each when it is done.
+
+    Returns:
+        3 when at least one target has no route, 0 otherwise.
+
+    Raises:
+        ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
+    """
+    arguments = build_parser().parse_args(argv)
+    check(arguments)
+    constraints = constraints_of(arguments)
+    targets = read(arguments)
+    log = _log(arguments)
+    done = log.done(targets) if log is not None and arguments.resume else {}
+    workers = os.cpu_count() or 1
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=workers)
+    plans = _plans(arguments, targets, done, stock=stock, constraints=constraints)
+    lines = {index: plan.summary for index, plan in done.items()}
+    is_kept = any((arguments.html, arguments.picture, arguments.json))  # what is only written need not be in memory
+    kept = dict(done) if is_kept else {}
+    if done:
+        print(f"{len(done):,} of {len(targets):,} targets are in {log.path if log else ''} already.", file=sys.stderr)
+    progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=not arguments.no_progress)
+    sink = None if log is None else log.open(append=arguments.resume)
+    try:
+        with progress:
+            for index, plan in plans:
+                if log is not None and sink is not None:
+                    sink.write(log.line(index, targets[index], plan))
+                    sink.flush()
+                progress.print(described(plan, arguments.show))
+                lines[index] = plan.summary
+                if is_kept:
+                    kept[index] = plan
+                progress.update(1)
+    except KeyboardInterrupt:
+        if log is not None:
+            print(f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume goes on.", file=sys.stderr)
+        raise
+    finally:
+        if sink is not None:
+            sink.close()
+    print(f"\n{table([lines[index] for index in sorted(lines)])}")
+    _finish(arguments, log, [kept[index] for index in sorted(kept)])
+    failed = sum(line["routes"] == 0 for line in lines.values())
+    if failed:
+        print(f"weftformer plan: {failed} of {len(targets)} targets have no route", file=sys.stderr)
+    return NO_ROUTE if failed else 0
+
+
+def check(arguments: Namespace) -> None:
+    """Mistakes that need no model to be seen.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    _check_numbers(arguments)
+    if arguments.expand_leaves and arguments.stock is None:
+        raise ValueError("--expand-leaves needs --stock FILE: what it lacks is made in its turn.")
+    if arguments.targets and arguments.input_file:
+        raise ValueError("Targets on the command line and --input-file exclude each other: give one.")
+    if arguments.format and arguments.output_file is None:
+        raise ValueError("--format is of --output-file FILE: give one.")
+    for word in arguments.targets:
+        if word.endswith(_FILES) and Path(word).is_file():
+            raise ValueError(f"{word} is a file: --input-file {word} reads targets from it.")
+    if arguments.stock is not None and not arguments.stock.is_file():
+        raise ValueError(f"--stock {arguments.stock}: there is no such file.")
+    check_folders(arguments, "output_file", "json", "html", "picture")
+    check_output(arguments.output_file, arguments.resume, arguments.overwrite)
+    if arguments.picture is not None:
+        check_picture(arguments.picture)
+
+
+def _check_numbers(arguments: Namespace) -> None:
+    for name, least in (("beams", 1), ("texts", 1), ("per_reaction", 1), ("show", 0), ("expand_leaves", 0)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}: got {value}.")
+    if arguments.time_limit is not None and not 0 < arguments.time_limit < float("inf"):
+        raise ValueError(f"--time-limit must be a number of seconds above 0: got {arguments.time_limit:g}.")
+
+
+def read(arguments: Namespace) -> list[Target]:
+    """The targets to plan.
+
+    Raises:
+        ValueError: there are none, or a file is not as it should be. OSError: a file cannot be read.
+    """
+    columns = {"smiles_column": arguments.smiles_column, "id_column": arguments.id_column}
+    if arguments.targets:
+        found: list[Target] = []
+        for word in arguments.targets:
+            of_file = word.startswith("@")
+            found += read_targets(Path(word[1:]), **columns) if of_file else [Target(str(len(found) + 1), word)]
+        return found
+    if arguments.input_file not in (None, "-"):
+        return read_targets(Path(arguments.input_file), **columns)
+    if arguments.input_file is None and sys.stdin.isatty():
+        raise ValueError("Nothing to plan: give SMILES, --input-file FILE, or targets on standard input.")
+    return targets_in(sys.stdin.buffer.read(), "standard input", **columns)
+
+
+def _form(arguments: Namespace) -> str:
+    name = arguments.output_file.name.removesuffix(".gz")
+    return arguments.format or _FORMS.get(Path(name).suffix, "jsonl")
+
+
+def _log(arguments: Namespace) -> PlanLog | None:
+    """The file of lines that grows: the output itself, or a file beside it that the output is made of in the end.
+
+    Raises:
+        ValueError: there is one of a run that was cut, and nothing is said of it; or there is none to go on with.
+    """
+    file = arguments.output_file
+    if file is None:
+        return None
+    settings = {name: getattr(arguments, name) for name in _SETTINGS}
+    parser = build_parser()
+    told = {
+        name.replace("_", "-"): _plain(value) for name, value in settings.items() if value != parser.get_default(name)
+    }
+    if _form(arguments) == "jsonl" and file.suffix != ".gz":
+        return PlanLog(file, told)
+    part = file.with_name(f"{file.name}.part")
+    if part.exists() and not (arguments.resume or arguments.overwrite):
+        raise ValueError(
+            f"{part} is of a run that was cut: --resume goes on behind its last whole line, --overwrite begins it again."
+        )
+    if arguments.resume and file.exists() and not part.exists():
+        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite begins it again.")
+    return PlanLog(part, told)
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it."""
+    if isinstance(value, range):
+        return f"{value[0]}-{value[-1]}"
+    return str(value) if isinstance(value, Path) else value
+
+
+def _load(arguments: Namespace) -> RoutePlanner:
+    check_model(arguments.model)
+    try:
+        task = load_task(arguments.model)
+    except OSError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"--model {arguments.model}: there is no such folder here, and it was not had from the Hub. {first}"
+        ) from error
+    if not isinstance(task, RouteTask):
+        raise ValueError(
+            f"--model {arguments.model} writes texts, not routes: `weftformer generate --model {arguments.model}` asks it."
+        )
+    move_to(task.planner, arguments.device)
+    return task.planner
+
+
+def _plans(
+    arguments: Namespace, targets: list[Target], done: dict[int, Plan], **settings: Any
+) -> Iterator[tuple[int, Plan]]:
+    """The index and the plan of each target that is not done, as their searches end."""
+    left = [index for index in range(len(targets)) if index not in done]
+    asked = [index for index in left if targets[index].problem is None]
+    planner = _load(arguments)
+    found = planner.stream(
+        [targets[index].smiles for index in asked],
+        n_steps=arguments.steps,
+        starting_material=arguments.starting_material,
+        beams=arguments.beams,
+        texts=arguments.texts,
+        seed=arguments.seed,
+        ranking=arguments.ranking,
+        grammar=not arguments.no_grammar,
+        impossible=arguments.impossible,
+        time_limit=arguments.time_limit,
+        salts=arguments.salts,
+        expand_leaves=arguments.expand_leaves,
+        per_reaction=arguments.per_reaction,
+        bounded=not arguments.no_bounds,
+        progress=False,
+        on_error="skip",  # the others are still worth planning; the exit status tells
+        **settings,
     )
-    if not plan.routes:
-        for problem in dict.fromkeys(candidate.problem for candidate in plan.failed[:count]):
-            print(f"  {problem}")
-    for candidate in plan.distinct[:count]:
+
+    def named() -> Iterator[tuple[int, Plan]]:
+        for index in left:
+            target = targets[index]
+            if target.problem is not None:
+                yield index, Plan(target.smiles, [], target.problem, target.id)
+        for place, plan in found:
+            yield asked[place], replace(plan, id=targets[asked[place]].id)
+
+    return named()
+
+
+def described(plan: Plan, count: int) -> str:
+    """What is printed of a plan: how many routes there are, why there are none, and the best of them."""
+    # an id that is a number is the target's place
+    name = plan.target if plan.id is None or plan.id.isdigit() else f"{plan.id} ({plan.target})"
+    told = [f"note: {remark}" for remark in plan.remarks]
+    if plan.problem is not None:
+        return "\n".join([f"\n{name}: not planned. {plan.problem}", *told])
+    routes, failed = plan.distinct, len(plan.failed)
+    if not routes:
+        return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
+    impossible = sum(candidate.possible is False for candidate in routes)
+    groups = len({candidate.group for candidate in routes})
+    text = [
+        f"\n{name}: {len(routes)} distinct route{'s'[: len(routes) > 1]} with {groups} last reaction{'s'[: groups > 1]}"
+        f"{f', {impossible} of them impossible' if impossible else ''}"
+        f"{f'; {failed} of {len(plan.candidates)} candidates are no routes' if failed else ''}",
+        *told,
+    ]
+    for candidate in routes[:count]:
         assert candidate.route is not None and candidate.check is not None
         wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
-        print(f"\nrank {candidate.rank}{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}")
-        for remark in candidate.check.remarks:
-            print(f"note: {remark}")
-
-
-def draw(plans: Sequence[Plan], file: Path) -> None:
-    for number, plan in enumerate(plans, start=1):
-        for candidate in plan.distinct[:1]:
-            assert candidate.route is not None
-            path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing)
-            print(f"The best route for {plan.target} is drawn in {path}.")
+        text.append(
+            f"\nrank {candidate.rank}, group {candidate.group}, score {candidate.score:.2f}"
+            f"{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}"
+        )
+        if candidate.joined_at:
+            text.append(f"joined at {', '.join(candidate.joined_at)}")
+        text += [f"note: {remark}" for remark in candidate.check.remarks]
+    return "\n".join(text)
 
 
 def _purchasable(missing: tuple[str, ...] | None) -> str:
@@ -51,48 +266,50 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
     return f", not in stock: {', '.join(missing)}" if missing else ", purchasable"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
-    for name in ("beams", "show", "texts"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"--{name} must be at least 1: got {getattr(arguments, name)}.")
-    check_folders(arguments, "json", "html", "picture")
-    constraints = constraints_of(arguments)
-    if arguments.picture is not None:
-        check_picture(arguments.picture)
-    stock = (
-        None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
-    )  # its mistakes show first
-    planner = RoutePlanner.from_pretrained(arguments.model)
-    move_to(planner, arguments.device)
-    plans = planner.plan(
-        arguments.targets,
-        n_steps=arguments.steps,
-        starting_material=arguments.starting_material,
-        beams=arguments.beams,
-        texts=arguments.texts,
-        seed=arguments.seed,
-        ranking=arguments.ranking,
-        stock=stock,
-        grammar=not arguments.no_grammar,
-        constraints=constraints,
-        impossible=arguments.impossible,
-        on_error="skip",  # the others are still worth planning; the exit code tells
+def table(lines: list[dict[str, Any]]) -> str:
+    """A line for each target, with the number of routes and what they are."""
+    names = ("id", "routes", "groups", "purchasable", "possible", "best_score", "seconds")
+    rows = [[name.replace("_", " ") for name in names]]
+    for line in lines:
+        score, seconds = line["best_score"], line["seconds"]
+        numbers = line | {
+            "best_score": None if score is None else f"{score:.2f}",
+            "seconds": None if seconds is None else f"{seconds:.1f}",
+        }
+        rows.append(["-" if numbers[name] is None else str(numbers[name]) for name in names])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     )
-    for plan in plans:
-        show(plan, arguments.show)
+
+
+def _finish(arguments: Namespace, log: PlanLog | None, plans: list[Plan]) -> None:
+    """The files that are written when all is done."""
+    if log is not None:
+        if log.path != arguments.output_file:
+            left_out = write_plans(arguments.output_file, log.plans(), _form(arguments))
+            log.path.unlink()
+            if left_out:
+                print(f"{len(left_out)} routes were left out. The first: {left_out[0]}", file=sys.stderr)
+        print(f"The routes are in {arguments.output_file}.")
     if arguments.json is not None:
         write_json(arguments.json, [plan.to_dict() for plan in plans])
-        print(f"\nAll candidates are in {arguments.json}.")
+        print(f"All candidates are in {arguments.json}.")
     if arguments.html is not None:
         save_page(plans, arguments.html)
         print(f"All routes are drawn in {arguments.html}.")
     if arguments.picture is not None:
         draw(plans, arguments.picture)
-    failed = sum(plan.problem is not None for plan in plans)
-    if failed:
-        print(f"weftformer plan: {failed} of {len(plans)} targets could not be planned", file=sys.stderr)
-    return 1 if failed else 0
+
+
+def draw(plans: Sequence[Plan], file: Path) -> None:
+    """The best route of each target in a picture of its own, numbered where there are several targets."""
+    for number, plan in enumerate(plans, start=1):
+        for candidate in plan.distinct[:1]:
+            assert candidate.route is not None
+            path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
+            save_picture(candidate.route, path, missing=candidate.missing)
+            print(f"The best route for {plan.target} is drawn in {path}.")
 
 
 if __name__ == "__main__":

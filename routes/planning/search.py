@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -172,6 +172,8 @@ class RouteSearch:
                 for one in zip(texts[chosen], scores[chosen], strict=True)
             ]
             kept = [candidate for candidate in candidates if candidate is not None]
+            if isinstance(self.grammar, ConstrainedGrammar) and self.grammar.refusals[index]:
+                kept = _with_reason(kept, self.grammar.why_nothing(index))
             found.append(kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(index))])
         return found
 
@@ -235,8 +237,15 @@ class RouteSearch:
         except ValueError as error:
             if most is None or (isinstance(self.grammar, ConstrainedGrammar) and (has_ended or score < _LOST)):
                 return None
-            problem = str(error) if has_ended else f"the text was not finished within {most} tokens: {error}"
+            problem = str(error) if has_ended else f"the text was not finished within {most} tokens"
             return Candidate(text, score, n_steps, problem=problem)
+
+
+def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:
+    """Candidates none of which is a route, each told why the rules let nothing better through; others as they are."""
+    if any(candidate.route is not None for candidate in candidates):
+        return candidates
+    return [replace(candidate, problem=f"{candidate.problem}; {why}") for candidate in candidates]
 
 
 def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:

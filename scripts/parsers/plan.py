@@ -3,48 +3,58 @@
 import argparse
 from pathlib import Path
 
-from ..arguments import RANKINGS, Parser, add_constraints
-
-
-class _Parser(Parser):
-    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        """A target a line of @FILE; empty lines are none."""
-        return [arg_line.strip()] if arg_line.strip() else []
+from ..arguments import PLAN_FORMS, RANKINGS, SALTS, Parser, add_constraints
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="weftformer plan",
-        usage="weftformer plan TARGET [TARGET ...] --model MODEL [--option value ...]",
-        description="Plan synthesis routes for target molecules, best first, with a model that `weftformer train-routes` made.",
-        epilog="example:\n  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --model runs/demo --steps 1-3 --stock stock.smi --html routes.html",
-        fromfile_prefix_chars="@",
+        usage="weftformer plan [TARGET ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]",
+        description="Plan synthesis routes for target molecules, best first, with a model that `weftformer train-routes` made.\n"
+        "Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument.",
+        epilog="examples:\n"
+        "  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --model runs/demo --steps 1-3 --stock stock.smi --html routes.html\n"
+        "  weftformer plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume",
     )
     add = parser.add_argument
-    add("targets", nargs="+", metavar="TARGET", help="SMILES of a target molecule, or @FILE with one a line")
+    add("targets", nargs="*", metavar="TARGET",
+        help="SMILES, or @FILE as --input-file (default: standard input)")  # fmt: skip
     add("--model", required=True, help="folder or Hub id of a trained route model")
+    add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path of the routes, in reactions; a range such as 2-5 tries each and ranks what they find together "
-        "(default: 1-5)")  # fmt: skip
+        help="longest path of the routes in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
-        help="what can be bought: SMILES or InChIKeys, one a line or in a table with a header, .gz too")  # fmt: skip
+        help="what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")  # fmt: skip
     add("--beams", type=int, default=10, metavar="N", help="width of the search (default: %(default)s)")
+    add("--time-limit", type=float, metavar="SECONDS", help="for each target; what is found by then is kept")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
-    add("--html", type=Path, metavar="FILE", help="also draw all routes on one page to read in a browser")
-    add("--picture", type=Path, metavar="FILE",
-        help="also draw the best route, to a file that ends in .svg or .png (with several targets: FILE-1, ...)")  # fmt: skip
-    add("--json", type=Path, metavar="FILE", help="also write all candidates, failed ones included")
+    add("--html", type=Path, metavar="FILE", help="draw all routes on one page to read in a browser")
+    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    files = parser.add_argument_group("files")
+    add = files.add_argument
+    add("--output-file", type=Path, metavar="FILE", help="file to write, a target at a time")
+    add("--format", choices=PLAN_FORMS, metavar="FORM",
+        help=f"{', '.join(PLAN_FORMS)} (default: jsonl)")  # fmt: skip
+    add("--resume", action="store_true", help="go on where --output-file ends")
+    add("--overwrite", action="store_true", help="replace --output-file")
+    add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list at the end")
+    add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
+    add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
+    add("--no-progress", action="store_true", help="say nothing of how far it is")
     search = parser.add_argument_group("how routes are searched and ranked")
-    search.add_argument(
-        "--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one"
-    )
-    search.add_argument("--ranking", choices=RANKINGS, default="log_probability",
-                        help="how candidates are scored; sqrt_length is DirectMultiStep's way (default: %(default)s)")  # fmt: skip
-    search.add_argument("--texts", type=int, default=1, metavar="N",
-                        help="SMILES of each target to search from, what they find pooled: N times as long, and more is found "
-                        "(default: %(default)s)")  # fmt: skip
-    search.add_argument("--seed", type=int, default=0, help="of the draw of these texts (default: %(default)s)")
+    add = search.add_argument
+    add("--expand-leaves", type=int, default=0, metavar="N",
+        help="plan what --stock lacks in its turn, N times at most, and join the routes")  # fmt: skip
+    add("--salts", choices=SALTS, default="refuse", help="strip keeps the largest organic part of a salt")
+    add("--per-reaction", type=int, metavar="N", help="at most N routes with the same last reaction")
+    add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
+    add("--ranking", choices=RANKINGS, metavar="SCORE", default="log_probability",
+        help="log_probability, or sqrt_length as DirectMultiStep has it (default: %(default)s)")  # fmt: skip
+    add("--texts", type=int, default=1, metavar="N",
+        help="SMILES of each target to search from: N times as long, and more is found (default: %(default)s)")  # fmt: skip
+    add("--seed", type=int, default=0, help="of the draw of these texts (default: %(default)s)")
+    add("--no-bounds", action="store_true", help="take any number of steps and beams")
     add_constraints(search)
     return parser
 
@@ -53,6 +63,11 @@ def steps(text: str) -> int | range:
     """`3` or `2-5`, the last included."""
     first, dash, last = text.partition("-")
     try:
-        return range(int(first), int(last) + 1) if dash else int(first)
+        found = range(int(first), int(last) + 1) if dash else int(first)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
+    if isinstance(found, range) and not found:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins: a range is such as 2-5")
+    if (found[0] if isinstance(found, range) else found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a route has at least 1 step")
+    return found

@@ -68,7 +68,7 @@ def test_the_line_of_a_table():
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "behind")
     line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
     assert line == {
-        "id": "7", "target": "COC(C)=O", "routes": 3, "purchasable": 2, "possible": 2, "best_score": -1.0, "seconds": 2.0,
+        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "possible": 2, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
     assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary

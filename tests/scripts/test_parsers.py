@@ -81,7 +81,7 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
     assert {words: heavy for words, (*_, heavy) in helps.items() if heavy} == {}
     assert helps["--version"][1].startswith("weftformer 0.")
     code, _, err, _ = helps["plan"]
-    assert code == 2 and "the following arguments are required: TARGET, --model" in err
+    assert code == 2 and "the following arguments are required: --model" in err
     code, _, err, _ = helps["generate --beams x"]
     assert code == 2 and "argument --beams: invalid int value" in err
 

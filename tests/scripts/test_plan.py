@@ -1,136 +1,325 @@
+"""`weftformer plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
+
+import csv
+import gzip
+import io
 import json
+import sys
 
 import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import NO_CONSTRAINTS, Constraints, Route
-from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.plans import Candidate, Plan
-from weftformer.scripts import cli
+from rdkit import Chem
+
+from weftformer.routes import NO_CONSTRAINTS, Constraints, Plan, Route, read_routes
+from weftformer.routes.files.plan_files import PLAN_FORMS
+from weftformer.routes.planning import planner as planning
+from weftformer.scripts import arguments, cli
+from weftformer.scripts.arguments import constraints_of
+from weftformer.scripts.parsers.plan import build_parser
+
+AMIDE, ESTER, NOTHING = "CC(=O)NCc1ccccc1", "CCOC(C)=O", "C1CC"
 
 
-def test_prints_and_writes_all_candidates(untrained_folder, tmp_path, capsys):
-    file = tmp_path / "routes.json"
+def save(planner, folder) -> str:
+    planner.model.save_pretrained(folder)
+    planner.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(planner, tmp_path_factory) -> str:
+    return save(planner, tmp_path_factory.mktemp("known"))
+
+
+@pytest.fixture(scope="module")
+def chain_folder(chain_planner, tmp_path_factory) -> str:
+    return save(chain_planner, tmp_path_factory.mktemp("chain"))
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(folder, *words) -> int:
+    return cli.main(["plan", *map(str, words), "--model", folder, "--steps", "1", "--beams", "1", "--no-progress"])
+
+
+def rows_of(file) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_routes_are_printed_best_first_with_a_table(folder, capsys):
+    assert run(folder, "O=C(C)NCc1ccccc1") == 0
+    out = capsys.readouterr().out
+    assert f"\n{AMIDE}: " in out and "rank 1, group 1, score -" in out and "└── • NCc1ccccc1" in out
+    heads, line = out.rstrip().splitlines()[-2:]
+    assert heads.split() == ["id", "routes", "groups", "purchasable", "possible", "best", "score", "seconds"]
+    number, routes, groups, purchasable, *_ = line.split()
+    assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
+
+
+def test_a_stock_marks_the_routes(folder, tmp_path, capsys):
+    (tmp_path / "stock.smi").write_text("CC(=O)O\nCC\n")
+    assert run(folder, AMIDE, "--stock", "stock.smi", "--json", "a.json") == 0
+    assert "not in stock: NCc1ccccc1" in capsys.readouterr().out
+    (written,) = json.loads((tmp_path / "a.json").read_text())
+    first = written["candidates"][0]
     assert (
-        cli.main(["plan", "OCC", "--model", untrained_folder, "--steps", "1", "--beams", "3", "--json", str(file)])
-        == 0
+        first["purchasable"] is False and first["missing"] == ["NCc1ccccc1"] and first["rank"] == first["group"] == 1
     )
-    assert "CCO: " in capsys.readouterr().out
-    (plan,) = json.loads(file.read_text())
-    assert plan["target"] == "CCO" and len(plan["candidates"]) == 3
-    assert {"text", "score", "n_steps", "route", "problem"} <= set(plan["candidates"][0])
+    (tmp_path / "stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
+    assert run(folder, AMIDE, "--stock", "stock.smi") == 0
+    out = capsys.readouterr().out
+    assert "purchasable\nCC(=O)NCc1ccccc1" in out and out.splitlines()[-1].split()[3] == "1"
 
 
-def test_a_stock_marks_the_routes(untrained_folder, tmp_path, capsys, monkeypatch):
-    file, stock = tmp_path / "routes.json", tmp_path / "stock.smi"
-    stock.write_text("CO\nCC\n")
-    route = Route("CCO", (Route("CC"), Route("O")))
+def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
+    """The whole road: the amine is not in stock, is made in its turn, and the joined route is drawn."""
+    (tmp_path / "stock.smi").write_text("CC(=O)O acid\nN ammonia\nBrCc1ccccc1 bromide\n")
+    words = [AMIDE, "--stock", "stock.smi", "--output-file", "a.jsonl"]
+    assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
+    assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
+    words = [*words, "--overwrite", "--expand-leaves", "1"]
+    assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg") == 0
+    out = capsys.readouterr().out
+    assert "purchasable\nCC(=O)NCc1ccccc1" in out and "joined at NCc1ccccc1" in out
+    (row,) = rows_of(tmp_path / "a.jsonl")
+    first = row["candidates"][0]
+    assert (first["rank"], first["purchasable"], first["possible"]) == (1, True, True)
+    assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
+    picture = (tmp_path / "b.svg").read_text()
+    assert "not in stock" not in picture and "BrCc1ccccc1" in (tmp_path / "b.html").read_text()
+    assert f"The best route for {AMIDE} is drawn in b.svg." in out
 
-    def plan(self, targets, *, stock, **settings):
-        candidate = Candidate(route.to_string(), -1.0, 1, route, missing=tuple(stock.missing(route)), rank=1)
-        return [Plan("CCO", [candidate])]
 
-    monkeypatch.setattr(RoutePlanner, "plan", plan)
-    words = ["plan", "CCO", "--model", untrained_folder, "--stock", str(stock), "--json", str(file)]
-    assert cli.main(words) == 0
-    assert "rank 1, not in stock: O" in capsys.readouterr().out
-    (written,) = json.loads(file.read_text())
-    assert written["candidates"][0]["purchasable"] is False and written["candidates"][0]["missing"] == ["O"]
-    stock.write_text("CO\nCC\nO\n")
-    assert cli.main(words) == 0
-    assert "rank 1, purchasable" in capsys.readouterr().out
-
-
-def test_routes_are_drawn(untrained_folder, tmp_path, capsys, monkeypatch):
-    route = Route("CCO", (Route("CC"), Route("O")))
-    found = Plan("CCO", [Candidate(route.to_string(), -1.0, 1, route, missing=("O",), rank=1)])
-    failed = Plan("CCN", [Candidate("", -1.0, 1, problem="empty", rank=1)])
-    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: [failed, found][-len(targets) :])
-    words = [
-        "plan",
-        "--model",
-        untrained_folder,
-        "--html",
-        str(tmp_path / "a.html"),
-        "--picture",
-        str(tmp_path / "a.svg"),
-    ]
-    assert cli.main([*words, "CCO"]) == 0
-    assert "not in stock" in (tmp_path / "a.svg").read_text() and "CCO" in (tmp_path / "a.html").read_text()
-    assert cli.main([*words, "CCN", "CCO"]) == 0
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a-2.svg", "a.html", "a.svg"]
-    assert f"drawn in {tmp_path / 'a-2.svg'}" in capsys.readouterr().out
-    assert cli.main([*words[:-1], "a.gif", "CCO"]) == 1
+def test_pictures_of_several_targets_are_numbered(folder, tmp_path, capsys):
+    assert run(folder, NOTHING, ESTER, "--html", "a.html", "--picture", "a.svg") == 3
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a-2.svg", "a.html"]
+    assert f"{ESTER} is drawn in a-2.svg" in capsys.readouterr().out
+    assert run(folder, ESTER, "--picture", "a.gif") == 1
     assert "must end in .svg or .png" in capsys.readouterr().err
+
+
+def test_the_exit_status_says_whether_each_target_has_a_route(folder, tmp_path, capsys):
+    assert run(folder, NOTHING, ESTER, "CC.Cl", "--output-file", "a.jsonl") == 3
+    out, err = capsys.readouterr()
+    assert "C1CC: not planned. 'C1CC' is not a molecule" in out and f"{ESTER}: " in out
+    assert "2 of 3 targets have no route" in err and "`--salts strip`" in out
+    problems = {row["number"]: row["problem"] for row in rows_of(tmp_path / "a.jsonl")}
+    assert problems[2] is None and "2 molecules" in problems[3]
+
+
+def test_nothing_found_is_told_with_the_reason(folder, capsys):
+    assert run(folder, ESTER, "--time-limit", "1e-6") == 3
+    out, err = capsys.readouterr()
+    assert f"{ESTER}: no route was found: the time was up" in out and "1 of 1 targets have no route" in err
+    assert "note: The time limit of 1e-06 s ended the search" in out
+    assert run(folder, ESTER, "--forbid", "CC(=O)O", "--forbid", "CCO", "--required-leaf", "CCN") == 3
+    assert "(forbidden)" in (out := capsys.readouterr().out) or "(required_leaf)" in out
+
+
+def test_salts_are_stripped_and_told(folder, tmp_path, capsys):
+    assert run(folder, f"{AMIDE}.Cl", "--salts", "strip", "--output-file", "a.jsonl") == 0
+    said = f"{AMIDE}.Cl is 2 molecules: {AMIDE}, its largest organic part, was planned."
+    (row,) = rows_of(tmp_path / "a.jsonl")
+    assert f"note: {said}" in capsys.readouterr().out
+    assert row["remarks"] == [said] and row["target"] == AMIDE and row["given"] == f"{AMIDE}.Cl"
+
+
+FILES = {
+    "a.smi": f"{AMIDE} the amide\n\n{ESTER}\tA-7\n",
+    "a.csv": f"name,smiles\nthe amide,{AMIDE}\nA-7,{ESTER}\n",
+    "a.tsv": f"SMILES\tID\n{AMIDE}\tthe amide\n{ESTER}\tA-7\n",
+    "a.sdf": "".join(
+        name + (block := Chem.MolToMolBlock(Chem.MolFromSmiles(smiles)))[block.index("\n") :] + "$$$$\n"
+        for name, smiles in (("the amide", AMIDE), ("A-7", ESTER))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys, name):
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(FILES[name].encode()))
+    assert run(folder, "--input-file", f"{name}.gz", "--output-file", "out.csv", "--show", 0) == 0
+    out = capsys.readouterr().out
+    assert f"\nthe amide ({AMIDE}): " in out and f"\nA-7 ({ESTER}): " in out and "rank 1" not in out
+    assert [line[:9].strip() for line in out.splitlines()[-3:-1]] == ["the amide", "A-7"]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert list(dict.fromkeys(row["id"] for row in written)) == ["the amide", "A-7"]
+
+
+def test_targets_come_from_standard_input_and_from_several_places(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{ESTER} the ester".encode())))
+    assert run(folder, "--show", 0) == 0
+    assert f"\nthe ester ({ESTER}): " in capsys.readouterr().out
+    (tmp_path / "a.smi").write_text(f"{ESTER} A-7\n\n")
+    assert run(folder, "@a.smi", AMIDE, "--show", 0) == 0
+    assert f"\nA-7 ({ESTER}): " in (out := capsys.readouterr().out) and f"\n{AMIDE}: " in out
+
+
+@pytest.mark.parametrize("form", PLAN_FORMS)
+def test_every_format_is_read_again(folder, tmp_path, form, capsys):
+    assert run(folder, AMIDE, ESTER, "--output-file", "out", "--format", form) == 0
+    routes = list(read_routes(tmp_path / "out"))
+    assert {route.smiles for route in routes} == {AMIDE, ESTER}
+    assert [file.name for file in tmp_path.iterdir()] == [
+        "out"
+    ] and "The routes are in out." in capsys.readouterr().out
+
+
+def test_the_format_is_seen_from_the_name(folder, tmp_path):
+    for name, begin in (("a.csv", "id,target"), ("a.json", "[\n{"), ("a.jsonl", '{"number"'), ("a.jsonl.gz", '{"id"')):
+        assert run(folder, ESTER, "--output-file", name) == 0
+        data = (tmp_path / name).read_bytes()
+        assert (gzip.decompress(data) if name.endswith(".gz") else data).decode().startswith(begin)
+
+
+@pytest.mark.parametrize(("name", "log"), [("out.jsonl", "out.jsonl"), ("out.csv", "out.csv.part")])
+def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys, monkeypatch, name, log):
+    targets = [AMIDE, "CS(=O)(=O)NCC", ESTER, NOTHING]
+    words = [*targets, "--output-file", name, "--stock", "stock.smi", "--show", 0]
+    (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\nNCc1ccccc1\n")
+    assert run(folder, *words) == 3
+    whole = (tmp_path / name).read_text()
+    table = [line.split()[:5] for line in capsys.readouterr().out.split("id ")[-1].splitlines()]
+    (tmp_path / name).unlink()
+
+    asked, search = [], planning.RouteSearch.__call__
+
+    def interrupted(self, jobs, *rest):
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        asked.append([job.smiles for job in jobs])
+        return search(self, jobs, *rest)
+
+    monkeypatch.setattr(planning, "ROWS", 1)  # a search at a time
+    with monkeypatch.context() as patch:
+        patch.setattr(planning.RouteSearch, "__call__", interrupted)
+        assert run(folder, *words) == 130
+    assert f"3 of 4 targets are in {log}: --resume goes on." in capsys.readouterr().err
+    assert len(rows_of(tmp_path / log)) == 3
+    with (tmp_path / log).open("a") as file:
+        file.write('{"number":4,"id":')  # half a line
+    assert run(folder, *words) == 1
+    assert f"{log} " in (err := capsys.readouterr().err) and "--resume goes on behind its last whole line" in err
+    assert run(folder, *words, "--resume", "--texts", "2") == 1
+    assert f"{log} was begun with no --texts, and this run has --texts 2" in capsys.readouterr().err
+    assert run(folder, *words[1:], "--resume") == 1
+    assert "the file is of other targets" in capsys.readouterr().err
+    asked.clear()
+    monkeypatch.setattr(
+        planning.RouteSearch, "__call__", lambda self, jobs, *rest: asked.append(jobs) or search(self, jobs, *rest)
+    )
+    assert run(folder, *words, "--resume", "--html", "a.html") == 3
+    out, err = capsys.readouterr()
+    assert len(asked) == 1 and f"3 of 4 targets are in {log} already" in err
+    assert [line.split()[:5] for line in out.split("id ")[-1].splitlines()][:5] == table[:5]
+    assert all(smiles in (tmp_path / "a.html").read_text() for smiles in (AMIDE, ESTER))
+    if name.endswith(".csv"):
+        assert without_scores(tmp_path / name) == without_scores(whole.splitlines())
+        assert run(folder, *words, "--resume") == 1 and "out.csv is finished" in capsys.readouterr().err
+    else:
+        assert run(folder, *words, "--resume") == 3 and len(asked) == 1  # nothing is left
+        assert sorted(row["number"] for row in rows_of(tmp_path / name)) == [1, 2, 3, 4]
+
+
+def without_scores(lines) -> list[dict]:
+    """The rows of a table; the last bit of a score depends on the batch."""
+    rows = csv.DictReader(lines.read_text().splitlines() if hasattr(lines, "read_text") else lines)
+    return [{name: value for name, value in row.items() if name not in ("score", "rank", "group")} for row in rows]
+
+
+def test_each_target_is_written_when_it_is_done(folder, tmp_path, monkeypatch):
+    seen, search = [], planning.RouteSearch.__call__
+
+    def look(self, jobs, *rest):
+        seen.append(len(rows_of(tmp_path / "a.jsonl")))
+        return search(self, jobs, *rest)
+
+    monkeypatch.setattr(planning, "ROWS", 1)
+    monkeypatch.setattr(planning.RouteSearch, "__call__", look)
+    assert run(folder, AMIDE, ESTER, "CS(=O)(=O)NCC", "--output-file", "a.jsonl") == 0
+    assert seen == [0, 1, 2]
+
+
+def test_progress_is_told_unless_it_is_not_wanted(folder, capsys):
+    words = ["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
+    assert cli.main(words) == 0 and "plan: 1 of 1 targets" in capsys.readouterr().err
+    assert cli.main([*words, "--no-progress"]) == 0 and "plan: 1 of 1" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["CCO", "--starting-material", "CC("], "'CC(' is not a molecule"),
-        (["CCO", "--beams", "0"], "--beams must be at least 1"),
+        (["--starting-material", "CC("], "'CC(' is not a molecule"),
+        (["--beams", "0"], "--beams must be at least 1: got 0"),
+        (["--beams", "100000"], "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
+        (["--steps", "50"], "50 steps are above the bound of 17"),
+        (["--steps", "2-30"], "30 steps are above the bound of 17"),
+        (["--show", "-1"], "--show must be at least 0"),
+        (["--time-limit", "0"], "--time-limit must be a number of seconds above 0: got 0"),
+        (["--expand-leaves", "1"], "--expand-leaves needs --stock FILE"),
+        (["--input-file", "a.smi"], "exclude each other"),
+        (["--format", "csv"], "--format is of --output-file FILE"),
+        (["--resume"], "give --output-file"),
+        (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
+        (["--json", "nowhere/a"], "--json nowhere/a: there is no folder nowhere"),
+        (["--html", "nowhere/a"], "--html nowhere/a: there is no folder nowhere"),
+        (["--picture", "nowhere/a.svg"], "--picture nowhere/a.svg: there is no folder nowhere"),
+        (["--model", "/nope"], "--model /nope: there is no such folder"),
+        (["--model", "."], "--model .: this folder has no config.json"),
+        (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
+        (["targets.smi"], "targets.smi is a file: --input-file targets.smi reads targets from it"),
+        (["@nothing.smi"], "the file nothing.smi does not exist"),
+        (["--stock", "nothing.smi"], "--stock nothing.smi: there is no such file"),
     ],
 )
-def test_errors_are_one_line(words, message, untrained_folder, capsys):
-    assert cli.main(["plan", *words, "--model", untrained_folder]) == 1
-    assert message in capsys.readouterr().err
+def test_mistakes_are_one_line_with_what_was_typed(words, message, folder, capsys, tmp_path):
+    (tmp_path / "targets.smi").write_text("CCO\n")
+    given = ["CCO", *words] if words[0].startswith("--") else words
+    assert cli.main(["plan", *given, "--model", folder] if "--model" not in given else ["plan", *given]) == 1
+    *before, line = capsys.readouterr().err.splitlines()
+    assert message in line and not any("error" in one for one in before)
 
 
-def test_targets_that_cannot_be_planned_stop_no_others(untrained_folder, capsys, tmp_path):
-    file = tmp_path / "routes.json"
-    words = [
-        "plan",
-        "CC(",
-        "CCO",
-        "CC.Cl",
-        "--model",
-        untrained_folder,
-        "--steps",
-        "1",
-        "--beams",
-        "2",
-        "--json",
-        str(file),
-    ]
-    assert cli.main(words) == 1
-    output = capsys.readouterr()
-    assert "CC(: not planned. 'CC(' is not a molecule" in output.out and "CCO: " in output.out
-    assert "2 of 3 targets could not be planned" in output.err
-    problems = [plan["problem"] for plan in json.loads(file.read_text())]
-    assert problems[1] is None and "2 molecules" in problems[2]
+@pytest.mark.parametrize("words", [["--steps", "5-2"], ["--steps", "0"], ["--steps", "x"], ["--format", "askcos"]])
+def test_arguments_that_are_none_are_usage_errors(words, folder):
+    with pytest.raises(SystemExit) as error:
+        cli.main(["plan", "CCO", "--model", folder, *words])
+    assert error.value.code == 2
 
 
-def test_a_file_of_targets_may_end_in_an_empty_line(untrained_folder, tmp_path, monkeypatch):
-    (tmp_path / "targets.txt").write_text("CCO\n\nCCN \n\n")
-    asked = []
-    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: asked.extend(targets) or [])
-    assert cli.main(["plan", f"@{tmp_path / 'targets.txt'}", "--model", untrained_folder]) == 0
-    assert asked == ["CCO", "CCN"]
+def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(folder, tmp_path, capsys):
+    (tmp_path / "taken").mkdir()
+    assert run(folder, ESTER, "--json", "taken") == 1
+    assert "taken" in (err := capsys.readouterr().err) and ".taken" not in err and str(tmp_path) not in err
 
 
-@pytest.mark.parametrize("name", ["json", "html", "picture"])
-def test_a_folder_that_is_not_there_shows_before_the_planning(untrained_folder, name, capsys):
-    assert cli.main(["plan", "CCO", "--model", untrained_folder, f"--{name}", "nowhere/a.svg"]) == 1
-    assert f"--{name} nowhere/a.svg: there is no folder nowhere" in capsys.readouterr().err
+def test_other_models_are_sent_where_they_belong(tmp_path, capsys):
+    (tmp_path / "bart").mkdir()
+    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
+    assert run("bart", "CCO") == 1
+    assert "bart is a bart model: `weftformer convert`" in capsys.readouterr().err
 
 
-def test_each_rule_has_a_switch_and_each_wish_an_argument(untrained_folder, tmp_path, monkeypatch, capsys):
-    (tmp_path / "stock.smi").write_text("CO\n")
-    asked = []
-    monkeypatch.setattr(RoutePlanner, "plan", lambda self, targets, **settings: asked.append(settings) or [])
-    stock = ["--stock", str(tmp_path / "stock.smi")]
+def test_each_rule_has_a_switch_and_each_wish_an_argument(capsys):
+    def asked(*words):
+        return constraints_of(build_parser().parse_args(["CCO", "--model", "x", *words]))
+
     for words, expected in (
         ([], Constraints()),
         (["--allow", "cycles"], Constraints(acyclic=False)),
         (["--allow", "missing-atoms", "--allow", "unreadable"], Constraints(readable=False, atoms_supplied=False)),
         (["--no-grammar"], NO_CONSTRAINTS),
-        ([*stock, "--only-purchasable"], Constraints(only_purchasable=True)),
+        (["--stock", "stock.smi", "--only-purchasable"], Constraints(only_purchasable=True)),
         (["--required-leaf", "OC"], Constraints(required_leaf="CO")),
         (["--forbid", "OC", "--forbid-substructure", "[N+]"], Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",))),
     ):  # fmt: skip
-        assert cli.main(["plan", "CCO", "--model", untrained_folder, *words]) == 0
-        assert asked[-1]["constraints"] == expected and asked[-1]["grammar"] == ("--no-grammar" not in words)
+        assert asked(*words) == expected
     for words, message in (
         (["--only-purchasable"], "--only-purchasable needs --stock FILE"),
         (["--no-grammar", "--forbid", "CO"], "--no-grammar lets everything through"),
@@ -140,22 +329,40 @@ def test_each_rule_has_a_switch_and_each_wish_an_argument(untrained_folder, tmp_
         assert message in capsys.readouterr().err
 
 
-def test_what_cannot_be_is_told(untrained_folder, tmp_path, capsys, monkeypatch):
-    file, asked = tmp_path / "routes.json", []
-    odd, wrong = Route("CCO", (Route("CC"), Route("O"), Route("O"))), Route("CCO", (Route("C"),))
+def test_wishes_reach_the_search(folder, tmp_path):
+    for words in (["--forbid", "CC(=O)O"], ["--no-grammar"], ["--required-leaf", "CC(=O)O"]):
+        run(folder, ESTER, *words, "--output-file", "a.jsonl", "--overwrite")
+        (row,) = rows_of(tmp_path / "a.jsonl")
+        routes = Plan.from_dict(row).routes
+        assert row["settings"] | {words[0][2:]: words[1:]} and words[0][2:] in row["settings"]
+        if words[0] == "--forbid":
+            assert all("CC(=O)O" not in route.molecules() for route in routes)
+        if words[0] == "--required-leaf":
+            assert routes and all("CC(=O)O" in route.leaves() for route in routes)
 
-    def plan(self, targets, **settings):
-        asked.append(settings["impossible"])
-        return [Plan("CCO", [Candidate(r.to_string(), -1.0, 1, r, rank=i + 1) for i, r in enumerate([odd, wrong])])]
 
-    monkeypatch.setattr(RoutePlanner, "plan", plan)
-    words = ["plan", "CCO", "--model", untrained_folder, "--json", str(file)]
-    assert cli.main(words) == 0
-    text = capsys.readouterr().out
-    assert "2 distinct routes, 1 of them impossible" in text
-    assert "rank 1\n" in text and "note: O is used twice" in text and "rank 2, impossible: 1 C, 1 O missing" in text
-    first, second = json.loads(file.read_text())[0]["candidates"]
-    assert (first["possible"], first["impossible_because"], first["purchasable"]) == (True, None, None)
-    assert (second["possible"], second["impossible_because"]) == (False, "1 C, 1 O missing")
-    cli.main([*words, "--impossible", "drop"])
-    assert asked == ["behind", "drop"]
+def test_what_cannot_be_is_told_and_left_out(folder, tmp_path, capsys):
+    words = [
+        "CS(=O)(=O)NCC",
+        "--no-grammar",
+        "--beams",
+        "10",
+        "--show",
+        "10",
+        "--output-file",
+        "a.jsonl",
+        "--overwrite",
+    ]
+    assert cli.main(["plan", *words, "--model", folder, "--steps", "1"]) == 0
+    out = capsys.readouterr().out
+    (row,) = rows_of(tmp_path / "a.jsonl")
+    wrong = [one for one in row["candidates"] if one["possible"] is False]
+    assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
+    assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
+    assert cli.main(["plan", *words, "--model", folder, "--steps", "1", "--impossible", "drop"]) == 0
+    (row,) = rows_of(tmp_path / "a.jsonl")
+    assert row["candidates"] and not any(one["possible"] is False for one in row["candidates"])
+
+
+def test_choices_that_are_written_twice():
+    assert tuple(PLAN_FORMS) == arguments.PLAN_FORMS and planning.SALTS == arguments.SALTS
