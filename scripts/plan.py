@@ -240,18 +240,16 @@ def described(plan: Plan, count: int) -> str:
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
     impossible = sum(candidate.possible is False for candidate in routes)
-    groups = len({candidate.group for candidate in routes})
     text = [
-        f"\n{name}: {len(routes)} distinct route{'s'[: len(routes) > 1]} with {groups} last reaction{'s'[: groups > 1]}"
-        f"{f', {impossible} of them impossible' if impossible else ''}"
-        f"{f'; {failed} of {len(plan.candidates)} candidates are no routes' if failed else ''}",
+        f"\n{name}: {len(routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
+        f"{failed} of {len(plan.candidates)} candidates are no routes",
         *told,
     ]
     for candidate in routes[:count]:
         assert candidate.route is not None and candidate.check is not None
         wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
         text.append(
-            f"\nrank {candidate.rank}, group {candidate.group}, score {candidate.score:.2f}"
+            f"\nrank {candidate.rank}, group {candidate.group}"
             f"{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}"
         )
         if candidate.joined_at:

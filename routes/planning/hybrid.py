@@ -198,7 +198,7 @@ def _cheapest(options: list[list[Joined]], most: int) -> list[tuple[Joined, ...]
     # from the best of all, one step further in one of the lists at a time
     first = (0,) * len(options)
     waiting = [(sum(option[0].cost for option in options), first)]
-    seen, found = {first}, []
+    seen, found = {first}, list[tuple[Joined, ...]]()
     while waiting and len(found) < most:
         cost, places = heapq.heappop(waiting)
         found.append(tuple(option[place] for option, place in zip(options, places, strict=True)))
