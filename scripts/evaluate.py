@@ -87,6 +87,7 @@ def predict(
                 n_steps=[route.depth for route, _ in chunk] if "steps" in condition else None,
                 starting_material=materials if "material" in condition else None,
                 on_error="skip",  # counts as not found, and is told at the end
+                bounded=False,  # the lengths of recorded routes are what they are
                 progress=False,
                 **settings,
             )

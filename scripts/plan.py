@@ -10,7 +10,7 @@ from typing import Any
 
 from weftformer.common.progress import Progress
 from weftformer.common.whole_files import write_json
-from weftformer.inference.tasks import RouteTask, load_task
+from weftformer.inference.tasks import RouteTask, WhileWanted, load_task
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.plan_files import PlanLog, write_plans
@@ -47,9 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets = read(arguments)
     log = _log(arguments)
     done = log.done(targets) if log is not None and arguments.resume else {}
-    workers = os.cpu_count() or 1
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=workers)
-    plans = _plans(arguments, targets, done, stock=stock, constraints=constraints)
+    stock = None if arguments.stock is None else _stock(arguments)
+
+    def is_wanted() -> bool:
+        progress.update(0)  # a long search says how far the run is, too
+        return True
+
+    watch = [WhileWanted(is_wanted)]
+    plans = _plans(arguments, targets, done, stock=stock, constraints=constraints, logits_processor=watch)
     lines = {index: plan.summary for index, plan in done.items()}
     is_kept = any((arguments.html, arguments.picture, arguments.json))  # what is only written need not be in memory
     kept = dict(done) if is_kept else {}
@@ -172,6 +177,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, range):
         return f"{value[0]}-{value[-1]}"
     return str(value) if isinstance(value, Path) else value
+
+
+def _stock(arguments: Namespace) -> Stock:
+    is_shown = sys.stderr.isatty() and not arguments.no_progress
+    return Stock.from_file(arguments.stock, workers=os.cpu_count() or 1, progress=is_shown)
 
 
 def _load(arguments: Namespace) -> RoutePlanner:

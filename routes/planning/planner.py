@@ -456,9 +456,11 @@ class RoutePlanner:
                 begin = None if material is None else one_molecule(material)
                 self._check_source(smiles, begin)
             except ValueError as error:
+                # some speak of the canonical SMILES: the one that was given is named too
+                problem = str(error) if target in str(error) else f"{target!r}: {error}"
                 if on_error == "raise":
-                    raise
-                problems[index] = str(error)
+                    raise ValueError(problem) from error
+                problems[index] = problem
             else:
                 jobs[index] = [Job(smiles, count, begin) for count in steps[index]]
                 if remark:

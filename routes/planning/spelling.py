@@ -6,9 +6,12 @@ import re
 from functools import lru_cache
 from typing import Any, cast
 
+from ..tree import SMILES_CHARACTERS
+
 # An atom in brackets, a ring number of two digits, an element of two letters, or a character.
 _PARTS = re.compile(r"\[[^\]]*\]|%\d\d|Br|Cl|.")
-_ELEMENTS = 118
+# Those up to bismuth: all heavier ones are radioactive.
+_ELEMENTS = 83
 
 
 def check_spelling(tokenizer: Any, smiles: str) -> None:
@@ -26,7 +29,7 @@ def check_spelling(tokenizer: Any, smiles: str) -> None:
         return
     parts = dict.fromkeys(part for part in _PARTS.findall(smiles) if not known.issuperset(part))
     lacking = dict.fromkeys(character for part in parts for character in part if character not in known)
-    others = sorted(character for character in known if not character.isalpha())
+    others = sorted(character for character in known & SMILES_CHARACTERS if not character.isalpha())
     raise ValueError(
         f"{smiles!r} holds {', '.join(parts)}, and the vocabulary of this model has no {' and no '.join(map(repr, lacking))}. "
         f"The elements that it can write are {', '.join(_elements(known))}; the characters beside letters are {' '.join(others)}"

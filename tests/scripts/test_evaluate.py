@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+import shutil
 
 import pytest
 
@@ -332,3 +333,18 @@ def test_purchasable_is_told_beside_purchasable_and_possible(tmp_path, capsys):
     assert shares(numbers, "predictions", "purchasable_possible") == {"top-1": 0.0, "top-2": 1.0, "any": 1.0}
     assert shares(numbers, "predictions", "validity")["possible"] == 0.5
     assert "Wilson's for shares of targets" in " ".join(capsys.readouterr().out.split())
+
+
+def test_recorded_routes_may_be_longer_than_planned_ones_are_let(untrained_folder, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(untrained_folder, folder)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    about = {"_from_model_config": False, "routes": {"steps": [1, 1]}}
+    (folder / "generation_config.json").write_text(json.dumps(settings | about))
+    long = route("CCCO", route("CCC=O", route("CCC(=O)O", "CCC(=O)OC")))
+    write_routes(tmp_path / "long.jsonl", [long])
+    planner = RoutePlanner.from_pretrained(str(folder))
+    assert planner.most_steps < long.depth
+    words = [str(tmp_path / "long.jsonl"), "--model", str(folder), "--beams", "1", "--with", "steps"]
+    assert run_script("evaluate", evaluate.main, words) == 0
+    assert "above the bound" not in capsys.readouterr().err

@@ -12,6 +12,7 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
+from weftformer.common import progress
 from weftformer.routes import NO_CONSTRAINTS, Constraints, Plan, Route, read_routes
 from weftformer.routes.files.plan_files import PLAN_FORMS
 from weftformer.routes.planning import planner as planning
@@ -250,6 +251,13 @@ def test_progress_is_told_unless_it_is_not_wanted(folder, capsys):
     words = ["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
     assert cli.main(words) == 0 and "plan: 1 of 1 targets" in capsys.readouterr().err
     assert cli.main([*words, "--no-progress"]) == 0 and "plan: 1 of 1" not in capsys.readouterr().err
+
+
+def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    assert cli.main(["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("plan: 0 of 1 targets") > 5 and "plan: 1 of 1 targets" in err
 
 
 @pytest.mark.parametrize(
