@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets = read(arguments)
     log = _log(arguments)
     done = log.done(targets) if log is not None and arguments.resume else {}
-    stock = None if arguments.stock is None else _stock(arguments)
+    workers, is_shown = os.cpu_count() or 1, not arguments.no_progress
+    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=workers, progress=is_shown)
 
     def is_wanted() -> bool:
         progress.update(0)  # a long search says how far the run is, too
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = dict(done) if is_kept else {}
     if done:
         print(f"{len(done):,} of {len(targets):,} targets are in {log.path if log else ''} already.", file=sys.stderr)
-    progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=not arguments.no_progress)
+    progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
     sink = None if log is None else log.open(append=arguments.resume)
     try:
         with progress:
@@ -177,11 +178,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, range):
         return f"{value[0]}-{value[-1]}"
     return str(value) if isinstance(value, Path) else value
-
-
-def _stock(arguments: Namespace) -> Stock:
-    is_shown = sys.stderr.isatty() and not arguments.no_progress
-    return Stock.from_file(arguments.stock, workers=os.cpu_count() or 1, progress=is_shown)
 
 
 def _load(arguments: Namespace) -> RoutePlanner:

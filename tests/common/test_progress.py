@@ -34,3 +34,14 @@ def test_nothing_is_shown_if_it_is_not_wanted(capsys):
     with Progress("reading", 3, "lines", is_shown=False) as bar:
         bar.update(3)
     assert capsys.readouterr().err == ""
+
+
+def test_what_is_printed_meanwhile_stands_alone_on_stdout(capsys, monkeypatch):
+    with Progress("planning", 2, "targets", is_shown=False) as bar:
+        bar.print("first")
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("planning", 2, "targets") as bar:
+        bar.print("second")
+        bar.update(2)
+    out, err = capsys.readouterr()
+    assert out == "first\nsecond\n" and "planning" in err and "second" not in err
