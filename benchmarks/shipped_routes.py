@@ -40,7 +40,7 @@ FIGURES = (
 )
 DATA = (
     "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
-    "makes is a target of its own too, and each route has {aligned} texts: a reactant is written from the atom that makes its "
+    "makes is a target of its own too. Each route has {aligned} texts, a single reaction half as many: a reactant is written from the atom that makes its "
     "SMILES most like its product's. No route was trained on that makes a target of the test, not even on the way."
 )
 LICENCE = (
@@ -82,6 +82,8 @@ def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
     """Write weights in half precision, configuration, generation settings and tokenizer, without the code; return the model."""
     model = WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
     model.generation_config.num_beams = 10
+    # a model that was trained before train-routes said so
+    model.generation_config.routes = {"starting_material": False} | model.generation_config.routes
     # the configuration keeps float32, and with it the type that `from_pretrained` loads
     model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
     AutoTokenizer.from_pretrained(source).save_pretrained(out)

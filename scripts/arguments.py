@@ -1,6 +1,7 @@
 """What several commands ask of their arguments."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -148,6 +149,40 @@ def check_model(model: str) -> None:
         raise ValueError(f"--model {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
         raise ValueError(f"--model {model}: there is no such folder.")
+
+
+def take_shipped_model(arguments: argparse.Namespace) -> None:
+    """Take the model that comes with Weft where none is given, with its stock, and say on stderr which model answers.
+
+    Args:
+        arguments: with `model`, and with `stock` where the command has one.
+    """
+    if arguments.model is not None:
+        return
+    from weftformer.routes.shipped import MODEL, STOCK, describe_model
+
+    arguments.model = str(MODEL)
+    print(describe_model(), file=sys.stderr)
+    if getattr(arguments, "stock", STOCK) is None:
+        arguments.stock = STOCK
+        print(
+            "Stock: the starting materials of recorded routes, which come with Weft. --stock takes another.",
+            file=sys.stderr,
+        )
+
+
+def read_stock(file: Path, is_shown: bool = True) -> Any:
+    """Read a stock with all cores. Beside the stock that comes with Weft no cache is written.
+
+    Raises:
+        ValueError, OSError: as in `Stock.from_file`.
+    """
+    from weftformer.routes.shipped import STOCK
+    from weftformer.routes.stock import Stock
+
+    if file == STOCK:
+        return Stock.from_file(file, progress=False, cache=False)
+    return Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown)
 
 
 def move_to(planner: Any, device: str | None) -> None:

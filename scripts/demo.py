@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from weftformer.demo.loading import load_models
-from weftformer.scripts.arguments import move_to
+from weftformer.scripts.arguments import move_to, take_shipped_model
 from weftformer.scripts.parsers.demo import build_parser
 
 
@@ -14,6 +14,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         ValueError: as [`load_models`], or there is no such device. OSError: no such model, or the port is taken.
     """
     arguments = build_parser().parse_args(argv)
+    if arguments.text_model is None:
+        take_shipped_model(arguments)
     tasks = load_models(arguments.model, arguments.text_model)
     for task in filter(None, tasks):
         move_to(task, arguments.device)

@@ -27,7 +27,7 @@ from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import check_folders, constraints_of, move_to
+from weftformer.scripts.arguments import check_folders, constraints_of, move_to, read_stock
 from weftformer.scripts.parsers.evaluate import CONDITIONS, build_parser
 
 # Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
@@ -242,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     _check(arguments)
     references = load_references(arguments.routes, arguments.limit, arguments.seed)
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+    stock = None if arguments.stock is None else read_stock(arguments.stock)
     if arguments.model is not None:
         columns = _planned(arguments, references, stock)
     else:

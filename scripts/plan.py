@@ -1,6 +1,5 @@
 """`weftformer plan`: routes for target molecules, best first, with a model that `weftformer train-routes` made."""
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,15 @@ from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
-from weftformer.routes.stock import Stock
-from weftformer.scripts.arguments import check_folders, check_model, check_output, constraints_of, move_to
+from weftformer.scripts.arguments import (
+    check_folders,
+    check_model,
+    check_output,
+    constraints_of,
+    move_to,
+    read_stock,
+    take_shipped_model,
+)
 from weftformer.scripts.parsers.plan import build_parser
 
 # The exit status when at least one target has no route.
@@ -43,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     check(arguments)
+    take_shipped_model(arguments)
     constraints = constraints_of(arguments)
     targets = read(arguments)
     log = _log(arguments)
     done = log.done(targets) if log is not None and arguments.resume else {}
-    workers, is_shown = os.cpu_count() or 1, not arguments.no_progress
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=workers, progress=is_shown)
+    is_shown = not arguments.no_progress
+    stock = None if arguments.stock is None else read_stock(arguments.stock, is_shown)
 
     def is_wanted() -> bool:
         progress.update(0)  # a long search says how far the run is, too
@@ -96,7 +103,7 @@ def check(arguments: Namespace) -> None:
         ValueError: naming the argument.
     """
     _check_numbers(arguments)
-    if arguments.expand_leaves and arguments.stock is None:
+    if arguments.expand_leaves and arguments.stock is None and arguments.model is not None:
         raise ValueError("--expand-leaves needs --stock FILE: what it lacks is made in its turn.")
     if arguments.targets and arguments.input_file:
         raise ValueError("Targets on the command line and --input-file exclude each other: give one.")

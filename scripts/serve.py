@@ -1,12 +1,11 @@
 """`weftformer serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
 
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from weftformer.scripts.arguments import move_to
+from weftformer.scripts.arguments import move_to, read_stock, take_shipped_model
 from weftformer.scripts.parsers.serve import build_parser
 
 
@@ -38,11 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # before the model is loaded: a port that is taken shows at once
     listener = _listen(arguments.host, arguments.port)
     try:
-        stock = None
-        if arguments.stock is not None:
-            from weftformer.routes import Stock
-
-            stock = Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+        take_shipped_model(arguments)
+        stock = None if arguments.stock is None else read_stock(arguments.stock)
         task = load_task(arguments.model, stock, limits.max_new_tokens)
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error

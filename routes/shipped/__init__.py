@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent
-MODEL = _FOLDER / "model"
+MODEL = _FOLDER / "weft-routes"
 STOCK = _FOLDER / "stock.smi.gz"
 
 
@@ -31,9 +31,13 @@ def describe_model(folder: Path = MODEL) -> str:
     """Return one line for a person: which model this is, what it was trained on, and how often it is right."""
     about = about_model(folder)
     figures = about["figures"]
-    first, ten = (f"{100 * figures[name]['value']:.1f} %" for name in ("exact_top_1", "exact_top_10"))
+
+    def shown(name: str) -> str:
+        first, ten = (f"{100 * figures[f'{name}_{top}']['value']:.1f} %" for top in ("top_1", "top_10"))
+        return f"{first} (among the first ten: {ten})"
+
     return (
         f"Model: {about['name']}, {about['parameters'] / 1e6:.1f} M parameters, which comes with Weft. It was trained on "
-        f"{about['trained_on']}. For {figures['exact_top_1']['n']:,} {about['tested_on']}, its first route is the recorded "
-        f"route for {first}, and one of its first ten for {ten}."
+        f"{about['trained_on']}. Of {figures['exact_top_1']['n']:,} {about['tested_on']}, its first route was the recorded one for "
+        f"{shown('exact')}, and its last reaction for {shown('last_reaction')}."
     )

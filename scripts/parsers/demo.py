@@ -11,7 +11,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="A page in the browser that plans routes, writes texts and shows what the model looks at.",
     )
     add = parser.add_argument
-    add("--model", metavar="MODEL", help="folder or Hub id of a model of routes, such as runs/demo after `make demo`")
+    add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the one that comes with Weft)")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
     add("--device", help="where the models run, e.g. cuda:0 (default: cuda where there is one)")
     add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")

@@ -9,17 +9,17 @@ from ..arguments import PLAN_FORMS, RANKINGS, SALTS, Parser, add_constraints
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="weftformer plan",
-        usage="weftformer plan [TARGET ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]",
-        description="Plan synthesis routes for target molecules, best first, with a model that `weftformer train-routes` made.\n"
+        usage="weftformer plan [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]",
+        description="Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `train-routes`.\n"
         "Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument.",
         epilog="examples:\n"
-        "  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --model runs/demo --steps 1-3 --stock stock.smi --html routes.html\n"
+        "  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --steps 1-3 --html routes.html\n"
         "  weftformer plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume",
     )
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
         help="SMILES, or @FILE as --input-file (default: standard input)")  # fmt: skip
-    add("--model", required=True, help="folder or Hub id of a trained route model")
+    add("--model", help="folder or Hub id of a route model (default: the one that comes with Weft, with its stock)")
     add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
         help="longest path of the routes in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip

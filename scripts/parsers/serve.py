@@ -9,11 +9,14 @@ from ..arguments import Parser
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="weftformer serve",
-        usage="weftformer serve --model MODEL [--stock FILE] [--port N] [--option value ...]",
+        usage="weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]",
         description="A model behind HTTP: POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs.",
     )
     add = parser.add_argument
-    add("--model", required=True, help="folder or Hub id of a trained model")
+    add(
+        "--model",
+        help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)",
+    )
     add("--stock", type=Path, metavar="FILE",
         help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")  # fmt: skip
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")

@@ -7,6 +7,7 @@ import pytest
 from weftformer.demo import LAUNCH
 from weftformer.demo.loading import load_models
 from weftformer.inference.tasks import RouteTask, TextTask
+from weftformer.routes.shipped import MODEL
 from weftformer.scripts import demo as script
 from weftformer.scripts.cli import run_script
 
@@ -32,9 +33,15 @@ def test_the_wrong_kind(folders):
         load_models(None, routes)
 
 
-def test_no_model(capsys):
-    assert run_script("demo", script.main, []) == 1
-    assert "--model" in capsys.readouterr().err
+def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(script, "load_models", lambda *names: asked.append(names) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        script.main([])
+    assert asked == [(str(MODEL), None)] and capsys.readouterr().err.startswith("Model: weft-routes")
+    with pytest.raises(ZeroDivisionError):
+        script.main(["--text-model", "mine"])
+    assert asked[1] == (None, "mine")
 
 
 def test_a_missing_extra(monkeypatch, capsys):

@@ -92,7 +92,17 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_holds_every_module_and_its_data(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
-    data = (".smi", ".css", ".html", ".js", ".yaml")  # in the rooms: what else lies beside them is the user's
+    data = (
+        ".smi",
+        ".gz",
+        ".css",
+        ".html",
+        ".js",
+        ".yaml",
+        ".json",
+        ".safetensors",
+        ".md",
+    )  # in the rooms: what else lies beside them is the user's
     expected = {
         f"weftformer/{name}"
         for name in sources()
@@ -110,7 +120,9 @@ def test_the_wheel_holds_nothing_else(wheel):
         assert not {"tests", "build", "runs", ".venv", "__pycache__"} & set(rest), name
         if top == "weftformer":
             assert len(rest) == 1 or rest[0] in [*ROOMS, "model_cards"], name
-            assert name.endswith((".py", ".typed", ".smi", ".json", ".md", ".yaml", ".css", ".html", ".js")), name
+            assert name.endswith(
+                (".py", ".typed", ".smi", ".gz", ".json", ".safetensors", ".md", ".yaml", ".css", ".html", ".js")
+            ), name
 
 
 def test_the_wheel_names_its_licence_its_needs_and_its_command(wheel):

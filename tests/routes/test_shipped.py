@@ -14,7 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
-from weftformer.routes.shipped import about_model, describe_model
+from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_model
 from weftformer.scripts import evaluate
 
 
@@ -84,8 +84,26 @@ def test_the_figures_are_those_of_the_evaluation(shipped):
 
 def test_one_line_says_what_answers(shipped):
     about = about_model(shipped / "model")
-    figures = {name: {"value": value, "n": 1000} for name, value in (("exact_top_1", 0.081), ("exact_top_10", 0.2))}
+    shares = {"exact_top_1": 0.081, "exact_top_10": 0.2, "last_reaction_top_1": 0.3, "last_reaction_top_10": 0.45}
+    figures = {name: {"value": value, "n": 1000} for name, value in shares.items()}
     (shipped / "other").mkdir()
     (shipped / "other" / "about.json").write_text(json.dumps(about | {"figures": figures}))
     line = describe_model(shipped / "other")
-    assert "\n" not in line and "8.1 %" in line and "20.0 %" in line and "1,000 recorded targets" in line
+    assert "\n" not in line and "Of 1,000 recorded targets" in line
+    assert "8.1 % (among the first ten: 20.0 %)" in line and "30.0 % (among the first ten: 45.0 %)" in line
+
+
+def test_what_comes_with_the_package():
+    assert 1e6 < sum(file.stat().st_size for file in MODEL.iterdir()) < 12e6
+    stock = Stock.from_file(STOCK, progress=False, cache=False)
+    assert len(stock) == 7615 and stock.num_bad == 0
+    figures = about_model()["figures"]
+    assert (
+        figures["exact_top_1"]["n"] >= 200 and 0 <= figures["exact_top_1"]["low"] <= figures["exact_top_10"]["value"]
+    )
+    planner = RoutePlanner.from_pretrained()
+    assert (
+        planner.about["starting_material"] is False and planner.model.num_parameters() == about_model()["parameters"]
+    )
+    (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
+    assert plan.routes and all(candidate.possible for candidate in plan.distinct)
