@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Route
+from weftformer.routes.data.synthetic import generate_routes
+from weftformer.routes.files.formats import reactions
+from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.reaction_names import plan_with_names, reaction_name, route_name, step_names
+
+AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "name"),
+    [
+        ("CC(=O)NCc1ccccc1", ["NCc1ccccc1", "OC(C)=O"], "amide coupling"),  # in any order and spelling
+        ("NCc1ccccc1", ["N#Cc1ccccc1"], "nitrile reduction"),
+        ("c1ccc(-c2ccccc2)cc1", ["Brc1ccccc1", "OB(O)c1ccccc1"], "Suzuki coupling"),
+        ("CC(=O)NCc1ccccc1", ["CC(=O)Cl", "NCc1ccccc1"], None),  # made so in the lab, and no template says it
+        ("CC(=O)NCc1ccccc1", ["NCc1ccccc1"], None),  # half of it
+        ("CC(=O)NCc1ccccc1", ["CC(=O)O", "NCc1ccccc1", "O"], None),  # something else besides
+        ("CC(=O)NCc1ccccc1", ["CCC(=O)O", "NCc1ccccc1"], None),
+        # the configuration counts
+        ("C[C@H](NC(C)=O)C(C)C", ["CC(=O)O", "C[C@H](N)C(C)C"], "amide coupling"),
+        ("C[C@H](NC(C)=O)C(C)C", ["CC(=O)O", "C[C@@H](N)C(C)C"], None),
+        ("C1CC", ["C"], None),  # not a molecule
+        ("CC", ["<b>"], None),
+    ],
+)
+def test_names(product, reactants, name):
+    assert reaction_name(product, reactants) == name
+
+
+def test_grown_routes_have_names_for_all_their_reactions():
+    for route in generate_routes(5, seed=1):
+        assert all(step["name"] for step in step_names(route))
+
+
+def test_the_steps_of_a_route():
+    steps = step_names(AMIDE)
+    assert [step["reaction"] for step in steps] == reactions(AMIDE)
+    assert [(step["step"], step["name"]) for step in steps] == [(1, "nitrile reduction"), (2, "amide coupling")]
+    assert (
+        route_name(AMIDE) == "amide coupling" and route_name(Route("CCO")) is None and step_names(Route("CCO")) == []
+    )
+
+
+def test_plans_with_names():
+    plan = Plan(
+        "CC(=O)NCc1ccccc1",
+        [Candidate(AMIDE.to_string(), -1.0, 2, AMIDE, rank=1), Candidate("{", -2.0, 2, problem="no", rank=2)],
+    )
+    data = json.loads(json.dumps(plan_with_names(plan)))
+    assert data["candidates"][0]["reactions"] == step_names(AMIDE) and data["candidates"][1]["reactions"] is None
+    for found in data["candidates"]:
+        del found["reactions"]
+    assert data == json.loads(json.dumps(plan.to_dict()))
+    assert Plan.from_dict(plan_with_names(plan)) == plan
