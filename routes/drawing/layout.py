@@ -1,5 +1,7 @@
 """The layout of a route as a tidy tree: the target is on the left, and its reactants are to its right.
 
+(For narrow screens, `ladder` has the target at the top and its reactants below it.)
+
 Each reaction away from the target is a column. The tree grows from left to right because structures are wider than
 high, and because a route has more steps in a row than molecules side by side. So the picture is flat, and several
 pictures fit on one screen. The arrows of the reactions point left to the target, as in most retrosynthesis programs.
@@ -12,7 +14,7 @@ the mirrored picture. A subtree between two larger ones is not pushed to one of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..tree import Route
 
@@ -60,6 +62,15 @@ class Box:
         """The vertical middle of the box."""
         return self.y + self.height / 2
 
+    @property
+    def centre(self) -> float:
+        """The horizontal middle of the box."""
+        return self.x + self.width / 2
+
+    def moved(self, x: float, y: float) -> Box:
+        """Return the box moved to the right and down."""
+        return replace(self, x=self.x + x, y=self.y + y)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -85,7 +96,7 @@ def tidy_tree(
     sizes: Sequence[tuple[float, float]],
     parents: Sequence[int | None],
     *,
-    column_gap: float = 64.0,
+    column_gap: float | Sequence[float] = 64.0,
     row_gap: float = 16.0,
 ) -> Layout:
     """
@@ -97,8 +108,9 @@ def tidy_tree(
         parents (`Sequence[int | None]`):
             The index of each box's parent, None for the first box. A parent comes before its children. Siblings are
             placed from top to bottom in their given order.
-        column_gap (`float`, *optional*, defaults to 64.0):
-            The space between the widest box of a column and the next column.
+        column_gap (`float` or `Sequence[float]`, *optional*, defaults to 64.0):
+            The space between the widest box of a column and the next column, one for all columns or one for each
+            column but the last.
         row_gap (`float`, *optional*, defaults to 16.0):
             The smallest space between two boxes of a column.
 
@@ -126,7 +138,7 @@ def tidy_tree(
     columns = [0.0]
     for depth in range(max(depths)):
         widest = max(width for (width, _), own in zip(sizes, depths, strict=True) if own == depth)
-        columns.append(columns[-1] + widest + column_gap)
+        columns.append(columns[-1] + widest + (column_gap[depth] if isinstance(column_gap, Sequence) else column_gap))
     boxes = tuple(
         Box(
             columns[depths[i]], middles[i] - height / 2 - top, width, height, depths[i], parents[i], tuple(children[i])
@@ -134,6 +146,71 @@ def tidy_tree(
         for i, (width, height) in enumerate(sizes)
     )
     return Layout(boxes, max(box.right for box in boxes), max(box.bottom for box in boxes))
+
+
+def ladder(
+    sizes: Sequence[tuple[float, float]],
+    parents: Sequence[int | None],
+    *,
+    gaps: Sequence[float],
+    max_width: float,
+    indent: float,
+    space: float = 16.0,
+) -> Layout:
+    """
+    Place boxes from top to bottom, for narrow screens. Of the children of a box, at most one has children.
+
+    The box with children stands at the left edge below its parent, so the picture does not grow to the side with each
+    step. Its siblings stand to its right if there is room. Otherwise each of them has a line of its own above it,
+    indented.
+
+    Args:
+        sizes (`Sequence[tuple[float, float]]`):
+            As for `tidy_tree`.
+        parents (`Sequence[int | None]`):
+            As for `tidy_tree`.
+        gaps (`Sequence[float]`):
+            For each depth but the last, the space below the parent.
+        max_width (`float`):
+            The width in which siblings stand side by side. A single box can be wider.
+        indent (`float`):
+            The left edge of siblings that have a line of their own.
+        space (`float`, *optional*, defaults to 16.0):
+            The space between siblings.
+
+    Returns:
+        [`Layout`]: the boxes in their given order.
+
+    Raises:
+        ValueError: two siblings have children.
+    """
+    children: list[list[int]] = [[] for _ in sizes]
+    for index, parent in enumerate(parents):
+        if parent is not None:
+            children[parent].append(index)
+    boxes: dict[int, Box] = {}
+
+    def place(index: int, x: float, y: float, depth: int) -> Box:
+        boxes[index] = Box(x, y, *sizes[index], depth, parents[index], tuple(children[index]))
+        return boxes[index]
+
+    parent, bottom = 0, place(0, 0.0, 0.0, 0).bottom
+    for depth, gap in enumerate(gaps, 1):
+        *others, last = sorted(children[parent], key=lambda index: bool(children[index]))
+        if any(children[index] for index in others):
+            raise ValueError(f"{len(children[parent])} boxes with the parent {parent}: more than one has children")
+        top, right = bottom + gap, 0.0
+        if sum(sizes[index][0] + space for index in (*others, last)) - space <= max_width:
+            for index in (last, *others):
+                box = place(index, right, top, depth)
+                bottom, right = max(bottom, box.bottom), box.right + space
+        else:
+            for index in others:
+                top = place(index, indent, top, depth).bottom + space
+            bottom = place(last, 0.0 if children[last] else indent, top, depth).bottom
+        parent = last
+    placed = tuple(boxes[index] for index in range(len(sizes)))
+    return Layout(placed, max(box.right for box in placed), max(box.bottom for box in placed))
 
 
 def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:

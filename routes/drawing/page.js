@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const LEAST = 0.2, MOST = 5, STEP = 1.25, MOVE = 48, KEPT = 60;
-  const READABLE = [0.72, 0.55], WIDE = 700;
+  const READABLE = 0.72;
   const views = new Map();
   const said = document.getElementById("said");
   let silence = 0;
@@ -30,7 +30,9 @@
       area.remove();
       from.focus({ preventScroll: true });
     }
-    say(done ? "Copied " + text : "Copying is not allowed here: " + text);
+    const lines = text.split("\n").length;
+    const what = lines > 1 ? lines + " SMILES" : text;
+    say(done ? "Copied " + what : "Copying is not allowed here: " + what);
     if (done && from.matches(".molecule")) {
       from.classList.add("copied");
       setTimeout(() => from.classList.remove("copied"), 900);
@@ -42,22 +44,24 @@
   class View {
     constructor(element) {
       this.element = element;
-      this.svg = element.querySelector("svg");
-      this.width = Number(this.svg.getAttribute("width"));
-      this.height = Number(this.svg.getAttribute("height"));
       this.output = element.closest(".body").querySelector("output");
       this.pointers = new Map();
       this.fit();
-      new ResizeObserver(() => this.touched ? this.apply() : this.fit()).observe(element);
+      new ResizeObserver(() => this.touched && this.svg === this.shown() ? this.apply() : this.fit()).observe(element);
+    }
+
+    // a long route has a second picture for narrow windows; the style says which of them is shown
+    shown() {
+      return [...this.element.children].find(svg => getComputedStyle(svg).display !== "none") || this.element.firstElementChild;
     }
 
     fit() {
+      this.svg = this.shown();
+      this.width = Number(this.svg.getAttribute("width"));
+      this.height = Number(this.svg.getAttribute("height"));
       // as large as fits, but never so small that letters cannot be read: then the picture is moved instead
-      // (on a wide screen, which is near and can be leant to, a little smaller to show the whole route)
-      const least = READABLE[Number(this.element.clientWidth > WIDE)];
-      this.scale = clamp(this.element.clientWidth / this.width, least, 1);
-      const room = Math.max(240, window.innerHeight * 0.8);
-      this.element.style.height = Math.ceil(Math.min(this.height * this.scale, room)) + 2 + "px";
+      this.scale = clamp(this.element.clientWidth / this.width, READABLE, 1);
+      this.element.style.height = Math.ceil(this.height * this.scale) + 2 + "px";
       this.x = Math.max(0, (this.element.clientWidth - this.width * this.scale) / 2);
       this.y = Math.min(0, (this.element.clientHeight - this.height * this.scale) / 2);
       this.touched = false;
@@ -73,6 +77,7 @@
       this.output.textContent = Math.round(this.scale * 100) + " %";
       this.element.classList.toggle("more", this.x + width > clientWidth + 8);
       this.element.classList.toggle("tall", height > clientHeight + 8);
+      this.element.classList.toggle("touched", this.touched);
     }
 
     move(dx, dy) {
@@ -143,6 +148,14 @@
     return views.get(found);
   }
 
+  function download(text, type, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
   function save(view) {
     const svg = view.svg.cloneNode(true);
     svg.removeAttribute("style");
@@ -154,11 +167,7 @@
     }
     for (const molecule of svg.querySelectorAll(".molecule"))
       for (const name of ["role", "tabindex", "aria-label", "data-smiles"]) molecule.removeAttribute(name);
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" }));
-    link.download = view.element.dataset.name + ".svg";
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    download(new XMLSerializer().serializeToString(svg), "image/svg+xml", view.element.dataset.name + ".svg");
   }
 
   const ACTIONS = {
@@ -176,7 +185,8 @@
   document.addEventListener("click", event => {
     const button = event.target.closest("button"), molecule = event.target.closest("[data-smiles]");
     if (button?.dataset.copy !== undefined) copy(button.dataset.copy, button);
-    else if (button?.dataset.all) document.querySelectorAll(".route > details").forEach(d => d.open = button.dataset.all === "open");
+    else if (button?.dataset.all) document.querySelectorAll(".route:not([hidden]) > details").forEach(d => d.open = button.dataset.all === "open");
+    else if (button?.dataset.buy) BUY[button.dataset.buy](button);
     else if (button?.dataset.do) ACTIONS[button.dataset.do](viewOf(button));
     else if (molecule && !(viewOf(molecule)?.travelled >= 4)) copy(molecule.dataset.smiles, molecule);
   });
@@ -218,9 +228,106 @@
   }, true);
   document.querySelectorAll(".route > details[open] .view").forEach(viewOf);
 
+  // What is shown, and in which order.
+  const wanted = document.getElementById("wanted");
+  const routes = [...document.querySelectorAll(".route")].map(element => {
+    const { rank, score, reactions, number } = element.dataset;
+    return {
+      element, number, group: element.parentElement, rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
+      purchasable: "purchasable" in element.dataset, possible: "possible" in element.dataset, texts: null,
+    };
+  });
+  const of = new Map(routes.map(route => [route.element, route]));
+  const ORDERS = {
+    rank: () => 0,
+    score: (a, b) => b.score - a.score,
+    reactions: (a, b) => a.reactions - b.reactions,
+    purchasable: (a, b) => b.purchasable - a.purchasable,
+    possible: (a, b) => b.possible - a.possible,
+  };
+
+  // SMILES have to agree letter by letter (C is not c), words need not; a number is that of a route
+  function has(route, word) {
+    route.texts ??= [...new Set([...route.element.querySelectorAll("[data-smiles]")].map(part => part.dataset.smiles))];
+    route.words ??= [...route.element.querySelectorAll(".reaction > title")].map(part => part.textContent.toLowerCase());
+    const about = route.group.closest(".group").querySelector("h3").textContent.toLowerCase();
+    const target = route.element.closest(".plan").querySelector(".smiles").textContent;
+    return word === route.number || word === route.element.id || target.includes(word) || about.includes(word.toLowerCase()) ||
+      route.texts.some(text => text.includes(word)) || route.words.some(text => text.split(":")[0].includes(word.toLowerCase()));
+  }
+
+  function arrange() {
+    const { sort, grouped, purchasable, possible, most, find } = wanted.elements;
+    const words = find.value.split(/\s+/).filter(Boolean), order = ORDERS[sort.value];
+    const sorted = [...routes].sort((a, b) => order(a, b) || a.rank - b.rank);
+    let count = 0;
+    for (const route of sorted) {
+      const fits = (!purchasable?.checked || route.purchasable) && (!possible.checked || route.possible) &&
+        (!most.value || route.reactions <= Number(most.value)) && words.every(word => has(route, word));
+      route.element.hidden = !fits;
+      count += fits;
+    }
+    for (const plan of document.querySelectorAll(".plan:has(.routes)")) {
+      const flat = plan.querySelector(".flat"), groups = plan.querySelector(".groups"), here = sorted.filter(route => plan.contains(route.element));
+      flat.hidden = grouped.checked;
+      groups.hidden = !grouped.checked;
+      // the group of the best route shown comes first
+      for (const route of here) (grouped.checked ? route.group : flat).append(route.element);
+      const shown = here.filter(route => !route.element.hidden);
+      for (const group of groups.children) group.hidden = true;
+      for (const group of new Set(shown.map(route => route.group.closest(".group")))) {
+        group.hidden = false;
+        groups.append(group);
+      }
+      plan.querySelector(".none").hidden = shown.length > 0;
+    }
+    for (const row of needs) row.hidden = ![...row.querySelectorAll("a")].some(link => !document.getElementById(link.hash.slice(1)).hidden);
+    const left = needs.filter(row => !row.hidden).length;
+    document.getElementById("needed").textContent = left + " starting material" + (left === 1 ? "" : "s");
+    document.getElementById("count").textContent = count === routes.length ? "" : `${count} of ${routes.length} routes shown`;
+  }
+
+  // What the routes shown begin from.
+  const needs = [...document.querySelectorAll("[data-need]")];
+  const STOCK = { "in-stock": "yes", missing: "no", unknown: "" };
+  const quoted = text => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  function table() {
+    const rows = needs.filter(row => !row.hidden).map(row => {
+      const numbers = [...row.querySelectorAll("a")].filter(link => !document.getElementById(link.hash.slice(1)).hidden);
+      return [row.dataset.need, STOCK[row.className], numbers.map(link => link.textContent).join(" ")];
+    });
+    return [["smiles", "in_stock", "routes"], ...rows];
+  }
+  const BUY = {
+    copy: button => copy(table().slice(1).map(([smiles]) => smiles).join("\n"), button),
+    save: () => download(table().map(row => row.map(quoted).join(",") + "\r\n").join(""), "text/csv", "to-buy.csv"),
+  };
+
+  if (wanted) {
+    document.getElementById("filters").open = !matchMedia("(max-width: 620px)").matches;  // a phone has no room for it
+    wanted.addEventListener("input", arrange);
+    wanted.addEventListener("submit", event => event.preventDefault());
+    wanted.addEventListener("reset", () => setTimeout(arrange));  // after the fields have their values back
+    arrange();  // browsers keep what was chosen before a page was loaded again
+  }
+
+  // A link to a route opens it, also one that is filtered out.
+  function follow() {
+    const route = of.get(document.getElementById(decodeURIComponent(location.hash.slice(1))));
+    if (!route) return;
+    if (route.element.hidden) {
+      wanted.reset();
+      arrange();
+    }
+    route.element.querySelector("details").open = true;
+    route.element.scrollIntoView();
+  }
+  window.addEventListener("hashchange", follow);
+  follow();
+
   let closed = [];
   window.addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll(".route > details:not([open])")];
+    closed = [...document.querySelectorAll(".route > details:not([open]), .buy:not([open])")];
     closed.forEach(details => details.open = true);
   });
   window.addEventListener("afterprint", () => closed.forEach(details => details.open = false));

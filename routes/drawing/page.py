@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,21 +17,29 @@ from markupsafe import Markup
 from ...common.whole_files import whole_file
 from ..molecules import canonical_smiles
 from ..plans import Candidate, Plan
-from .depiction import depict
-from .picture import LOOKS
-from .svg import route_svg
+from ..tree import Route
+from .depiction import Depiction, depict
+from .picture import LOOKS, Contents, arranged, contents
+from .svg import picture_svg
 
 _HERE = Path(__file__).parent
+# Wider pictures are folded: on a page of 1280 pixels, letters are then at least ten pixels high.
+_FOLD_WIDTH = 1400.0
+# Pictures that are wider than a phone have a second one that goes down.
+_NARROW_WIDTH = 480.0
 
 
 def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> str:
     """
     Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
-    The first route of each target is open. A click or a key opens the others. Candidates that are not routes are
-    listed with the reason. Readers can zoom and move the pictures, and copy the SMILES of every molecule. Without
-    scripts the page is still readable, but without zoom. The page loads nothing from outside, and its content security
-    policy forbids it.
+    Routes with the same last reaction stand under one heading. The first route of each target is open. A click or a
+    key opens the others. Candidates that are not routes are listed with the reason. Readers can sort and filter the
+    routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of what the routes
+    shown begin from. Without scripts the page is still readable, but without these. The page loads nothing from outside,
+    and its content security policy forbids it.
+
+    The ranks on the page count the distinct routes of a target: 1, 2, 3. `Candidate.rank` counts all candidates.
 
     Args:
         plans (`Sequence[Plan]`):
@@ -50,8 +58,9 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
         "base-uri 'none'; form-action 'none'"
     )
     shared: dict[str, str] = {}
-    sections = [_section(plan, shared) for plan in plans]
+    sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]
     purchasable = [section.purchasable for section in sections if section.purchasable is not None]
+    routes = [drawn for section in sections for drawn in section.routes]
     template = _templates().get_template("page.html")
     return template.render(
         title=title,
@@ -59,7 +68,10 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
         style=Markup(style),
         script=Markup(script),
         sections=sections,
+        routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
+        needs=_needs(routes),
+        counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
         looks=LOOKS,
     )
@@ -87,8 +99,9 @@ def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str
 
 @dataclass(frozen=True)
 class _Portrait:
-    """The drawing of the target alone: its name among the shared drawings, and its size."""
+    """The drawing of one molecule alone: its name among the shared drawings, and its size."""
 
+    smiles: str
     name: str
     width: str
     height: str
@@ -96,9 +109,37 @@ class _Portrait:
 
 @dataclass(frozen=True)
 class _DrawnRoute:
+    """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
+
+    `leaves` are the distinct starting materials, and `pictures` the SVG for wide windows and, for a route that is too
+    long for narrow ones, one for these.
+    """
+
+    number: int
+    rank: int
     candidate: Candidate
+    route: Route
     leaves: list[str]
-    svg: Markup
+    pictures: list[Markup]
+
+    @property
+    def id(self) -> str:
+        return f"t{self.number}-r{self.rank}"
+
+    def kind(self, leaf: str) -> str:
+        """What is known of a starting material, a key of `LOOKS`."""
+        missing = self.candidate.missing
+        return "unknown" if missing is None else "missing" if leaf in missing else "in-stock"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The routes of a target with the same last reaction, its name if it has one, and the drawings of its reactants."""
+
+    name: str | None
+    reactants: list[str]
+    portraits: list[_Portrait]
+    routes: list[_DrawnRoute]
 
 
 @dataclass(frozen=True)
@@ -108,8 +149,21 @@ class _Section:
     plan: Plan
     smiles: str
     portrait: _Portrait | None
-    routes: list[_DrawnRoute]
+    groups: list[_Group]
     purchasable: int | None
+
+    @property
+    def routes(self) -> list[_DrawnRoute]:
+        return sorted((drawn for group in self.groups for drawn in group.routes), key=lambda drawn: drawn.rank)
+
+
+@dataclass
+class _Need:
+    """A starting material of the routes of a page: its canonical SMILES, what is known of it, and the routes that need it."""
+
+    smiles: str
+    kind: str
+    routes: list[_DrawnRoute]
 
 
 @cache
@@ -130,30 +184,64 @@ def _score(score: float) -> str:
     return f"score {score:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _section(plan: Plan, shared: dict[str, str]) -> _Section:
-    try:
-        smiles = canonical_smiles(plan.target)
-    except ValueError:
-        smiles = plan.target
+def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
+    smiles = _canonical(plan.target)
     known = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
-    portrait = _portrait(smiles, shared)
-    routes = [_drawn(candidate, shared) for candidate in plan.distinct]
-    return _Section(plan, smiles, portrait, routes, sum(known) if known else None)
-
-
-def _portrait(smiles: str, shared: dict[str, str]) -> _Portrait | None:
-    """Return the drawing of the target, or None if it cannot be drawn."""
     try:
-        drawn = depict(smiles)
+        portrait = _portrait(depict(smiles), shared)
+    except ValueError:  # a target that is no SMILES at all
+        portrait = None
+    groups: dict[tuple[str, ...], _Group] = {}
+    for rank, candidate in enumerate(plan.distinct, 1):
+        assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
+        shown = contents(candidate.route, candidate.missing)
+        key = tuple(sorted(_canonical(child.smiles) for child in candidate.route.children))
+        if key not in groups:
+            groups[key] = _group(shown, shared)
+        groups[key].routes.append(_drawn(number, rank, candidate, shown, shared))
+    return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
+
+
+def _canonical(smiles: str) -> str:
+    try:
+        return canonical_smiles(smiles)
     except ValueError:
-        return None
+        return smiles
+
+
+def _group(shown: Contents, shared: dict[str, str]) -> _Group:
+    reactants = [drawn for drawn, (_, parent) in zip(shown.depictions, shown.tree, strict=True) if parent == 0]
+    portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
+    name = shown.steps[0][1] if reactants else None
+    # some of them drawn and others not would look like fewer reactants
+    return _Group(
+        name, [drawn.smiles for drawn in reactants], portraits if len(portraits) == len(reactants) else [], []
+    )
+
+
+def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
+    """Return the drawing of a molecule, or None if it cannot be drawn."""
     if drawn.molecule is None:
         return None
-    return _Portrait(shared.setdefault(drawn.svg(), f"m{len(shared)}"), f"{drawn.width:g}", f"{drawn.height:g}")
+    name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
+    return _Portrait(drawn.smiles, name, f"{drawn.width:g}", f"{drawn.height:g}")
 
 
-def _drawn(candidate: Candidate, shared: dict[str, str]) -> _DrawnRoute:
-    route = candidate.route
-    assert route is not None  # `Plan.distinct` contains only candidates with a route
-    svg = route_svg(route, missing=candidate.missing, interactive=True, shared=shared)
-    return _DrawnRoute(candidate, list(dict.fromkeys(route.leaves())), Markup(svg))
+def _drawn(number: int, rank: int, candidate: Candidate, shown: Contents, shared: dict[str, str]) -> _DrawnRoute:
+    pictures = [arranged(shown, max_width=_FOLD_WIDTH)]
+    if pictures[0].width > _NARROW_WIDTH:
+        pictures.append(arranged(shown, down=True))
+    drawn = [Markup(picture_svg(picture, interactive=True, shared=shared)) for picture in pictures]
+    return _DrawnRoute(number, rank, candidate, shown.route, list(dict.fromkeys(shown.route.leaves())), drawn)
+
+
+def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
+    """Return what the routes of a page begin from: what most routes need first, what is not in stock last."""
+    found: dict[str, _Need] = {}
+    for drawn in routes:
+        for smiles, kind in dict.fromkeys((_canonical(leaf), drawn.kind(leaf)) for leaf in drawn.leaves):
+            need = found.setdefault(smiles, _Need(smiles, kind, []))
+            need.routes.append(drawn)
+            if need.kind == "unknown":  # another target may have been planned with a stock
+                need.kind = kind
+    return sorted(found.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import tempfile
 from collections.abc import Container, Iterable
@@ -44,9 +45,12 @@ def route_svg(
     stock: Container[str] | None = None,
     interactive: bool = False,
     shared: dict[str, str] | None = None,
+    max_width: float | None = None,
+    down: bool = False,
 ) -> str:
     """
-    Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction.
+    Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
+    name if it has one (`reaction_names`).
 
     Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
     dashed frame. They are grey if neither `missing` nor `stock` is given. The picture has a white background. It
@@ -65,6 +69,10 @@ def route_svg(
         shared (`dict[str, str]`, *optional*):
             The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
             added.
+        max_width (`float`, *optional*):
+            The width in pixels at which a long route continues in another row. Defaults to one row.
+        down (`bool`, *optional*, defaults to `False`):
+            Whether the target is at the top and its reactants are below it, for narrow screens.
 
     Returns:
         `str`: a `<svg>` element.
@@ -72,7 +80,7 @@ def route_svg(
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
-    return _svg(picture(route, missing, stock), interactive, shared)
+    return picture_svg(picture(route, missing, stock, max_width=max_width, down=down), interactive, shared)
 
 
 def route_png(
@@ -114,7 +122,7 @@ def route_png(
         file = Path(folder) / "font.ttf"
         file.write_bytes(font.font_bytes)
         pixels = resvg_py.svg_to_bytes(
-            _svg(drawn), zoom=scale, skip_system_fonts=True, font_files=[str(file)],
+            picture_svg(drawn), zoom=scale, skip_system_fonts=True, font_files=[str(file)],
             sans_serif_family=family, monospace_family=family,
         )  # fmt: skip
     written = io.BytesIO()
@@ -170,7 +178,8 @@ def check_picture(path: Path) -> None:
         raise ValueError(f"{path} ends in {path.suffix!r}: the name of a picture must end in .svg or .png")
 
 
-def _svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
+def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
+    """Write a picture as a `<svg>` element. The arguments are those of [`route_svg`]."""
     width, height = _number(drawn.width), _number(drawn.height)
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
     # cannot reach the parts of an image.
@@ -193,29 +202,44 @@ def _number(value: float) -> str:
 
 
 def _reaction(reaction: Reaction) -> str:
-    (tip, y), (joint, _) = reaction.tip, reaction.joint
-    lines = "".join(_branch(reaction, branch) for branch in reaction.branches)
-    shaft = f"M{_number(joint)} {_number(y)}H{_number(tip + HEAD - 2)}"
-    head = f"M{_number(tip)} {_number(y)}l{HEAD:g} {-HEAD_WIDTH / 2:g}l-2 {HEAD_WIDTH / 2:g}l2 {HEAD_WIDTH / 2:g}Z"
+    def at(along: float, across: float) -> str:
+        """A point `along` the arrow from its tip, and `across` it."""
+        x, y = reaction.tip
+        point = (x + across, y + along) if reaction.is_down else (x + along, y + across)
+        return f"{_number(point[0])} {_number(point[1])}"
+
+    ways = zip(reaction.branches, reaction.corners, strict=True)
+    lines = "".join(_branch(branch, corner, reaction.joint) for branch, corner in ways)
+    wing, notch = HEAD_WIDTH / 2, HEAD - 2
+    shaft = f"M{_number(reaction.joint[0])} {_number(reaction.joint[1])}L{at(notch, 0)}"
+    head = f"M{at(0, 0)}L{at(HEAD, -wing)}L{at(notch, 0)}L{at(HEAD, wing)}Z"
+    name = f", {reaction.name}" if reaction.name else ""
+    anchor = "start" if reaction.is_down else "middle"
+    labels = zip(reaction.label_places, [f"step {reaction.number}", *reaction.lines], strict=True)
     return (
-        f'<g class="reaction"><title>Step {reaction.number}: {escape(reaction.smiles)}</title>'
+        f'<g class="reaction"><title>Step {reaction.number}{escape(name)}: {escape(reaction.smiles)}</title>'
         f'<path d="{lines}{shaft}" fill="none" stroke="{LINE}" stroke-width="{LINE_WIDTH}"/>'
         f'<path d="{head}" fill="{LINE}"/>'
-        + _text((tip + HEAD + joint) / 2, y - 6, f"step {reaction.number}", QUIET, 10.0)
+        + "".join(
+            _text(*place, text, INK if row else QUIET, LABEL_SIZE, anchor=anchor)
+            for row, (place, text) in enumerate(labels)
+        )
         + "</g>"
     )
 
 
-def _branch(reaction: Reaction, branch: tuple[float, float]) -> str:
-    (x, y), (joint, middle) = branch, reaction.joint
-    radius = reaction.bend(branch)
+def _branch(branch: tuple[float, float], corner: tuple[float, float], joint: tuple[float, float]) -> str:
+    """The line from a reactant to a joint, with a round corner."""
+    before, after = math.dist(branch, corner), math.dist(corner, joint)
+    radius = min(RADIUS, before, after)
+    begin, end = (f"{_number(x)} {_number(y)}" for x, y in (branch, joint))
     if radius < 0.05:
-        return f"M{_number(x)} {_number(middle)}H{_number(joint)}"
-    turn = radius if middle > y else -radius
-    return (
-        f"M{_number(x)} {_number(y)}H{_number(joint + radius)}"
-        f"Q{_number(joint)} {_number(y)} {_number(joint)} {_number(y + turn)}V{_number(middle)}"
-    )
+        return f"M{begin}L{end}"
+    x, y = corner
+    turn = [(x + (there[0] - x) * radius / length, y + (there[1] - y) * radius / length)
+            for there, length in ((branch, before), (joint, after))]  # fmt: skip
+    first, last = (f"{_number(x)} {_number(y)}" for x, y in turn)
+    return f"M{begin}L{first}Q{_number(x)} {_number(y)} {last}L{end}"
 
 
 def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from weftformer.routes import Route
-from weftformer.routes.drawing.layout import Layout, nodes, tidy_tree
+from weftformer.routes.drawing.layout import Layout, ladder, nodes, tidy_tree
 
 
 def places(layout: Layout) -> list[tuple[float, float]]:
@@ -134,3 +134,33 @@ def test_nodes_stand_depth_first():
 def test_what_is_no_tree_is_refused(parents):
     with pytest.raises(ValueError, match=r"expected as many|parents\[\d\] is"):
         tidy_tree([(1, 1)] * len(parents), parents)
+
+
+def test_each_column_has_its_own_gap():
+    layout = tidy_tree([(30, 20), (50, 20), (10, 20)], [None, 0, 1], column_gap=[7, 9])
+    assert [box.x for box in layout.boxes] == [0, 37, 96]
+
+
+def test_a_ladder():
+    # the second child goes on, and its sibling has room beside it; its own children do not fit side by side
+    sizes = [(50, 20), (10, 30), (60, 25), (70, 10), (80, 10)]
+    layout = ladder(sizes, [None, 0, 0, 2, 2], gaps=[5, 7], max_width=90, indent=12, space=4)
+    assert places(layout) == [(0, 0), (64, 25), (0, 25), (12, 62), (12, 76)]
+    assert (layout.width, layout.height) == (92, 86)
+    assert [box.parent for box in layout.boxes] == [None, 0, 0, 2, 2] and layout.boxes[2].children == (3, 4)
+    assert [box.depth for box in layout.boxes] == [0, 1, 1, 2, 2]
+
+
+def test_a_ladder_stands_on_its_left_edge():
+    layout = ladder([(50, 20), (40, 30), (90, 25), (70, 10)], [None, 0, 0, 2], gaps=[5, 7], max_width=90, indent=12)
+    # no room beside it: the sibling comes before it
+    assert places(layout) == [(0, 0), (12, 25), (0, 71), (0, 103)]
+    assert [box.x for box in ladder([(50, 20), (95, 30)], [None, 0], gaps=[5], max_width=90, indent=12).boxes] == [
+        0,
+        12,
+    ]
+
+
+def test_a_ladder_has_one_side():
+    with pytest.raises(ValueError, match="more than one has children"):
+        ladder([(1, 1)] * 5, [None, 0, 0, 1, 2], gaps=[1, 1], max_width=9, indent=1)

@@ -73,7 +73,7 @@ def test_is_well_formed_and_ids_are_unique():
     page = Page(routes_page(PLANS))
     assert page.open == []
     ids = page.values("id")
-    assert len(ids) == len(set(ids)) and {"t1", "t2", "t3", "t1-r1", "t1-r4", "m0", "said"} <= set(ids)
+    assert len(ids) == len(set(ids)) and {"t1", "t2", "t3", "t1-r1", "t1-r2", "m0", "said"} <= set(ids)
     assert {reference.removeprefix("#") for reference in page.values("href") if reference != "data:,"} <= set(ids)
     assert set(page.values("aria-labelledby")) <= set(ids)
 
@@ -104,8 +104,10 @@ def test_routes_stand_in_their_order_with_what_is_known():
     text = routes_page(PLANS)
     summaries = [re.sub(r"<[^>]*>", " ", line) for line in re.findall(r"<summary>(.*?)</summary>", text)]
     assert [" ".join(summary.split()) for summary in summaries] == [
+        "Sort and filter",
+        "What to buy 4 starting materials of the routes shown",
         "Rank 1 ✓ purchasable score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
-        "Rank 4 ✕ 1 not in stock score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
+        "Rank 2 ✕ 1 not in stock score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
         "1 candidate is no route",
         "1 candidate is no route",
     ]
@@ -117,14 +119,15 @@ def test_routes_stand_in_their_order_with_what_is_known():
 
 def test_only_the_first_route_stands_open():
     details = Page(routes_page(PLANS)).all("details")
-    assert ["open" in attributes for attributes in details] == [True, False, False, False]
+    # the settings and the list of starting materials come first
+    assert ["open" in attributes for attributes in details] == [True, False, True, False, False, False]
 
 
 def test_targets_and_routes_that_failed():
     words = " ".join(text_of(routes_page(PLANS)).split())
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words
     assert "No route was found." in words
-    assert "Rank 2 , score \N{MINUS SIGN}2.25: position 14: expected \"'\" {'smiles':'CC(" in words
+    assert "Candidate 2 , score \N{MINUS SIGN}2.25: position 14: expected \"'\" {'smiles':'CC(" in words
     assert words.count("not planned") == 2  # in the list of targets too
 
 
@@ -133,7 +136,7 @@ def test_without_a_stock():
     assert (
         "no stock given" in words and "starting material CC(=O)O" in words and "1 target · 1 distinct route " in words
     )
-    assert "purchasable" not in words
+    assert "purchasable" not in words and "in stock" not in words
 
 
 def test_another_depth_than_asked_for_is_told():
@@ -145,16 +148,17 @@ def test_another_depth_than_asked_for_is_told():
 def test_every_molecule_can_be_copied():
     page = Page(routes_page(PLANS[:1]))
     pictures = [attributes["data-smiles"] for attributes in page.all("g") if "data-smiles" in attributes]
-    assert pictures == [*AMIDE.molecules(), *LONGER.molecules()]
+    assert pictures == [*AMIDE.molecules(), *AMIDE.molecules(), *LONGER.molecules(), *LONGER.molecules()]
     assert page.values("data-copy") == ["CC(=O)NCc1ccccc1", *AMIDE.leaves(), *LONGER.leaves()]
-    assert all(button["type"] == "button" for button in page.all("button"))
+    assert all(button["type"] in ("button", "reset") for button in page.all("button"))
 
 
 def test_molecules_are_drawn_once():
     text = routes_page(PLANS[:1])
     page = Page(text)
     uses, drawn = page.all("use"), [g for g in page.all("g") if g.get("id", "").startswith("m")]
-    assert len(uses) == 1 + 3 + 4 and len(drawn) < len(uses)
+    # the target, the reactants of two last reactions, and the molecules of two routes in two pictures each
+    assert len(uses) == 1 + 2 * 2 + 2 * (3 + 4) and len(drawn) < len(uses)
     assert {use["href"] for use in uses} == {f"#{g['id']}" for g in drawn}
 
 
@@ -194,3 +198,48 @@ def test_an_impossible_route_says_what_it_lacks():
     lacking = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(lacking, 2)])])
     assert text.count("impossible: ") == 1 and "impossible: 6 C missing" in text
+
+
+def test_routes_with_the_same_last_reaction_stand_under_one_heading():
+    other = Route(AMIDE.smiles, (Route("NCc1ccccc1", (Route("[N-]=[N+]=NCc1ccccc1"),)), Route("OC(C)=O")))
+    text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(LONGER, 2), candidate(other, 3)])])
+    headings = re.findall(r"<h3>(.*?)</h3>.*?(\d+) routes?</span>", text, flags=re.S)
+    assert headings == [("Last reaction: amide coupling", "2"), ("Last reaction", "1")]
+    assert re.findall(r'id="(t1-r\d)"', text) == ["t1-r1", "t1-r3", "t1-r2"]
+    first = Page(text).all("svg")[1:3]  # after the target
+    assert [svg["aria-label"] for svg in first] == ["Structure of CC(=O)O", "Structure of NCc1ccccc1"]
+
+
+def test_a_target_that_needs_no_reaction():
+    text = routes_page([Plan("CCO", [candidate(Route("CCO"), 1)])])
+    assert "<h3>The target itself</h3>" in text and Page(text).open == []
+
+
+def test_what_to_buy():
+    twice = Route("CCO", (Route("OC(C)=O"), Route("CC(=O)O"), Route("C")))  # one molecule, spelled in two ways
+    plans = [*PLANS, Plan("CCO", [candidate(twice, 1, missing=None)])]
+    text = routes_page(plans)
+    rows = re.findall(r'<tr class="([\w-]+)" data-need="([^"]*)">(.*?)</tr>', text, flags=re.S)
+    assert [(kind, smiles, re.findall(r'href="#([^"]*)">([^<]*)<', row)) for kind, smiles, row in rows] == [
+        ("in-stock", "CC(=O)O", [("t1-r1", "1.1"), ("t4-r1", "4.1")]),
+        ("in-stock", "NCc1ccccc1", [("t1-r1", "1.1")]),
+        ("in-stock", "N#Cc1ccccc1", [("t1-r2", "1.2")]),
+        ("unknown", "C", [("t4-r1", "4.1")]),
+        ("missing", "CC(=O)Cl", [("t1-r2", "1.2")]),
+    ]
+    assert set(re.findall(r'href="#(t\d-r\d)"', text)) <= set(Page(text).values("id"))
+
+
+def test_the_filters_that_make_sense():
+    offered = set(Page(routes_page(PLANS)).values("id"))
+    assert {"sort", "grouped", "purchasable", "possible", "most", "find", "count"} <= offered
+    without = routes_page([Plan("CCO", [Candidate(AMIDE.to_string(), float("nan"), None, AMIDE, rank=1)])])
+    assert "purchasable" not in Page(without).values("id") and 'value="score"' not in without
+    assert "wanted" not in Page(routes_page(PLANS[1:])).values("id")  # no routes
+
+
+def test_a_long_route_has_a_second_picture_for_phones():
+    long = Route("CCO", (Route("CCCO", (Route("CCCCO", (Route("CCCCCO"),)),)), Route("O")))
+    short, both = (routes_page([Plan("CCO", [candidate(route, 1)])]) for route in (Route("CCO", (Route("CC"),)), long))
+    assert short.count('class="weft-route"') == 1 and 'class="view"' in short
+    assert both.count('class="weft-route"') == 2 and 'class="view both"' in both

@@ -84,7 +84,7 @@ def load(browser, address):
 
 def transform(page, number=0):
     """How far the picture is moved, and how large it is."""
-    style = page.locator(".view > svg").nth(number).evaluate("svg => svg.style.transform")
+    style = page.locator(".view > svg:visible").nth(number).evaluate("svg => svg.style.transform")
     return [float(value) for value in re.findall(r"-?[\d.]+", style)]
 
 
@@ -114,7 +114,7 @@ def test_leaves_show_their_colours(load, scheme):
 def test_each_leaf_where_it_is_said_to_be(load):
     page = load()
     for smiles, kind in (("CC(=O)O", "missing"), ("N#Cc1ccc(Br)cc1", "in-stock")):
-        leaf = page.locator(f'#t1-r1 [data-smiles="{smiles}"]')
+        leaf = page.locator(f'#t1-r1 [data-smiles="{smiles}"]:visible')
         leaf.scroll_into_view_if_needed()
         image = Image.open(io.BytesIO(leaf.screenshot())).convert("RGB")
         count, colour = max(image.getcolors(1 << 24))
@@ -124,7 +124,10 @@ def test_each_leaf_where_it_is_said_to_be(load):
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
 def test_the_page_never_moves_sideways(load, width):
     page = load(width, 740)
+    if width < 621:
+        page.locator("#filters > summary").click()
     page.locator('[data-all="open"]').click()
+    page.locator("#buy > summary").click()
     page.locator(".failed > summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate("document.body.scrollWidth") <= width
@@ -152,8 +155,8 @@ def test_zoom(load):
         assert transform(page)[2] == pytest.approx(before * factor, rel=1e-3)
     assert transform(page) == start
     # with the wheel, what is under the pointer stays there; without Ctrl, the page scrolls
-    leaf = page.locator('#t1-r1 [data-smiles="CC(=O)O"]')
-    box = leaf.bounding_box()
+    leaf = page.locator('#t1-r1 [data-smiles="CC(=O)O"]:visible')
+    box, scrolled = leaf.bounding_box(), page.evaluate("scrollY")
     page.mouse.move(box["x"], box["y"])
     page.keyboard.down("Control")
     page.mouse.wheel(0, -60)
@@ -162,7 +165,7 @@ def test_zoom(load):
     after = leaf.bounding_box()
     assert transform(page)[2] > before * 1.2
     assert (after["x"], after["y"]) == pytest.approx((box["x"], box["y"]), abs=1.5)
-    assert page.evaluate("scrollY") == 0
+    assert page.evaluate("scrollY") == scrolled
 
 
 def test_pan(load):
@@ -183,7 +186,7 @@ def test_pan(load):
         assert transform(page) == pytest.approx([before[0] + way[0], before[1] + way[1], scale], abs=0.1)
     for _ in range(60):
         page.keyboard.press("ArrowRight")
-    right = page.locator(".view > svg").first.bounding_box()
+    right = page.locator(".view > svg:visible").first.bounding_box()
     assert right["x"] + right["width"] == pytest.approx(box["x"] + 1 + 60, abs=2)  # never out of sight
 
 
@@ -216,7 +219,7 @@ def test_the_keyboard_reaches_and_copies_all(load, clipboard):
 
 def test_a_click_copies(load):
     page = load()
-    page.locator('#t1-r1 [data-smiles="NCc1ccc(OC)cc1"]').click()
+    page.locator('#t1-r1 [data-smiles="NCc1ccc(OC)cc1"]:visible').click()
     page.locator("#t1 .about button").click()
     assert page.evaluate("copied") == ["NCc1ccc(OC)cc1", "COc1ccc(CNC(C)=O)cc1"]  # canonical
 
@@ -227,10 +230,10 @@ def test_closed_routes_open(load):
     page.locator("#t1-r2 summary").focus()
     page.keyboard.press("Enter")
     assert page.locator("#t1-r2 .view").is_visible()
-    expect(page.locator("#t1-r2 .weft-route")).to_have_attribute("style", re.compile("scale"))
+    expect(page.locator("#t1-r2 .weft-route:visible")).to_have_attribute("style", re.compile("scale"))
     page.locator('[data-all="close"]').click()
     assert page.locator("#t1-r1 .view").is_hidden()
-    page.locator("#only").check()
+    page.locator("#purchasable").check()
     assert page.locator("#t1-r1").is_hidden() and page.locator("#t1-r2").is_visible()
 
 
@@ -251,7 +254,7 @@ def test_paper_shows_all_routes(load):
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
     assert page.locator("#t1-r2 .view").is_visible() and page.locator("#t1-r1 .tools").first.is_hidden()
-    box = page.locator("#t1-r1 .weft-route").bounding_box()
+    box = page.locator("#t1-r1 .weft-route:visible").bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 700
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
@@ -260,5 +263,109 @@ def test_paper_shows_all_routes(load):
 
 def test_can_be_read_without_scripts(load):
     page = load(360, 740, java_script_enabled=False)
-    assert page.locator("#t1-r1 .weft-route").is_visible()
+    assert page.locator("#t1-r1 .weft-route:visible").is_visible()
     assert page.locator("#t1-r1 .tools").first.is_hidden() and page.locator("#t1-r1 .needs button").first.is_hidden()
+
+
+def shown(page):
+    """The routes in their order, those that are filtered out left out."""
+    return page.locator(".route:not([hidden])").evaluate_all("found => found.map(route => route.id)")
+
+
+def test_routes_are_sorted_and_filtered(load):
+    page = load()
+    assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
+    page.locator("#sort").select_option("reactions")
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
+    assert page.locator("#t1 h3:visible").all_inner_texts() == ["Last reaction", "Last reaction: amide coupling"]
+    page.locator("#grouped").uncheck()
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"] and page.locator("h3:visible").count() == 0
+    page.locator("#purchasable").check()
+    assert shown(page) == ["t1-r2"] and page.locator("#count").inner_text() == "1 of 3 routes shown"
+    assert page.locator("#t2 .none").is_visible() and page.locator("#t1 .none").is_hidden()
+    page.locator("#wanted [type=reset]").click()
+    expect(page.locator("#count")).to_have_text("")
+    assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"] and page.locator("h3:visible").count() == 3
+    page.locator("#most").select_option("1")
+    assert shown(page) == ["t1-r2", "t2-r1"]
+    page.locator("#most").select_option("")
+    page.locator("#possible").check()  # a methyl group of the first comes from nowhere
+    assert shown(page) == ["t1-r2", "t2-r1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("N#Cc1ccc(Br)cc1", ["t1-r1"]), ("n#cc1ccc(br)cc1", []), ("Amide coup", ["t1-r1"]), ("2.1", ["t2-r1"]),
+     ("COc1ccc(CNC(C)=O)cc1 CC(=O)Cl", ["t1-r2"]), ("step", ["t1-r1", "t1-r2", "t2-r1"]), ("nothing", [])],
+)  # fmt: skip
+def test_routes_are_found(load, words, found):
+    page = load()
+    page.locator("#find").fill(words)
+    page.keyboard.press("Enter")  # does not leave the page
+    assert shown(page) == found
+
+
+def test_the_list_to_buy_is_that_of_the_routes_shown(load):
+    page = load()
+    page.locator("#buy > summary").click()
+    page.locator('[data-buy="copy"]').click()
+    leaves = ["CC(=O)Cl", "COc1ccc(CN)cc1", "N#Cc1ccc(Br)cc1", "CC=O", "CC(=O)O"]
+    assert sorted(page.evaluate("copied")[0].split("\n")) == sorted(leaves)
+    assert page.locator("#said").inner_text() == "Copied 5 SMILES"
+    page.locator("#purchasable").check()
+    assert page.locator("#needed").inner_text() == "2 starting materials"
+    with page.expect_download() as download:
+        page.locator('[data-buy="save"]').click()
+    assert download.value.suggested_filename == "to-buy.csv"
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text.splitlines() == ["smiles,in_stock,routes", "CC(=O)Cl,yes,1.2", "COc1ccc(CN)cc1,yes,1.2"]
+    page.locator('[data-need="CC(=O)Cl"] a').click()
+    expect(page.locator("#t1-r2 details")).to_have_attribute("open", "")
+
+
+def test_a_link_opens_a_route_that_is_filtered_out(load):
+    page = load()
+    page.locator("#purchasable").check()
+    page.evaluate("location.hash = 't2-r1'")
+    expect(page.locator("#t2-r1 .view")).to_be_in_viewport()
+    assert not page.locator("#purchasable").is_checked()
+
+
+def test_a_list_of_targets_jumps_to_each(load):
+    page = load()
+    assert page.locator("nav a").all_inner_texts() == ["COc1ccc(CNC(C)=O)cc1", "CCO", "C" * 90]
+    page.locator("nav a").nth(1).click()
+    expect(page.locator("#t2")).to_be_in_viewport()
+    page.locator("#t2 .up").click()
+    expect(page.locator("#targets")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize(("width", "lying"), [(390, False), (1280, True)])
+def test_a_long_route_turns_on_a_phone(load, width, lying):
+    page = load(width, 844)
+    picture = page.locator("#t1-r1 .weft-route:visible")
+    box = picture.bounding_box()
+    assert (box["width"] > box["height"]) == lying
+    assert transform(page)[2] >= 0.72  # letters of 13 pixels have at least nine
+    view = page.locator("#t1-r1 .view").bounding_box()
+    assert box["width"] <= view["width"] and box["height"] <= view["height"]  # nothing to scroll in the frame
+    page.set_viewport_size({"width": 1670 - width, "height": 844})
+    expect(picture).to_have_attribute("style", re.compile("scale"))
+    box = picture.bounding_box()
+    assert (box["width"] > box["height"]) != lying
+
+
+def test_a_picture_that_is_too_wide_says_so(load):
+    page = load(320, 740)
+    view = page.locator("#t1-r1 .view")
+    hint = "view => getComputedStyle(view, '::before').content"
+    for _ in range(5):
+        page.locator('#t1-r1 [data-do="in"]').click()
+    page.locator('#t1-r1 [data-do="fit"]').click()
+    assert view.evaluate(hint) == "none"
+    page.set_viewport_size({"width": 200, "height": 740})
+    expect(view).to_have_class(re.compile(r"\bmore\b"))
+    assert "drag" in view.evaluate(hint)
+    view.focus()
+    page.keyboard.press("ArrowRight")
+    assert view.evaluate(hint) == "none"  # known by now

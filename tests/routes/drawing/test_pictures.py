@@ -134,6 +134,89 @@ def test_steps_are_numbered_as_the_reactions_are_listed():
     assert [reaction.smiles for reaction in picture(route).reactions] == reactions(route)
 
 
+NAMED = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
+
+
+def test_reactions_have_their_names():
+    groups = [group for group in parsed(NAMED).iter(f"{SVG}g") if group.get("class") == "reaction"]
+    assert [words(group) for group in groups] == [["step 1", "nitrile", "reduction"], ["step 2", "amide coupling"]]
+    assert [group.find(f"{SVG}title").text.split(":")[0] for group in groups] == [
+        "Step 1, nitrile reduction", "Step 2, amide coupling",
+    ]  # fmt: skip
+    assert "Step 2, amide coupling: CC(=O)O and NCc1ccccc1 give" in picture(NAMED).description
+
+
+def straight(length):
+    """A route without branches."""
+    return Route("C" * length + "Oc1ccccc1", (straight(length - 1),) if length > 1 else ())
+
+
+@pytest.mark.parametrize("route", [straight(9), ROUTE, NAMED, Route("CCO")])
+@pytest.mark.parametrize("settings", [{"max_width": 900}, {"max_width": 1}, {"down": True}, {}])
+def test_labels_and_cards_do_not_overlap(route, settings):
+    drawn = picture(route, **settings)
+    boxes = [(card.box.x, card.box.y, card.box.right, card.box.bottom) for card in drawn.cards]
+    for reaction in drawn.reactions:
+        for (x, y), text in zip(reaction.label_places, [f"step {reaction.number}", *reaction.lines], strict=True):
+            width = 5.4 * len(text)
+            left = x if reaction.is_down else x - width / 2
+            boxes.append((left, y - 8, left + width, y + 2))
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        assert left >= 0 and right <= drawn.width and top >= 0 and bottom <= drawn.height
+        for other in boxes[:i]:
+            assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+
+
+def test_a_long_route_is_folded():
+    route, steps = straight(9), 8
+    whole, folded = picture(route), picture(route, max_width=900)
+    assert folded.width <= 900 < whole.width and folded.height > whole.height
+    rows = {}
+    for card in folded.cards:
+        rows.setdefault(round(card.box.middle), []).append(card)
+    first, *others = rows.values()
+    assert len(others) >= 1 and first[0].label == "target"
+    for number, (row, following) in enumerate(zip(rows.values(), others, strict=False), 2):
+        assert row[-1].smiles == following[0].smiles and row[-1].label == f"made in row {number}"
+        assert following[0].label == f"row {number}"
+    assert [reaction.number for reaction in folded.reactions] == list(range(1, steps + 1))
+    assert [reaction.smiles for reaction in folded.reactions] == [reaction.smiles for reaction in whole.reactions]
+    # rows are of about the same length
+    assert max(map(len, rows.values())) - min(map(len, rows.values())) <= 1
+
+
+def test_a_row_has_at_least_one_reaction():
+    drawn = picture(ROUTE, max_width=1)
+    assert len(drawn.cards) == len(ROUTE.molecules()) + 1 and len(drawn.reactions) == 2
+
+
+def test_downwards():
+    drawn = picture(ROUTE, down=True)
+    assert drawn.width < picture(ROUTE).width < drawn.height * 2
+    target, *rest = drawn.cards
+    assert all(card.box.y > target.box.bottom for card in rest)
+    by_smiles = {card.smiles: card.box for card in drawn.cards}
+    for reaction in drawn.reactions:
+        reactants, product = (part.split(".") for part in reaction.smiles.split(">>"))
+        box, (x, y) = by_smiles[product[0]], reaction.tip
+        assert reaction.is_down and box.x < x < box.right and box.bottom < y < reaction.joint[1]
+        assert reaction.joint[0] == x and reaction.joint[1] < min(by_smiles[name].y for name in reactants)
+        for name, (left, top), corner in zip(reactants, reaction.branches, reaction.corners, strict=True):
+            reactant = by_smiles[name]
+            assert reactant.x <= left <= reactant.right and reactant.y <= top <= reactant.bottom  # on its edge
+            assert top in (reactant.y, reactant.middle) and (left == reactant.x) == (top == reactant.middle)
+            assert corner[0] in (x, left) and corner[1] in (top, reaction.joint[1])
+
+
+def test_downwards_the_longest_branch_goes_on_and_others_follow():
+    long, short = straight(4), Route("CCN", (Route("CC"), Route("N")))
+    drawn = picture(Route("CCOCC", (short, long)), down=True)
+    assert [card.smiles for card in drawn.cards].count("CCN") == 2
+    assert [card.label for card in drawn.cards if card.smiles == "CCN"] == ["made in part 2", "part 2"]
+    assert drawn.cards[-1].smiles == "N" and len(drawn.reactions) == 5
+    assert drawn.width < 480  # a phone shows it at 72 % or more
+
+
 def test_for_those_who_do_not_see_it():
     root = parsed(ROUTE, missing=["CI"])
     assert root.get("role") == "img"
