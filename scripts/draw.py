@@ -4,29 +4,72 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.streams import read_routes
+from weftformer.routes.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders
-from weftformer.scripts.parsers.draw import build_parser
+from weftformer.scripts.parsers.draw import LIMIT, build_parser
 
 
-def as_plans(routes: Sequence[Route], stock: Stock | None) -> list[Plan]:
+def as_plans(routes: Sequence[Route]) -> list[Plan]:
     """The routes of each target in the order of the file, as if they had been planned, but for a score."""
     plans: dict[str, Plan] = {}
     for route in routes:
         found = plans.setdefault(route.smiles, Plan(route.smiles)).candidates
-        missing = None if stock is None else tuple(stock.missing(route))
-        found.append(Candidate(route.to_string(), math.nan, None, route, missing=missing, rank=len(found) + 1))
+        found.append(Candidate(route.to_string(), math.nan, None, route, rank=len(found) + 1))
     return list(plans.values())
 
 
-def _count(routes: Sequence[Route]) -> str:
-    return "1 route is" if len(routes) == 1 else f"{len(routes)} routes are"
+def held_against(plans: Sequence[Plan], stock: Stock) -> list[Plan]:
+    """The plans, with what this stock lacks."""
+    return [
+        replace(plan, candidates=[
+            replace(one, missing=None if one.route is None else tuple(stock.missing(one.route))) for one in plan.candidates
+        ])
+        for plan in plans
+    ]  # fmt: skip
+
+
+def _of_file(path: Path, limit: int | None) -> tuple[list[Plan], list[Candidate]]:
+    """The plans of a file, and their routes in its order."""
+    plans = read_plans(path)
+    if plans is None:
+        limit = limit or LIMIT
+        routes = list(itertools.islice(read_routes(path), limit + 1))
+        if not routes:
+            raise ValueError(f"{path} holds no route.")
+        is_cut = len(routes) > limit
+        plans = as_plans(routes[:limit])
+        left = {plan.target: iter(plan.candidates) for plan in plans}
+        candidates = [next(left[route.smiles]) for route in routes[:limit]]
+    else:
+        is_cut = limit is not None and sum(len(plan.routes) for plan in plans) > limit
+        plans = plans if limit is None else _first(plans, limit)
+        candidates = [candidate for plan in plans for candidate in plan.distinct]
+    if is_cut:
+        print(f"Only the first {limit} are drawn: --limit asks for more.")
+    return plans, candidates
+
+
+def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
+    """The plans with their first routes, `limit` of them together."""
+    cut = []
+    for plan in plans:
+        kept = plan.distinct[:limit]
+        cut.append(replace(plan, candidates=[one for one in plan.candidates if one.route is None or one in kept]))
+        limit -= len(kept)
+    return cut
+
+
+def _count(number: int) -> str:
+    return "1 route is" if number == 1 else f"{number} routes are"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -38,28 +81,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = build_parser().parse_args(argv)
     if arguments.html is None and arguments.picture is None:
         raise ValueError("Say what to draw to: --html FILE, --picture FILE or both.")
-    if arguments.limit < 1:
+    if arguments.limit is not None and arguments.limit < 1:
         raise ValueError(f"--limit must be at least 1: got {arguments.limit}.")
     check_folders(arguments, "html", "picture")
     if arguments.picture is not None:
         check_picture(arguments.picture)
     stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
-    routes = list(itertools.islice(read_routes(arguments.routes), arguments.limit + 1))
-    if len(routes) > arguments.limit:
-        routes.pop()
-        print(f"Only the first {arguments.limit} are drawn: --limit asks for more.")
-    if not routes:
-        raise ValueError(f"{arguments.routes} holds no route.")
-    plans = as_plans(routes, stock)
+    plans, drawn = _of_file(arguments.routes, arguments.limit)
+    if stock is not None:
+        plans = held_against(plans, stock)
     if arguments.html is not None:
-        save_page(plans, arguments.html, title=arguments.routes.name)
-        print(f"{_count(routes)} drawn in {arguments.html}.")
+        # the page of planned routes is the one that `weftformer plan --html` writes
+        is_planned = any(not math.isnan(candidate.score) for plan in plans for candidate in plan.candidates)
+        save_page(plans, arguments.html, **({} if is_planned else {"title": arguments.routes.name}))
+        print(f"{_count(len(drawn))} drawn in {arguments.html}.")
     if arguments.picture is not None:
-        for number, route in enumerate(routes, start=1):
+        if not drawn:
+            raise ValueError(f"{arguments.routes} holds no route to draw a picture of.")
+        for number, candidate in enumerate(drawn, start=1):
+            assert candidate.route is not None
             path = arguments.picture
-            path = path if len(routes) == 1 else path.with_stem(f"{path.stem}-{number}")
-            save_picture(route, path, missing=None if stock is None else stock.missing(route))
-        print(f"{_count(routes)} drawn in {path if len(routes) == 1 else arguments.picture.parent.resolve()}.")
+            path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
+            missing = candidate.missing if stock is None else stock.missing(candidate.route)
+            save_picture(candidate.route, path, missing=missing)
+        print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else arguments.picture.parent.resolve()}.")
 
 
 if __name__ == "__main__":

@@ -173,6 +173,7 @@ def _templates() -> Environment:
     )
     environment.filters["score"] = _score
     environment.filters["is_nan"] = math.isnan
+    environment.filters["is_finite"] = math.isfinite
     return environment
 
 

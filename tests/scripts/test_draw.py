@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, read_routes, write_routes
+from weftformer.routes.drawing.page import save_page
 from weftformer.scripts import cli
 
 ROUTES = [
@@ -29,7 +31,7 @@ def test_a_page_of_recorded_routes(file, tmp_path, capsys):
         "2 targets" in text
         and "3 distinct routes" in text
         and "1 purchasable" in text
-        and "score" not in text.split("</style>")[1]
+        and "score" not in text.split("</style>")[1].split("<script>")[0]
     )
     assert cli.main(["draw", file, "--html", str(page), "--limit", "1"]) == 0
     assert "1 target ·" in page.read_text() and "no stock given" in page.read_text()
@@ -75,3 +77,61 @@ def test_a_limit_is_said_and_plans_are_routes_too(file, tmp_path, capsys):
 def test_a_folder_that_is_not_there(file, tmp_path, capsys):
     assert cli.main(["draw", file, "--html", str(tmp_path / "nowhere" / "a.html")]) == 1
     assert "--html" in (said := capsys.readouterr().err) and "there is no folder" in said
+
+
+PLANS = [
+    Plan("CCOC(C)=O", [
+        Candidate(ROUTES[0].to_string(), -1.25, 2, ROUTES[0], missing=("CCO",), rank=1),
+        Candidate(ROUTES[2].to_string(), -1.5, 1, ROUTES[2], missing=(), rank=2),
+        Candidate("{", -2.0, 1, problem="no route", rank=3),
+        Candidate("", float("-inf"), 1, problem="nothing was found", rank=4),
+    ]),
+    Plan("C1CC", problem="'C1CC' is not a molecule that RDKit can read."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["list", "lines", "one line", "answer", "gzip"])
+def test_the_page_of_a_plan_is_its_own(form, tmp_path):
+    plans = PLANS[:1] if form == "one line" else PLANS
+    rows = [plan.to_dict() for plan in plans]
+    texts = {
+        "list": json.dumps(rows, indent=1), "answer": json.dumps({"plans": rows}), "gzip": json.dumps(rows),
+    }  # fmt: skip
+    data = texts.get(form, "".join(json.dumps(row) + "\n" for row in rows)).encode()
+    (tmp_path / "plans").write_bytes(gzip.compress(data) if form == "gzip" else data)
+    save_page(plans, tmp_path / "own.html")
+    assert cli.main(["draw", str(tmp_path / "plans"), "--html", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == (tmp_path / "own.html").read_text()
+
+
+def test_a_plan_is_held_against_another_stock_and_cut(tmp_path, capsys):
+    (tmp_path / "plans.json").write_text(json.dumps([plan.to_dict() for plan in PLANS]))
+    (tmp_path / "stock.smi").write_text("CC(=O)Cl\n")
+    words = [
+        "draw",
+        str(tmp_path / "plans.json"),
+        "--html",
+        str(tmp_path / "a.html"),
+        "--picture",
+        str(tmp_path / "a.svg"),
+    ]
+    assert cli.main([*words, "--stock", str(tmp_path / "stock.smi"), "--limit", "1"]) == 0
+    assert "Only the first 1 are drawn" in capsys.readouterr().out
+    text = (tmp_path / "a.html").read_text()
+    assert "✕ 2 not in stock" in text and "Rank 2" not in text and "no route" in text and "C1CC" in text
+    assert (tmp_path / "a.svg").read_text().count("not in stock") >= 2
+    assert cli.main(words) == 0
+    assert (tmp_path / "a-2.svg").exists() and "not in stock" not in (tmp_path / "a-2.svg").read_text()
+
+
+def test_a_damaged_plan_is_told(tmp_path, capsys):
+    rows = [plan.to_dict() for plan in PLANS]
+    del rows[0]["candidates"][1]["text"]
+    (tmp_path / "plans.json").write_text(json.dumps(rows))
+    words = ["draw", str(tmp_path / "plans.json"), "--html", str(tmp_path / "a.html")]
+    assert cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert "plans.json, plan 1" in said and "it lacks 'text'" in said
+    (tmp_path / "plans.json").write_text(json.dumps(rows)[:-9])
+    assert cli.main(words) == 1
+    assert "plans.json cannot be read as JSON" in capsys.readouterr().err

@@ -127,8 +127,10 @@ def test_targets_and_routes_that_failed():
     words = " ".join(text_of(routes_page(PLANS)).split())
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words
     assert "No route was found." in words
-    assert "Candidate 2 , score \N{MINUS SIGN}2.25: position 14: expected \"'\" {'smiles':'CC(" in words
+    assert "score \N{MINUS SIGN}2.25 : position 14: expected \"'\" {'smiles':'CC(" in words
     assert words.count("not planned") == 2  # in the list of targets too
+    nothing = Plan("CCO", [Candidate("", float("-inf"), 1, problem="nothing was found", rank=1)])
+    assert "1 candidate is no route nothing was found" in " ".join(text_of(routes_page([nothing])).split())
 
 
 def test_without_a_stock():
