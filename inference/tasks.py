@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Logit
 from ..configuration import WeftConfig
 from ..routes.planning.search import RouteSearch
 from ..tokenization import build_route_tokenizer
-from ..tokenization.checks import encode_checked
+from ..tokenization.checks import encode_checked, shown
 from .batching import Unwanted
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class RouteSettings:
     constraints: Constraints | None
     impossible: str
     max_new_tokens: int
+    texts: int = 1
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class RouteTask:
         constraints: Constraints | None = None,
         impossible: str = "behind",
         max_new_tokens: int | None = None,
+        texts: int = 1,
+        seed: int = 0,
     ) -> list[RouteWork]:
         """Check a request.
 
@@ -104,13 +108,13 @@ class RouteTask:
         Raises:
             ValueError: what is wrong with a target or a setting.
         """
-        from ..routes.molecules import one_molecule
+        from ..routes.molecules import drawn_smiles, one_molecule
 
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan
         self.planner.stream(
             targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar,
-            constraints=constraints, impossible=impossible, stock=self.stock,
+            constraints=constraints, impossible=impossible, stock=self.stock, texts=texts, seed=seed,
         )  # fmt: skip
         search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
         if not isinstance(starting_material, list):
@@ -118,13 +122,17 @@ class RouteTask:
         works = []
         for target, material in zip(targets, starting_material, strict=True):
             smiles = one_molecule(target)
-            room = search.room(smiles)
+            several = [smiles]
+            if texts > 1:
+                several = drawn_smiles(smiles, texts, seed, rooted=bool(self.planner.about.get("aligned")))
+            room = min((found for found in map(search.room, several) if found > 0), default=0)
             if room < 1:
-                raise ValueError(f"{target!r} is too long: the model has no room for a route to it.")
-            # a batch has the room of its longest target: with it in the settings, neighbours have the same
+                raise ValueError(f"{shown(target)} is too long: the model has no room for a route to it.")
+            # a batch has the room of its longest text: with it in the settings, neighbours have the same
             settings = RouteSettings(
-                beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room)
-            )
+                beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room),
+                texts, seed,
+            )  # fmt: skip
             steps = (tried[0] if tried else tuple(self.planner.default_steps)) if self.takes_steps else None
             works.append(RouteWork(smiles, steps, material, settings))
         return works
@@ -137,7 +145,7 @@ class RouteTask:
             [work.target for work in works], n_steps=steps,
             starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
             ranking=settings.ranking, grammar=settings.grammar, constraints=settings.constraints,
-            impossible=settings.impossible, max_new_tokens=settings.max_new_tokens,
+            impossible=settings.impossible, max_new_tokens=settings.max_new_tokens, texts=settings.texts, seed=settings.seed,
             logits_processor=[WhileWanted(is_wanted)], progress=False,
         )  # fmt: skip
 

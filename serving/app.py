@@ -1,4 +1,4 @@
-"""The HTTP face: /plan or /translate, /health, and the OpenAPI page at /docs."""
+"""The HTTP face: /plan or /translate, /health, and the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from reprlib import Repr
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
@@ -23,12 +24,18 @@ from ..routes import Plan
 from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
 from ..routes.planning.search import RANKINGS
 from ..routes.plans import IMPOSSIBLE
+from ..tokenization.checks import shown
 from .limits import BodyInTime, Limits
+from .pages import add_pages
 from .waiting import answers
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
+_REPR = Repr()
+_REPR.maxother = _REPR.maxlong = _REPR.maxstring = 80
 _MOST_STEPS = 32
+# Each text of a target is a search of its own.
+_MOST_TEXTS = 16
 # What a request may ask of the routes, fields of `Constraints`; each molecule or substructure is looked for in every one.
 _WISHES = {"only_purchasable", "required_leaf", "forbidden", "forbidden_substructures"}
 _MOST_WISHES = 16
@@ -86,10 +93,14 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
         description=f"Serves {name}: POST {task.path}.",
         lifespan=lifespan,
         max_body_size=limits.max_request_bytes,
+        # FastAPI's own pages load their program from another server
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.batcher = batcher
     app.add_middleware(BodyInTime, seconds=limits.timeout_s)
     _add_reasons(app, limits)
+    add_pages(app, task, name, limits)
     _add_health(app, batcher, task.path, name)
     if isinstance(task, RouteTask):
         _add_plan(app, batcher, task, limits)
@@ -116,7 +127,16 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
             None, description="SMILES to begin from, or a list with one (or null) for each target."
         )
         beams: int = Field(min(10, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
-        ranking: Literal[tuple(RANKINGS)] = "log_probability"  # type: ignore[valid-type]
+        texts: int = Field(
+            1,
+            ge=1,
+            le=_MOST_TEXTS,
+            description="SMILES of each target to search from, what they find pooled: as many times as long, and more is found.",
+        )
+        seed: int = Field(0, ge=0, lt=1 << 32, description="Of the draw of these texts.")
+        ranking: Literal[tuple(RANKINGS)] = Field(  # type: ignore[valid-type]
+            "log_probability", description="How candidates are scored; sqrt_length is DirectMultiStep's way."
+        )
         grammar: bool = Field(True, description="Write nothing but well-formed routes; without it no rule holds.")
         allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
             [],
@@ -134,7 +154,9 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
             "behind",
             description="Routes that break a rule all the same: ranked behind, kept in their place, or left out.",
         )
-        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens)
+        max_new_tokens: int | None = Field(
+            None, ge=1, le=task.max_new_tokens, description="Tokens of a route at most."
+        )
         max_routes: int | None = Field(
             None,
             ge=1,
@@ -149,14 +171,14 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
 
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
-        """Ranked routes to each target, as `weftformer plan --json` writes them."""
+        """Ranked routes to each target, as "weftformer plan --json" writes them, and the names of their reactions."""
         wishes = wanted.model_dump(include=_WISHES)
         settings = wanted.model_dump(exclude={"max_routes", "svg", "allow", *_WISHES})
         works = await _checked(partial(_constrained, task, wanted.allow, wishes), **settings)
         plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)
         # drawing takes a while, and the loop has others to listen to
-        shown = await run_in_threadpool(lambda: [_shown(plan, wanted.max_routes, wanted.svg) for plan in plans])
-        return PlanAnswer(plans=shown)
+        told = await run_in_threadpool(lambda: [_told(plan, wanted.max_routes, wanted.svg) for plan in plans])
+        return PlanAnswer(plans=told)
 
 
 def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limits) -> None:
@@ -167,7 +189,7 @@ def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limit
         model_config = ConfigDict(extra="forbid", strict=True)
         texts: _one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
         beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
-        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens)
+        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens, description="Tokens of a text at most.")
         conditions: list[number] = Field(
             [],
             max_length=1024,
@@ -193,7 +215,13 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
         waiting: int = Field(description="Inputs in the queue.")
         computing: int = Field(description="Inputs of the batch that is computed.")
 
-    @app.get("/health", responses={503: {"model": Health}})
+    @app.get(
+        "/health",
+        responses={
+            200: {"model": Health, "description": "It does."},
+            503: {"model": Health, "description": "The server stops."},
+        },
+    )
     async def health() -> JSONResponse:
         """Whether the model takes requests, and how many wait."""
         state = Health(
@@ -210,7 +238,7 @@ def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
 
 
 def _add_reasons(app: FastAPI, limits: Limits) -> None:
-    """Every refusal is `{"detail": reason}`, without what was sent: that may hold what no JSON can."""
+    """Every refusal is `{"detail": reason}`, with no more of what was sent than its beginning."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -238,7 +266,10 @@ def _described(item: dict[str, Any]) -> str:
     place = ".".join(map(str, item["loc"]))
     if item["type"] == "json_invalid":
         return f"{place}: {item['msg']}: {item['ctx']['error']}"
-    return f"{place}: {item['msg']}"
+    if item["type"] in ("missing", "extra_forbidden"):  # of these, the place says all
+        return f"{place}: {item['msg']}"
+    given = item["input"]
+    return f"{place}: {item['msg']}: got {shown(given) if isinstance(given, str) else _REPR.repr(given)}"
 
 
 def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
@@ -280,14 +311,16 @@ def _one_or_more(kind: Any, most: int) -> Any:
     ]
 
 
-def _shown(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
+def _told(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
+    from ..routes.reaction_names import candidate_with_names
+
     candidates = plan.candidates if max_routes is None else plan.distinct[:max_routes]
-    shown = []
+    told = []
     for candidate in candidates:
-        entry = candidate.to_dict()
+        entry = candidate_with_names(candidate)
         if svg and candidate.route is not None:
             from ..routes.drawing.svg import route_svg
 
             entry["svg"] = route_svg(candidate.route, missing=candidate.missing)
-        shown.append(entry)
-    return {"target": plan.target, "problem": plan.problem, "candidates": shown}
+        told.append(entry)
+    return replace(plan, candidates=[]).to_dict() | {"candidates": told}

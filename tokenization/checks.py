@@ -66,9 +66,7 @@ def encode_checked(
         raise ValueError(_unknown_message(tokenizer, text, index))
     if max_length is not None and len(ids) > max_length:
         with_template = " with the special tokens around it" if add_special_tokens else ""
-        raise ValueError(
-            f"text has {len(ids)} tokens{with_template}, at most {max_length} are allowed: {_shown(text)}"
-        )
+        raise ValueError(f"text has {len(ids)} tokens{with_template}, at most {max_length} are allowed: {shown(text)}")
     return ids
 
 
@@ -117,10 +115,11 @@ def _unknown_message(tokenizer: PreTrainedTokenizerFast, text: str, index: int) 
     allowed = "".join(characters[:_LISTED_CHARACTERS])
     more = f" and {len(characters) - _LISTED_CHARACTERS} more" if len(characters) > _LISTED_CHARACTERS else ""
     return (
-        f"unknown character {text[index]!r} at index {index} of {_shown(text)}; "
+        f"unknown character {text[index]!r} at index {index} of {shown(text)}; "
         f'allowed characters are those between the quotes: "{allowed}"{more}'
     )
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Return a text in quotes, for messages: of a long one only the beginning."""
     return repr(text) if len(text) <= 80 else repr(text[:77]) + "..."

@@ -17,7 +17,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from .checks import encode_checked
+from .checks import encode_checked, shown
 
 __all__ = [
     "PRODUCT_LENGTH",
@@ -211,5 +211,5 @@ def _check_smiles(what: str, smiles: str, limit: int, limit_name: str) -> None:
     if length > limit:
         raise ValueError(
             f"{what} has {length} tokens ({len(smiles)} characters, {_BOS} and {_EOS}), "
-            f"at most {limit} are allowed ({limit_name})"
+            f"at most {limit} are allowed ({limit_name}): {shown(smiles)}"
         )

@@ -1,7 +1,9 @@
 """Over HTTP, with a real server and a task that needs no model."""
 
 import gc
+import html
 import json
+import re
 import socket
 from concurrent.futures import Future
 
@@ -41,7 +43,43 @@ def test_health_and_openapi(server, stub):
     schema = server.client.get("/openapi.json").json()
     assert set(schema["paths"]) == {"/health", "/translate"}
     assert schema["components"]["schemas"]["TranslateRequest"]["properties"]["beams"]["maximum"] == 50
-    assert server.client.get("/docs").status_code == 200
+
+
+# What a page could load from elsewhere.
+FOREIGN = re.compile(r"<script|<link|<img|<iframe|@import|url\(|src=", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_load_nothing_from_anywhere(server, path):
+    response = server.client.get(path)
+    assert response.status_code == 200 and response.headers["content-type"].startswith("text/html")
+    assert not FOREIGN.search(response.text) and "default-src 'none'" in response.headers["content-security-policy"]
+    links = set(re.findall(r'href="([^"]*)"', response.text))
+    assert links and links <= {".", "docs", "openapi.json", "health"}
+    for link in links:
+        assert server.client.get(f"/{link}").status_code == 200
+
+
+def test_the_first_page_says_how_to_ask(server):
+    text = html.unescape(server.client.get("/").text)
+    assert "stub" in text and "POST /translate" in text and "/plan" not in text
+    assert re.search(r"--max-inputs</th><td>3<", text) and re.search(r"--timeout-s</th><td>30<", text)
+    [(url, body)] = re.findall(r"curl (\S+) -H 'content-type: application/json' -d '(.*)'", text)
+    response = httpx.post(url, content=body.encode(), headers=JSON, trust_env=False)
+    assert response.json() == {"translations": ["EIN HAUS", "ZWEI HUNDE"]}
+
+
+def test_the_documentation_has_every_field(server):
+    text = html.unescape(re.sub(r"<[^>]*>", " ", server.client.get("/docs").text))
+    schema = server.client.get("/openapi.json").json()
+    for path, methods in schema["paths"].items():
+        assert all(f"{method.upper()} {path}" in text for method in methods)
+    for kind in ("TranslateRequest", "TranslateAnswer", "Health"):
+        for name, field in schema["components"]["schemas"][kind]["properties"].items():
+            assert name in text and field.get("description", "") in text
+    for status, answer in schema["paths"]["/translate"]["post"]["responses"].items():
+        assert f"{status}: {answer['description']}" in text
+    assert "integer, at least 1, at most 50" in text and '"ready" or "stopping"' in text
 
 
 MALFORMED = {
@@ -59,11 +97,11 @@ MALFORMED = {
     "Infinity": (b'{"texts": "a", "max_new_tokens": Infinity}', "valid integer"),
     "a large number": (b'{"texts": "a", "beams": 10000000000000000000000}', "less than or equal to 50"),
     "a number of many digits": (b'{"texts": "a", "beams": ' + b"9" * 5000 + b"}", "digits"),
-    "a number below": (b'{"texts": "a", "beams": 0}', "greater than or equal to 1"),
+    "a number below": (b'{"texts": "a", "beams": 0}', "greater than or equal to 1: got 0"),
     "a truth as a number": (b'{"texts": "a", "beams": true}', "valid integer"),
     "too many": (b'{"texts": ["a", "a", "a", "a"]}', "at most 3 items"),
     "none": (b'{"texts": []}', "at least 1 item"),
-    "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "at most 2000 characters"),
+    "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "at most 2000 characters: got 'aaaa"),
     "too many tokens": (b'{"texts": "a", "max_new_tokens": 101}', "less than or equal to 100"),
     "refused by the task": (b'{"texts": ["a", "bad"]}', "'bad' is no text."),
 }

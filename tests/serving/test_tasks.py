@@ -1,5 +1,6 @@
 """Models behind the server: what they answer in company is what they answer alone."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -60,6 +61,49 @@ def test_routes_are_those_of_the_planner_whoever_else_asks(planner, known):
         assert [candidate.score for candidate in plan.candidates] == pytest.approx(scores, abs=2e-4)
 
 
+def test_several_texts_of_a_target(planner, known):
+    task, target = RouteTask(planner), known[0].smiles
+    bodies = [{"targets": target, "n_steps": 1, "beams": 2, "texts": texts, "seed": 3} for texts in (1, 4)]
+    one, four = asked_together(task, bodies)
+    settings = {"n_steps": 1, "beams": 2, "max_new_tokens": task.max_new_tokens, "progress": False, "seed": 3}
+    (alone,) = planner.plan([target], texts=4, **settings)
+    found = [candidate["text"] for candidate in four["plans"][0]["candidates"]]
+    assert found == [candidate.text for candidate in alone.candidates]
+    assert len(found) > len(one["plans"][0]["candidates"])
+
+
+def test_reactions_are_named(planner, known):
+    with running(RouteTask(planner)) as server:
+        body = {"targets": known[0].smiles, "n_steps": 1, "beams": 2}
+        best, *_ = server.client.post("/plan", json=body).json()["plans"][0]["candidates"]
+        (step,) = best["reactions"]
+        assert step["name"] == "amide coupling" and step["reaction"].endswith(f">>{known[0].smiles}")
+
+
+def test_the_pages_of_a_model_of_routes(planner, known):
+    with running(RouteTask(planner, Stock(known[0].leaves()))) as server:
+        first = html.unescape(server.client.get("/").text)
+        assert "POST /plan" in first and re.search(r"stock</th><td>2 molecules<", first)
+        [(url, body)] = re.findall(r"curl (\S+) -H 'content-type: application/json' -d '(.*)'", first)
+        assert len(server.client.post(url, json=json.loads(body)).json()["plans"]) == 1
+        text = html.unescape(re.sub(r"<[^>]*>", " ", server.client.get("/docs").text))
+        fields = server.client.get("/openapi.json").json()["components"]["schemas"]["PlanRequest"]["properties"]
+        assert all(
+            name in text and field["description"] in text for name, field in fields.items() if "description" in field
+        )
+        wishes = {
+            "texts",
+            "seed",
+            "allow",
+            "impossible",
+            "only_purchasable",
+            "required_leaf",
+            "forbidden",
+            "forbidden_substructures",
+        }
+        assert wishes <= set(fields)
+
+
 def test_a_longer_neighbour_takes_no_room_away(untrained_folder):
     # untrained, it writes until there is no room: a batch has the room of its longest target
     task = load_task(untrained_folder)
@@ -101,9 +145,15 @@ def test_a_beam_that_found_nothing_has_no_score(planner, known, monkeypatch):
     [
         ({"targets": "C(C"}, "'C(C' is not a molecule"),
         ({"targets": ["CCO", "C.C"]}, "2 molecules, a salt or a mixture"),
-        ({"targets": "C" * 150}, "product has 152 tokens"),
-        ({"targets": "C" * 601}, "at most 600 characters"),
-        ({"targets": "CCO", "n_steps": 0}, "greater than or equal to 1"),
+        (
+            {"targets": "C" * 150},
+            "product has 152 tokens (150 characters, <SOS> and ?), at most 145 are allowed (product_length=145): 'CCC",
+        ),
+        ({"targets": "C" * 601}, "at most 600 characters: got 'CCC"),
+        ({"targets": "CCO", "n_steps": 0}, "greater than or equal to 1: got 0"),
+        ({"targets": "CCO", "texts": 17}, "less than or equal to 16: got 17"),
+        ({"targets": "CCO", "forbidden": ["C1CC"]}, "'C1CC' is not a molecule"),
+        ({"targets": "CCO", "required_leaf": "CC("}, "'CC(' is not a molecule"),
         ({"targets": "CCO", "n_steps": "2"}, "valid integer"),
         ({"targets": "CCO", "ranking": "best"}, "log_probability"),
         ({"targets": ["CCO", "CC"], "starting_material": ["C"]}, "1 starting materials for 2 targets"),
