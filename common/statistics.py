@@ -77,7 +77,7 @@ def bootstrap_interval(
     Efron, Ann. Statist. 7, 1979, doi 10.1214/aos/1176344552).
 
     If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use
-    `wilson_interval` for shares.
+    `wilson_interval` for shares, and `of_shares` for means of shares.
 
     Args:
         values: one number for each target.
@@ -132,6 +132,21 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
         low, high = np.quantile(resampled, [0.025, 0.975]).tolist() if len(resampled) else (math.nan, math.nan)
         estimates.append(Estimate(mean, low, high, count))
     return estimates
+
+
+def of_shares(estimate: Estimate) -> Estimate:
+    """Return the estimate of a mean of shares with an interval that has a width.
+
+    A mean of 0 (or 1) of values between 0 and 1 says that all of them are 0 (or 1). Then all resamples agree, and the
+    bootstrap interval has no width however few values there are. It is replaced by Wilson's interval of 0 of n (or n of
+    n).
+
+    Args:
+        estimate: the mean of values between 0 and 1, with any interval.
+    """
+    if estimate.n and estimate.value in (0.0, 1.0):
+        return Estimate(estimate.value, *wilson_interval(round(estimate.value * estimate.n), estimate.n), estimate.n)
+    return estimate
 
 
 def _draws(size: int, n: int, seed: int) -> Any:

@@ -1,6 +1,7 @@
 """Plans held against the recorded routes: every metric with its 95 % interval, by depth and by shape.
 
-The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped.
+The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped, but
+for means of shares that are 0 or 1: these have Wilson's too.
 
 How ranks are counted. A candidate that is no route keeps its rank, since a person who reads the list meets it; a candidate
 that repeats an earlier one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.statistics import Estimate, bootstrap_means, wilson_interval
+from ...common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
 from ..feasibility import check_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
@@ -122,6 +123,8 @@ def evaluate(
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
                 estimate = _share(table[list(chosen), column])
+            elif name != "edit_distance":  # all else is between 0 and 1
+                estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
         return metrics
 

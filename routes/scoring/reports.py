@@ -102,7 +102,9 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
 
 def notes(results: dict[str, Evaluation]) -> list[str]:
     """What a reader has to know of the tables."""
-    found = ["In brackets: 95 % intervals, Wilson's for shares of targets, bootstrapped over targets for all else."]
+    found = [
+        "In brackets: 95 % intervals, Wilson's for shares of targets and where a share is 0 or all, bootstrapped over targets for all else."
+    ]
     estimates = [one for _, rows in sections(results) for _, row in rows for one in row if one is not None and one.n]
     if any(one.low == one.high for one in estimates):
         found.append("One without width says that all targets agree, not that there is no doubt.")

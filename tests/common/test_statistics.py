@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from weftformer.common import statistics
-from weftformer.common.statistics import Estimate, bootstrap_interval, bootstrap_means, wilson_interval
+from weftformer.common.statistics import Estimate, bootstrap_interval, bootstrap_means, of_shares, wilson_interval
 
 
 def test_wilson_interval_against_published_values():
@@ -76,3 +76,11 @@ def test_bootstrap_means_leave_out_what_is_not_defined():
 def test_bootstrap_interval_refuses_nonsense(values, settings):
     with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval(values, **settings)
+
+
+def test_a_mean_of_shares_that_all_agree_has_wilsons_interval():
+    nothing, everything, some = (of_shares(one) for one in bootstrap_means(np.array([[0.0, 1.0, 0.5]] * 12), n=50))
+    assert nothing == Estimate(0.0, *wilson_interval(0, 12), 12) and nothing.high > 0.2
+    assert everything == Estimate(1.0, *wilson_interval(12, 12), 12) and everything.low < 0.8
+    assert some == Estimate(0.5, 0.5, 0.5, 12)  # no count
+    assert of_shares(bootstrap_means(np.full((2, 1), np.nan))[0]).n == 0
