@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ..inference.batching import Unwanted
+from ..tokenization.checks import shown
 
 MOST_CHARACTERS = 2000
 # RDKit may take long to parse a long text. Models accept targets of up to 143 tokens.
@@ -50,9 +51,15 @@ def reasons() -> Iterator[None]:
 
 def refusal(reason: str) -> gr.Error:
     """Return an error for the page to show."""
-    shown = reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."
+    told = reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."
     # gradio shows messages as HTML, and a reason may contain text of the user
-    return gr.Error(escape(shown), duration=20, print_exception=False)
+    return gr.Error(escape(told), duration=20, print_exception=False)
+
+
+def alert(error: Exception) -> str:
+    """Return the HTML of an error, to stand where the answer would. The message beside it goes away by itself."""
+    reason = error.message if isinstance(error, gr.Error) else "The model failed; the log of this page has the cause."
+    return f'<p class="weft-alert" role="note"><b>No answer.</b> {reason}</p>'
 
 
 def check_length(what: str, text: str, most: int) -> None:
@@ -64,7 +71,7 @@ def check_length(what: str, text: str, most: int) -> None:
     if not text.strip():
         raise ValueError(f"There is no {what}: write one.")
     if len(text) > most:
-        raise ValueError(f"The {what} has {len(text)} characters, and at most {most} are allowed here.")
+        raise ValueError(f"The {what} {shown(text)} has {len(text)} characters, and at most {most} are allowed here.")
 
 
 def numbers(text: str | None) -> list[float]:

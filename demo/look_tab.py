@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -10,7 +11,7 @@ from ..inference.tasks import RouteTask, TextTask
 from ..routes.molecules import one_molecule
 from ..tokenization import encode_route, encode_source
 from ..tokenization.checks import encode_checked
-from .asking import MOST_CHARACTERS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, check_length, numbers, reasons
+from .asking import MOST_CHARACTERS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, alert, check_length, numbers, reasons
 from .attention import Look, look
 from .heat_map import expert_map, heat_map
 from .routes_tab import EXAMPLES, plan_routes
@@ -108,13 +109,17 @@ def build_look_tab(task: RouteTask | TextTask) -> None:
             return ""
         return heat_map(found, None if layer < 0 else layer, None if head < 0 else head)
 
-    def run(source: str, wanted: str, told: Any, layer: int, head: int) -> tuple[Look, str, str]:
-        with reasons():
-            if isinstance(task, RouteTask):
-                found = look_at_route(task, source, told, wanted)
-            else:
-                found = look_at_text(task, source, numbers(told), wanted)
-        return found, show(found, layer, head), expert_map(found)
+    def run(source: str, wanted: str, told: Any, layer: int, head: int) -> Iterator[tuple[Look | None, str, str]]:
+        try:
+            with reasons():
+                if isinstance(task, RouteTask):
+                    seen = look_at_route(task, source, told, wanted)
+                else:
+                    seen = look_at_text(task, source, numbers(told), wanted)
+        except Exception as error:
+            yield None, alert(error), ""
+            raise
+        yield seen, show(seen, layer, head), expert_map(seen)
 
     gr.on(
         [go.click, source.submit], run, [source, wanted, told, layer, head], [found, attention, experts],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,11 @@ from ..common.whole_files import write_json
 from ..inference.tasks import RouteTask
 from ..routes import Stock
 from ..routes.drawing.page import save_page
-from ..routes.drawing.svg import route_svg, save_picture
+from ..routes.drawing.picture import arranged, contents
+from ..routes.drawing.svg import picture_svg, save_picture
+from ..routes.reaction_names import plan_with_names
 from ..tokenization import PRODUCT_LENGTH
-from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, check_length, reasons
+from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, alert, check_length, reasons
 
 if TYPE_CHECKING:
     from ..routes.plans import Candidate, Plan
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]
 # The number of routes that the tab draws. The page to download has all of them.
 _SHOWN = 10
+# Wider pictures are folded.
+_WIDE = 1300.0
 
 _ROUTES = """\
 {% set target %}<code>{{ plan.target }}</code>{% endset -%}
@@ -38,8 +42,8 @@ Of the best candidate: {{ plan.failed[0].problem or "it is no route" }}</p>
 among {{ plan.candidates|length }} candidates
 {%- if shown|length < plan.distinct|length %}; the first {{ shown|length }} are shown{% endif %}
 {%- if plan.failed %}; {{ plan.failed|length }} are no routes{% endif %}.</p>
-{%- for candidate, svg, width in shown %}
-<details{{ " open" if loop.first }}><summary><b>Rank {{ candidate.rank }}</b>
+{%- for candidate, pictures in shown %}
+<details{{ " open" if loop.first }}><summary><b>Rank {{ loop.index }}</b>
 {%- if candidate.missing %}<span class="weft-badge weft-lacking">✕ {{ candidate.missing|length }} not in stock</span>
 {%- elif candidate.missing is not none %}<span class="weft-badge weft-purchasable">✓ purchasable</span>
 {%- endif %}
@@ -47,9 +51,12 @@ among {{ plan.candidates|length }} candidates
 {%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
 <span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span>\
 </summary>
-<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ candidate.rank }}" \
+{%- set rank = loop.index %}
+{%- for svg, width in pictures %}
+<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ rank }}" \
 style="--width:{{ width }}px">
 {{- svg }}</div>
+{%- endfor %}
 {%- if candidate.missing %}<p class="weft-needs">Not in stock:
 {%- for smiles in candidate.missing %} <code>{{ smiles }}</code>{{ "," if not loop.last }}{% endfor %}</p>
 {%- endif %}</details>
@@ -78,13 +85,13 @@ def plan_routes(
         The plan.
 
     Raises:
-        ValueError: an argument is not valid.
+        ValueError: an argument is not valid. The message names the stock as the user did, without the folder it is in.
         Unwanted: the search took too long.
     """
     check_length("target", target, MOST_SMILES)
     if material.strip():
         check_length("starting material", material, MOST_SMILES)
-    stock = None if stock_file is None else Stock.from_file(stock_file, progress=False)
+    stock = None if stock_file is None else _stock(Path(stock_file))
     task = RouteTask(task.planner, stock, task.max_new_tokens)
     works = task.works(
         [target.strip()], n_steps=[steps] if steps else None, starting_material=material.strip() or None, beams=beams
@@ -93,18 +100,25 @@ def plan_routes(
     return plan
 
 
+def _stock(file: Path) -> Stock:
+    """The stock of an uploaded file. Where it lies meanwhile is no business of the page."""
+    try:
+        return Stock.from_file(file, progress=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(str(error).replace(str(file), file.name)) from error
+
+
 def routes_html(plan: Plan) -> str:
     """Return the HTML of a plan's best routes, each with its picture. Only the first one is unfolded."""
     return _TEMPLATE.render(plan=plan, shown=[_drawn(candidate) for candidate in plan.distinct[:_SHOWN]])
 
 
-def _drawn(candidate: Candidate) -> tuple[Candidate, Markup, str]:
-    """Return a candidate with the drawing of its route, and the drawing's width in pixels."""
+def _drawn(candidate: Candidate) -> tuple[Candidate, list[tuple[Markup, str]]]:
+    """Return a candidate with the drawing of its route for wide windows and the one for narrow ones, and their widths."""
     assert candidate.route is not None  # `Plan.distinct` has only candidates with a route
-    svg = route_svg(candidate.route, missing=candidate.missing)
-    width = re.search(r' width="([\d.]+)"', svg)
-    assert width is not None
-    return candidate, Markup(svg), width[1]
+    shown = contents(candidate.route, candidate.missing)
+    pictures = [arranged(shown, max_width=_WIDE), arranged(shown, down=True)]
+    return candidate, [(Markup(picture_svg(picture)), f"{picture.width:.0f}") for picture in pictures]
 
 
 def build_routes_tab(task: RouteTask) -> None:
@@ -132,18 +146,23 @@ def build_routes_tab(task: RouteTask) -> None:
         files = [gr.DownloadButton(label, visible=False, size="md", min_width=160, elem_id=name)
                  for name, label in (("page", "Page with all routes"), ("json", "JSON"), ("picture", "Best route, SVG"))]  # fmt: skip
 
-    def run(target: str, steps: int, beams: int, material: str | None, stock: str | None) -> list:
-        with reasons():
-            plan = plan_routes(task, target, steps, int(beams), material or "", stock)
+    def run(target: str, steps: int, beams: int, material: str | None, stock: str | None) -> Iterator[list]:
+        try:
+            with reasons():
+                plan = plan_routes(task, target, steps, int(beams), material or "", stock)
+        except Exception as error:
+            # else the routes to another target would stay in their place
+            yield [alert(error), *(gr.DownloadButton(value=None, visible=False) for _ in files)]
+            raise
         # the file names can be the same each time: gradio copies the files, and one plan is made at a time
         page, data, picture = (Path(folder.name) / f"routes.{ending}" for ending in ("html", "json", "svg"))
         save_page([plan], page)
-        write_json(data, [plan.to_dict()])
+        write_json(data, [plan_with_names(plan)])
         for best in plan.distinct[:1]:
             assert best.route is not None
             save_picture(best.route, picture, missing=best.missing)
         ready = (str(page), str(data), str(picture) if plan.distinct else None)
-        return [routes_html(plan), *(gr.DownloadButton(value=file, visible=file is not None) for file in ready)]
+        yield [routes_html(plan), *(gr.DownloadButton(value=file, visible=file is not None) for file in ready)]
 
     gr.on(
         [go.click, target.submit], run, [target, steps, beams, material, stock], [drawn, *files], api_name="plan",

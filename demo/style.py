@@ -23,9 +23,11 @@ _THEME = gr.themes.Default(
 )
 
 _CSS = """
-.weft-quiet { color: var(--body-text-color-subdued); font-size: 14px; }
+.weft-quiet { color: var(--body-text-color-subdued); font-size: 14px; overflow-wrap: anywhere; }
 .weft-alert { padding: 10px 14px; border-radius: 8px; background: color-mix(in srgb, #d64545 16%, transparent);
   overflow-wrap: anywhere; }
+/* gradio's sign of an error lies over the reason */
+:is(#routes, [id$="-look-attention"], [id$="-look-experts"]) :is(span.error, .clear-status) { display: none; }
 .weft-routes details { border: 1px solid var(--border-color-primary); border-radius: 10px; margin-top: 10px; }
 .weft-routes summary { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: baseline; padding: 9px 14px;
   cursor: pointer; }
@@ -34,6 +36,11 @@ _CSS = """
 .weft-purchasable { color: #17693a; } .weft-lacking { color: #a11f1f; }
 .dark .weft-purchasable { color: #86d9a6; } .dark .weft-lacking { color: #ffa8a8; }
 .weft-view { overflow-x: auto; padding: 0 14px 14px; }
+.weft-view + .weft-view { display: none; }
+@media (max-width: 900px) {
+  .weft-view { display: none; }
+  .weft-view + .weft-view { display: block; }
+}
 /* a narrow window scrolls sideways, so that letters of molecules (13 pixels in the drawing) stay readable */
 .weft-view > svg { min-width: calc(var(--width) * .72); }
 .weft-needs { padding: 0 14px 12px; overflow-wrap: anywhere; }

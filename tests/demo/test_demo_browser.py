@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chro
 # the machine may have other work
 expect.set_options(timeout=60_000)
 
-ROUTE = "#routes svg.weft-route"
+ROUTE = "#routes svg.weft-route:visible"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
     plan(page, "CC(=O)NCc1ccccc1")
     expect(page.locator(ROUTE).first).to_be_visible()
     first = page.locator("#routes details").first
-    assert first.locator(".card").count() == 3 and first.locator("path").count() > 10
+    assert first.locator(".card:visible").count() == 3 and first.locator("path").count() > 10
     expect(first.locator("summary")).to_contain_text("purchasable")
     for name, ending in (("page", "html"), ("json", "json"), ("picture", "svg")):
         with page.expect_download() as download:
@@ -100,6 +100,23 @@ def test_a_wrong_smiles_gives_a_message(load):
     assert "Traceback" not in page.content()
     plan(page, "CCOC(C)=O")  # and it goes on
     expect(page.locator(ROUTE).first).to_be_visible()
+
+
+def test_after_a_mistake_nothing_is_left_of_the_target_before(load):
+    page = load()
+    plan(page, "CCOC(C)=O")
+    expect(page.locator(ROUTE).first).to_be_visible()
+    expect(page.locator("#page")).to_be_visible()
+    plan(page, "C1CC")
+    expect(page.locator("#routes .weft-alert")).to_contain_text("'C1CC' is not a molecule that RDKit can read.")
+    expect(page.locator("#routes svg.weft-route")).to_have_count(0)
+    for name in ("page", "json", "picture"):
+        expect(page.locator(f"#{name}")).not_to_be_visible()
+    assert "CCOC" not in page.locator("#routes").inner_text()
+    plan(page, "CCOC(C)=O")
+    expect(page.locator(ROUTE).first).to_be_visible()
+    expect(page.locator("#page")).to_be_visible()
+    expect(page.locator("#routes .weft-alert")).to_have_count(0)
 
 
 def test_an_example_is_a_click_away(load):
@@ -155,6 +172,10 @@ def test_what_the_model_looks_at(load):
     page.get_by_role("option", name="2", exact=True).click()
     expect(page.locator("#route-look-attention td[aria-label]").first).not_to_have_attribute("aria-label", said)
     assert page.locator("#route-look-attention").inner_html() != mean
+    field(page, "route-look-source").fill("CCOC(C")
+    page.locator("#route-look").click()
+    expect(page.locator("#route-look-attention")).to_contain_text("'CCOC(C' is not a molecule")
+    expect(cells).to_have_count(0)
     tab(page, "Text model")
     field(page, "text-look-source").fill("one two three")
     page.locator("#text-look").click()
