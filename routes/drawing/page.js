@@ -251,8 +251,9 @@
     route.texts ??= [...new Set([...route.element.querySelectorAll("[data-smiles]")].map(part => part.dataset.smiles))];
     route.words ??= [...route.element.querySelectorAll(".reaction > title")].map(part => part.textContent.toLowerCase());
     const about = route.group.closest(".group").querySelector("h3").textContent.toLowerCase();
-    const target = route.element.closest(".plan").querySelector(".smiles").textContent;
-    return word === route.number || word === route.element.id || target.includes(word) || about.includes(word.toLowerCase()) ||
+    const plan = route.element.closest(".plan"), target = plan.querySelector(".smiles").textContent;
+    const name = plan.querySelector("h2").textContent.split(": ").slice(1).join(": ").toLowerCase();
+    return word === route.number || word === route.element.id || target.includes(word) || name.includes(word.toLowerCase()) || about.includes(word.toLowerCase()) ||
       route.texts.some(text => text.includes(word)) || route.words.some(text => text.split(":")[0].includes(word.toLowerCase()));
   }
 

@@ -102,6 +102,7 @@ def test_a_wrong_smiles_gives_a_message(load):
     expect(page.locator(ROUTE).first).to_be_visible()
 
 
+@pytest.mark.integration
 def test_after_a_mistake_nothing_is_left_of_the_target_before(load):
     page = load()
     plan(page, "CCOC(C)=O")

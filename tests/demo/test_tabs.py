@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
-from weftformer.demo import asking
+from weftformer.demo import asking, build_demo
 from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
 from weftformer.demo.attention import token_labels
 from weftformer.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
@@ -70,6 +70,17 @@ def test_a_stock_has_the_name_that_the_user_gave_it(route_task, tmp_path, conten
     with pytest.raises(ValueError, match=reason) as error:
         plan_routes(route_task, "CCO", stock_file=str(tmp_path / "bought.smi"))
     assert str(tmp_path) not in str(error.value)
+
+
+def test_a_mistake_takes_the_place_of_the_last_answer(route_task):
+    page = build_demo(route_task)
+    (plan,) = (function.fn for function in page.fns.values() if function.api_name == "plan")
+    answers = plan("C1<b>", 0, 2, "", None)
+    told, *files = next(answers)
+    assert "'C1&lt;b&gt;' is not a molecule" in told.replace("&#x27;", "'") and "<svg" not in told
+    assert [file.visible for file in files] == [False] * 3 and {file.value for file in files} == {None}
+    with pytest.raises(gr.Error, match="is not a molecule"):
+        next(answers)
 
 
 def test_without_a_route_the_reason():
