@@ -233,7 +233,7 @@
   const routes = [...document.querySelectorAll(".route")].map(element => {
     const { rank, score, reactions, number } = element.dataset;
     return {
-      element, number, group: element.parentElement, rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
+      element, number, group: element.parentElement, plan: element.closest(".plan"), rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
       purchasable: "purchasable" in element.dataset, possible: "possible" in element.dataset, texts: null,
     };
   });
@@ -251,8 +251,8 @@
     route.texts ??= [...new Set([...route.element.querySelectorAll("[data-smiles]")].map(part => part.dataset.smiles))];
     route.words ??= [...route.element.querySelectorAll(".reaction > title")].map(part => part.textContent.toLowerCase());
     const about = route.group.closest(".group").querySelector("h3").textContent.toLowerCase();
-    const plan = route.element.closest(".plan"), target = plan.querySelector(".smiles").textContent;
-    const name = plan.querySelector("h2").textContent.split(": ").slice(1).join(": ").toLowerCase();
+    const target = route.plan.querySelector(".smiles").textContent;
+    const name = route.plan.querySelector("h2").textContent.split(": ").slice(1).join(": ").toLowerCase();
     return word === route.number || word === route.element.id || target.includes(word) || name.includes(word.toLowerCase()) || about.includes(word.toLowerCase()) ||
       route.texts.some(text => text.includes(word)) || route.words.some(text => text.split(":")[0].includes(word.toLowerCase()));
   }
@@ -268,8 +268,10 @@
       route.element.hidden = !fits;
       count += fits;
     }
-    for (const plan of document.querySelectorAll(".plan:has(.routes)")) {
-      const flat = plan.querySelector(".flat"), groups = plan.querySelector(".groups"), here = sorted.filter(route => plan.contains(route.element));
+    const plans = new Map(sorted.map(route => [route.plan, []]));
+    for (const route of sorted) plans.get(route.plan).push(route);
+    for (const [plan, here] of plans) {
+      const flat = plan.querySelector(".flat"), groups = plan.querySelector(".groups");
       flat.hidden = grouped.checked;
       groups.hidden = !grouped.checked;
       // the group of the best route shown comes first
@@ -314,7 +316,7 @@
 
   // A link to a route opens it, also one that is filtered out.
   function follow() {
-    const route = of.get(document.getElementById(decodeURIComponent(location.hash.slice(1))));
+    const route = of.get(document.getElementById(location.hash.slice(1)));
     if (!route) return;
     if (route.element.hidden) {
       wanted.reset();
