@@ -218,7 +218,7 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     @app.get(
         "/health",
         responses={
-            200: {"model": Health, "description": "It does."},
+            200: {"model": Health, "description": "The model takes requests."},
             503: {"model": Health, "description": "The server stops."},
         },
     )
