@@ -13,7 +13,8 @@ from .plans import Plan
 
 # How such a file begins, with fields in any order: a list of plans, plans one a line, or the server's `{"plans": [...]}`.
 _HEAD = 1 << 16
-_BEGINNING = re.compile(r'\s*(?:\{\s*"plans"\s*:\s*)?\[?\s*\{[^{}]*?"candidates"\s*:\s*\[')
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_BEGINNING = re.compile(rf'\s*(?:\{{\s*"plans"\s*:\s*)?\[?\s*\{{(?:{_TEXT}|[^"{{}}])*?"candidates"\s*:\s*\[')
 
 
 def read_plans(path: Path) -> list[Plan] | None:

@@ -93,7 +93,8 @@ PLANS = [
 @pytest.mark.parametrize("form", ["list", "lines", "one line", "answer", "gzip"])
 def test_the_page_of_a_plan_is_its_own(form, tmp_path):
     plans = PLANS[:1] if form == "one line" else PLANS
-    rows = [plan.to_dict() for plan in plans]
+    before = {"comment": '[a] "salt" {b}'}  # fields in front of the others, whatever they hold
+    rows = [before | plan.to_dict() for plan in plans]
     texts = {
         "list": json.dumps(rows, indent=1), "answer": json.dumps({"plans": rows}), "gzip": json.dumps(rows),
     }  # fmt: skip
