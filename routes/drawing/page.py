@@ -153,16 +153,6 @@ class _Section:
     purchasable: int | None
 
     @property
-    def name(self) -> str | None:
-        """The name that the target has in its file, for a plan that knows it."""
-        return getattr(self.plan, "id", None)
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """What a reader has to know of the search, for a plan that says it."""
-        return getattr(self.plan, "remarks", ())
-
-    @property
     def routes(self) -> list[_DrawnRoute]:
         return sorted((drawn for group in self.groups for drawn in group.routes), key=lambda drawn: drawn.rank)
 

@@ -2,7 +2,6 @@ import base64
 import hashlib
 import html
 import re
-from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import pytest
@@ -233,14 +232,8 @@ def test_what_to_buy():
     assert set(re.findall(r'href="#(t\d-r\d)"', text)) <= set(Page(text).values("id"))
 
 
-@dataclass(frozen=True)
-class NamedPlan(Plan):
-    id: str | None = None
-    remarks: tuple[str, ...] = ()
-
-
 def test_targets_have_the_names_of_their_file():
-    plans = [NamedPlan("CCO", [candidate(AMIDE, 1)], id="A<1>", remarks=("A salt was stripped.",)), Plan("CC")]
+    plans = [Plan("CCO", [candidate(AMIDE, 1)], id="A<1>", remarks=("A salt was stripped.",)), Plan("CC")]
     words = " ".join(text_of(routes_page(plans)).split())
     assert "A<1>: CCO 1 route" in words and "Target 1 of 2: A<1> CCO" in words and "Target 2 of 2 CC" in words
     assert words.count("A salt was stripped.") == 1
