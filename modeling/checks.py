@@ -18,6 +18,7 @@ from transformers import logging
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
+from .positions import sequence_starts
 from .transformers_names import TransformersKwargs
 
 logger = logging.get_logger(__name__)
@@ -172,6 +173,39 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
     return batched
 
 
+def checked_sequence_ids(
+    ids: torch.Tensor | None, mask: torch.Tensor | None, batch: int, length: int, name: str, by_value: bool
+) -> torch.Tensor | None:
+    """Return the ids (B, T) of packed sequences, or None if there are none.
+
+    Args:
+        ids: ids of shape (T,), (1, T) or (B, T).
+        mask: mask of the same tokens.
+        batch, length: B and T.
+        name: name of the ids in messages.
+        by_value: whether to read the ids and check that the tokens of each sequence stand side by side.
+
+    Raises:
+        ValueError: the ids have a wrong shape or order, or the mask is 4-D.
+    """
+    if ids is None:
+        return None
+    ids = with_batch_dimension(ids, batch, length, name).expand(batch, -1)
+    if mask is not None and mask.ndim == 4:
+        raise ValueError(
+            f"`{name}` and a 4-D mask both say which token sees which: give a mask of shape (batch, length)."
+        )
+    if by_value and not is_tracing() and ids.device.type != "meta":
+        runs, different = ((sequence_starts(row) & (row >= 0)).sum(dim=-1) for row in (ids, ids.sort(dim=-1).values))
+        if (runs != different).any():
+            row = int((runs != different).long().argmax())
+            raise ValueError(
+                f"`{name}` of row {row} come back after others: {ids[row].tolist()[:20]}... The tokens of one sequence must "
+                "stand side by side, as their positions are counted."
+            )
+    return ids
+
+
 def check_position_limit(
     config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str, is_counted: bool, by_value: bool
 ) -> None:
@@ -199,8 +233,8 @@ def check_positions(ids: torch.Tensor, length: int, limit: int, field: str) -> N
     if ids.device.type == "meta":
         return
     low, high = _range(ids)
-    if high >= limit:  # the usual reason is a sequence that is too long
-        _check_length(length, limit, field)
+    if high >= limit:  # the usual reason is a sequence that is too long; packed ones are shorter than their row
+        _check_length(min(length, high + 1), limit, field)
     if low < 0 or high >= limit:
         raise ValueError(
             f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
@@ -215,7 +249,7 @@ def _check_length(length: int, limit: int, field: str) -> None:
         )
 
 
-def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batch: int) -> None:
+def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batch: int, length: int) -> None:
     features = config.num_condition_features
     if values is None or is_tracing():
         return
@@ -223,10 +257,10 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         raise ValueError(
             "`condition_values` were given, but this model has none: it was built with num_condition_features=0."
         )
-    if tuple(values.shape) != (batch, features):
+    if tuple(values.shape) not in ((batch, features), (batch, length, features)):
         raise ValueError(
             f"`condition_values` has shape {tuple(values.shape)}, but must be ({batch}, {features}): (batch, "
-            "num_condition_features)."
+            f"num_condition_features); or ({batch}, {length}, {features}), with numbers for each source position."
         )
 
 

@@ -35,6 +35,7 @@ from .checks import (
     check_position_limit,
     check_positions,
     check_states,
+    checked_sequence_ids,
     explained,
     inferred_mask,
     is_tracing,
@@ -54,6 +55,8 @@ from .positions import (
     attention_positions,
     build_position_embedding,
     embed_positions,
+    positions_in_sequences,
+    sequence_starts,
 )
 from .transformers_names import (
     OutputRecorder,
@@ -185,8 +188,13 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
     return True
 
 
-def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
-    """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
+def shift_tokens_right(
+    config: WeftConfig, ids: torch.Tensor, sequence_ids: torch.Tensor | None = None
+) -> torch.LongTensor:
+    """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100.
+
+    With the ids of packed sequences (B, T), each sequence has the start token first.
+    """
     start, pad = config.decoder_start_token_id, config.pad_token_id
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
@@ -194,6 +202,9 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
             f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
         )
     shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
+    if sequence_ids is not None:
+        sequence_ids = with_batch_dimension(sequence_ids, *ids.shape, "decoder_sequence_ids")
+        shifted = shifted.masked_fill(sequence_starts(sequence_ids), start)
     return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
 
@@ -552,6 +563,7 @@ class WeftEncoder(WeftStack):
         position_ids: torch.LongTensor | None = None,
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
+        sequence_ids: torch.LongTensor | None = None,
         **kwargs,
     ) -> WeftEncoderOutput:
         r"""
@@ -568,8 +580,11 @@ class WeftEncoder(WeftStack):
                 Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too.
             position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for tokens that have no position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
-                Numbers that scale the learned vectors added at every source position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, or `(batch, source, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position, or at each its own.
+            sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                The packed sequence that each token belongs to: tokens see those with the same id, which stand side by
+                side. A negative id is that of a pad. Positions then begin anew in each sequence by default.
 
         Returns:
             [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
@@ -600,21 +615,25 @@ class WeftEncoder(WeftStack):
         batch, length = inputs_embeds.shape[:2]
         heads = self.config.encoder_attention_heads
         check_mask(attention_mask, batch, heads, length, length, "attention_mask")
-        check_condition_values(self.config, condition_values, batch)
+        check_condition_values(self.config, condition_values, batch, length)
+        sequence_ids = checked_sequence_ids(sequence_ids, attention_mask, batch, length, "sequence_ids", is_first)
 
         default = torch.arange(length, device=inputs_embeds.device)
+        if sequence_ids is not None and position_ids is None:
+            default = positions_in_sequences(sequence_ids)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
         check_position_limit(
             self.config, positions.indices_BT, length, self.config.max_source_positions, self.table_field,
-            is_counted=position_ids is None and position_mask is None, by_value=is_first,
+            is_counted=position_ids is None and position_mask is None and sequence_ids is None, by_value=is_first,
         )  # fmt: skip
         if is_first:
             self._has_checked_values = True
         condition = None
         if self.condition_proj is not None and condition_values is not None:
-            condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))[:, None]
+            condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))
+            condition = condition[:, None] if condition.ndim == 2 else condition
         hidden_states = self._embed(inputs_embeds, positions, condition)
-        mask = encoder_mask(self.config, inputs_embeds, attention_mask)
+        mask = encoder_mask(self.config, inputs_embeds, attention_mask, sequence_ids)
         layer_positions = attention_positions(
             self.config.self_attention_position_type, self.config,
             positions, positions, positions, self.rotary_embedding, inputs_embeds,
@@ -670,6 +689,8 @@ class WeftDecoder(WeftStack):
         encoder_position_mask: torch.BoolTensor | None = None,
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
+        sequence_ids: torch.LongTensor | None = None,
+        encoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs,
     ) -> WeftDecoderOutput:
         r"""
@@ -708,6 +729,13 @@ class WeftDecoder(WeftStack):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
                 False for pads, which take no expert's capacity. Defaults to what a 2-D `attention_mask` says.
+            sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
+                The packed sequence that each token belongs to: tokens see those before them with the same id, which
+                stand side by side. A negative id is that of a pad. Positions then begin anew in each sequence by
+                default. There is no cache.
+            encoder_sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                The packed sequence of each source position: targets see the source with their own id. Without them
+                every target sees the whole source.
 
         Returns:
             [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
@@ -732,6 +760,12 @@ class WeftDecoder(WeftStack):
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids", is_first)
         if inputs_embeds is None:
             inputs_embeds = self._look_up(input_ids)
+        if sequence_ids is not None:
+            if use_cache or past_key_values is not None:
+                raise ValueError(
+                    "Packed sequences (`decoder_sequence_ids`) have no cache: leave out `use_cache` and `past_key_values`."
+                )
+            use_cache = False
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None and not (self.gradient_checkpointing and self.training):
             past_key_values = new_cache(self.config)
@@ -746,10 +780,13 @@ class WeftDecoder(WeftStack):
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
         if token_mask is None and attention_mask is not None and attention_mask.ndim == 2:
             token_mask = attention_mask[:, -length:]
+        sequence_ids = checked_sequence_ids(
+            sequence_ids, attention_mask, batch, length, "decoder_sequence_ids", is_first
+        )
         given = (position_ids, position_mask)
-        positions = self._positions(given, attention_mask, batch, length, past, inputs_embeds, is_first)
+        positions = self._positions(given, attention_mask, sequence_ids, length, past, inputs_embeds, is_first)
         hidden_states = self._embed(inputs_embeds, positions)
-        mask = decoder_mask(self._masking(is_causal), inputs_embeds, attention_mask, cache)
+        mask = decoder_mask(self._masking(is_causal), inputs_embeds, attention_mask, cache, sequence_ids)
         self_positions = self._self_positions(
             positions,
             (key_position_ids, key_position_mask),
@@ -764,7 +801,10 @@ class WeftDecoder(WeftStack):
             check_states(encoder_hidden_states, width, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
-            source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask)
+            pairs = self._packed_pairs(sequence_ids, encoder_sequence_ids, encoder_attention_mask, source, is_first)
+            source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask, pairs)
+            if pairs is not None and encoder_position_ids is None:
+                encoder_position_ids = positions_in_sequences(pairs[1])
             given = (encoder_position_ids, encoder_position_mask)
             cross_positions = self._cross_positions(
                 positions, given, encoder_hidden_states, past, inputs_embeds, is_first
@@ -800,22 +840,41 @@ class WeftDecoder(WeftStack):
         config.is_causal = is_causal
         return config
 
-    def _positions(self, given, attention_mask, batch, length, past, like, is_first: bool) -> TokenPositions:
+    @staticmethod
+    def _packed_pairs(
+        sequence_ids, encoder_sequence_ids, encoder_attention_mask, source: int, is_first: bool
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the packed sequences of target (B, T) and source (B, S), or None if targets see the whole source."""
+        if encoder_sequence_ids is None:
+            return None
+        if sequence_ids is None:
+            raise ValueError(
+                "`sequence_ids` of the source need `decoder_sequence_ids` too, which say what source each target token sees."
+            )
+        name, batch = "encoder_sequence_ids", sequence_ids.shape[0]
+        source_ids = checked_sequence_ids(encoder_sequence_ids, encoder_attention_mask, batch, source, name, is_first)
+        assert source_ids is not None
+        return sequence_ids, source_ids
+
+    def _positions(self, given, attention_mask, sequence_ids, length, past, like, is_first: bool) -> TokenPositions:
         """Return the positions of this call's tokens.
 
         Raise a ValueError if a learned table has no row for one of them.
         """
         position_ids, position_mask = given
         has_mask = attention_mask is not None and attention_mask.ndim == 2
-        if has_mask:
+        if sequence_ids is not None:
+            default = positions_in_sequences(sequence_ids, attention_mask)
+        elif has_mask:
             default = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, -length:]
         else:
             default = torch.arange(length, device=like.device) + past
-        positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
+        positions = token_positions(position_ids, position_mask, default, like.shape[0], length, "decoder_position")
         if isinstance(past, int):
             check_position_limit(
                 self.config, positions.indices_BT, past + length, self.config.max_target_positions, self.table_field,
-                is_counted=position_ids is None and position_mask is None and not has_mask, by_value=is_first,
+                is_counted=position_ids is None and position_mask is None and not has_mask and sequence_ids is None,
+                by_value=is_first,
             )  # fmt: skip
         return positions
 
@@ -932,16 +991,18 @@ class WeftModel(WeftPreTrainedModel):
         encoder_attention_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
+        sequence_ids: torch.LongTensor | None = None,
+        decoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftModelOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values, sequence_ids (*optional*):
                 What [`WeftEncoder.forward`] takes.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are
                 `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
-            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
+            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask, decoder_sequence_ids (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
                 What the encoder has returned for this source, so that it does not run again.
@@ -972,7 +1033,7 @@ class WeftModel(WeftPreTrainedModel):
             self.encoder._install_recorders()
             self.decoder._install_recorders()
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self._decoder_input_of(input_ids)
+            decoder_input_ids = self._decoder_input_of(input_ids, decoder_sequence_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -982,6 +1043,7 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 position_mask=position_mask,
                 condition_values=condition_values,
+                sequence_ids=sequence_ids,
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):
@@ -1004,6 +1066,8 @@ class WeftModel(WeftPreTrainedModel):
             encoder_position_ids=position_ids,
             encoder_position_mask=position_mask,
             token_mask=decoder_token_mask,
+            sequence_ids=decoder_sequence_ids,
+            encoder_sequence_ids=sequence_ids,
             **({} if is_causal is None else {"is_causal": is_causal}),
             **kwargs,
         )
@@ -1022,7 +1086,7 @@ class WeftModel(WeftPreTrainedModel):
             decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
-    def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
+    def _decoder_input_of(self, input_ids: torch.Tensor | None, sequence_ids: torch.Tensor | None) -> torch.LongTensor:
         """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
             raise ValueError(
@@ -1034,7 +1098,7 @@ class WeftModel(WeftPreTrainedModel):
                 "Give `decoder_input_ids` or `decoder_inputs_embeds`: they default to `input_ids` shifted right, but "
                 "`input_ids` are not given either."
             )
-        return shift_tokens_right(self.config, input_ids)
+        return shift_tokens_right(self.config, input_ids, sequence_ids)
 
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
@@ -1080,6 +1144,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         num_items_in_batch: torch.Tensor | int | None = None,
         skip_logits: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        sequence_ids: torch.LongTensor | None = None,
+        decoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""
@@ -1111,8 +1177,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
             decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
                 Positions of the target and of the cached tokens, see [`WeftDecoder.forward`].
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
-                Numbers that scale the learned vectors added at every source position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, or `(batch, source, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position, or at each its own.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
@@ -1127,6 +1193,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns
                 those of all accumulated batches and processes. The router losses of this batch are then summands of
                 theirs.
+            sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                The packed sequence that each source token belongs to: tokens see those with the same id, which stand
+                side by side. A negative id is that of a pad. Positions then begin anew in each sequence by default.
+            decoder_sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
+                The packed sequence that each target token belongs to: it sees the tokens before it and the source with
+                the same id. Without `sequence_ids` it sees the whole source. Decoder inputs that are made of labels
+                have the start token at the beginning of each sequence.
 
         Returns:
             [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
@@ -1156,7 +1229,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 self._has_checked_values = True
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, decoder_sequence_ids)
             if decoder_attention_mask is None and self.config.expert_capacity_factor is not None:
                 # a position from which on all labels are -100 is padding: it changes no score that counts
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
@@ -1181,6 +1254,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_key_position_mask=decoder_key_position_mask,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
+            sequence_ids=sequence_ids,
+            decoder_sequence_ids=decoder_sequence_ids,
             output_router_logits=wants_routers or has_router_losses,
             output_selected_experts=has_router_losses,
             **kwargs,
@@ -1225,13 +1300,17 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
         )
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(
+        self, labels: torch.LongTensor, sequence_ids: torch.LongTensor | None = None
+    ) -> torch.LongTensor:
         """
         Shift labels right by one, with the start token first and the pad token in place of -100.
 
         Args:
             labels (`torch.LongTensor` of shape `(batch, target)`):
                 The labels.
+            sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
+                The packed sequence of each label: each begins with the start token.
 
         Returns:
             `torch.LongTensor` of shape `(batch, target)`
@@ -1239,7 +1318,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         Raises:
             ValueError: the configuration has no start token or no pad token.
         """
-        return shift_tokens_right(self.config, labels)
+        return shift_tokens_right(self.config, labels, sequence_ids)
 
     def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
@@ -1369,11 +1448,12 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
+        sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftEncoderOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values, sequence_ids (*optional*):
                 What [`WeftEncoder.forward`] takes.
 
         Returns:
@@ -1401,6 +1481,7 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
             position_ids=position_ids,
             position_mask=position_mask,
             condition_values=condition_values,
+            sequence_ids=sequence_ids,
             **kwargs,
         )
 

@@ -112,6 +112,10 @@ create_bidirectional_mask = _needed(
 create_causal_mask = _needed(
     "masking_utils", "create_causal_mask", "config", "inputs_embeds", "attention_mask", "past_key_values"
 )
+# Whether a mask can be narrowed by a function. Without it, packed sequences have a dense mask in flex attention too.
+combines_mask_functions = all(
+    _takes(create, ("and_mask_function",)) for create in (create_bidirectional_mask, create_causal_mask)
+)
 install_recorders = _optional(
     "utils.output_capturing",
     "maybe_install_capturing_hooks",
