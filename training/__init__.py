@@ -43,6 +43,7 @@ from .denoising import (
 from .distillation import Distillation
 from .encoding import encode_pairs, longest
 from .metrics import METRICS, TextMetrics
+from .packing import DataCollatorForPackedSeq2Seq, PackingSampler
 from .pairs import FittedPairs, fit_pairs
 from .parsing import ArgumentParser, parse_arguments, parse_overrides, parse_pretraining_arguments
 from .pretraining import fit_texts, load_texts
@@ -54,6 +55,7 @@ __all__ = [
     "ArgumentParser",
     "Columns",
     "DataArguments",
+    "DataCollatorForPackedSeq2Seq",
     "DataCollatorForSpanCorruption",
     "DataCollatorForTextInfilling",
     "DataCollatorForUL2",
@@ -62,6 +64,7 @@ __all__ = [
     "ExpertStatisticsCallback",
     "FittedPairs",
     "ModelArguments",
+    "PackingSampler",
     "PretrainingArguments",
     "PushCodeCallback",
     "RouterBiasCallback",

@@ -161,7 +161,7 @@ class DataArguments:
 
 @dataclass
 class WeftTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and seven arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and nine arguments more.
 
     Raises:
         ValueError: as in transformers; `output_dir` is missing; or FSDP of accelerate is asked for on a CPU.
@@ -184,6 +184,16 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         None,
         "Form batches by tokens instead of rows: rows alike in length, so many that rows times the longest source or "
         "target is at most this, on each device. Leaves out per_device_train_batch_size.",
+    )
+    packing: bool = _argument(
+        False,
+        "Put several pairs into each row of training, which do not see each other. A batch has per_device_train_batch_size "
+        "rows, or with max_tokens_per_batch as many as fit. Evaluation is not packed.",
+    )
+    packing_length: int | None = _argument(
+        None,
+        "With packing: most source tokens, and most target tokens, of a row. Default: the longest source or target, which is "
+        "the shortest row that holds every pair: in a longer one attention computes more that it hides.",
     )
     generation_metrics: str | None = _argument(
         None,
@@ -245,6 +255,9 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
+        if self.packing_length is not None and (not self.packing or self.packing_length < 1):
+            problem = "is not allowed: give at least 1." if self.packing else "is for --packing: give that too."
+            raise ValueError(f"packing_length={self.packing_length} {problem}")
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False
@@ -352,5 +365,9 @@ class WeftPretrainingArguments(WeftTrainingArguments):
             raise ValueError(
                 f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
                 "as a stream: give --per-device-train-batch-size."
+            )
+        if self.packing:
+            raise ValueError(
+                "--packing needs all lengths before training begins, and texts come as a stream: leave it out."
             )
         super().__post_init__()

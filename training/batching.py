@@ -16,6 +16,25 @@ from torch.utils.data import Sampler
 _BUCKET = 8
 
 
+def alike_in_length(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """
+    Sort rows by length, so that those beside each other have similar sources and targets.
+
+    Args:
+        lengths (`np.ndarray` of shape `(2, all rows)`):
+            The number of source tokens and of target tokens of each row.
+        rows (`np.ndarray` of shape `(rows,)`):
+            The rows to sort. Those of equal lengths keep their order.
+
+    Returns:
+        `np.ndarray` of shape `(rows,)`.
+    """
+    sources, targets = lengths[:, rows]
+    buckets = targets // _BUCKET
+    # sources descend in every second bucket, so that a batch over two buckets has no jump from long to short sources
+    return rows[np.lexsort((targets, np.where(buckets % 2, -sources, sources), buckets))]
+
+
 class TokenBudgetSampler(Sampler[list[int]]):
     """
     A batch sampler that limits the tokens of a batch to `max_tokens`.
@@ -64,15 +83,9 @@ class TokenBudgetSampler(Sampler[list[int]]):
             )
         if len(longest) < num_processes:
             raise ValueError(f"{len(longest)} rows are too few for {num_processes} processes.")
-        self.sizes = self._sizes(longest[self._order(np.arange(len(longest)))], max_tokens, num_processes)
-
-    def _order(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows sorted by length. Rows of equal lengths keep their order."""
-        sources, targets = self.lengths[:, rows]
-        buckets = targets // _BUCKET
-        # sources descend in every second bucket, so that a batch over two buckets has no jump from long to short
-        # sources
-        return rows[np.lexsort((targets, np.where(buckets % 2, -sources, sources), buckets))]
+        self.sizes = self._sizes(
+            longest[alike_in_length(self.lengths, np.arange(len(longest)))], max_tokens, num_processes
+        )
 
     @staticmethod
     def _sizes(longest: np.ndarray, max_tokens: int, num_processes: int) -> list[int]:
@@ -101,14 +114,14 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng([self.seed, self.epoch])
-        rows = self._order(rng.permutation(self.lengths.shape[1]))
+        rows = alike_in_length(self.lengths, rng.permutation(self.lengths.shape[1]))
         batches = np.split(rows, np.cumsum(self.sizes)[:-1])
         for index in rng.permutation(len(batches)):
             yield batches[index].tolist()
 
     def padding(self) -> float:
         """Return the share of padding in the tokens of all batches, sources and targets."""
-        rows = self._order(np.arange(self.lengths.shape[1]))
+        rows = alike_in_length(self.lengths, np.arange(self.lengths.shape[1]))
         batches = np.split(self.lengths[:, rows], np.cumsum(self.sizes)[:-1], axis=1)
         return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
 

@@ -16,7 +16,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
@@ -24,6 +24,7 @@ from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoin
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
+from ..modeling.masks import uses_flash
 from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
@@ -36,6 +37,7 @@ from .callbacks import (
 )
 from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
 from .distillation import Distillation
+from .packing import SEQUENCE_INPUTS, DataCollatorForPackedSeq2Seq, PackingSampler
 from .router_counts import SumCounts, build_sum_counts
 
 _SAVING = ".saving-checkpoint"
@@ -46,6 +48,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
+    - `args.packing` puts several pairs into each row of training ([`PackingSampler`]). Evaluation has a row for each pair.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
       accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
       step, which costs a forward pass more ([`build_sum_counts`]).
@@ -70,7 +73,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         distillation_alpha: weight of the teacher, from 0 to 1; that of the labels is what is left.
 
     Raises:
-        ValueError: the teacher does not fit the model.
+        ValueError: the teacher does not fit the model, or `args.packing` does not fit model, teacher, data or collator.
     """
 
     expert_statistics: ExpertStatisticsCallback | None = None
@@ -98,6 +101,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.distillation = Distillation(
                 teacher, model.config, distillation_temperature, distillation_alpha, self.args.device
             )
+        self._check_packing()
         self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
         bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
@@ -114,22 +118,28 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.add_callback(self.expert_statistics)
 
     def get_train_dataloader(self) -> DataLoader:
-        budget = getattr(self.args, "max_tokens_per_batch", None)
-        if budget is None:
+        budget, is_packed = getattr(self.args, "max_tokens_per_batch", None), getattr(self.args, "packing", False)
+        if budget is None and not is_packed:
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
-        else:  # a list, or another map from numbers to rows
+        lengths = row_lengths(dataset, ("input_ids", "labels"))
+        order = {
+            "num_processes": self.args.world_size,
+            "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
+        }
+        sampler: TokenBudgetSampler | PackingSampler
+        if is_packed:
+            collator = self._packing_collator(int(lengths.max()))
+            rows = self.args.per_device_train_batch_size
+            if budget is not None:
+                rows = _rows_within(budget, collator.row_length)
+            sampler = PackingSampler(*lengths, collator.row_length, rows, **order)
+        else:
+            sampler = TokenBudgetSampler(*lengths, budget, **order)
+        if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
-        sources, targets = row_lengths(dataset, ("input_ids", "labels"))
-        sampler = TokenBudgetSampler(
-            sources,
-            targets,
-            budget,
-            num_processes=self.args.world_size,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-        )
         self._epochs.samplers.add(sampler)
         loader = DataLoader(
             dataset,
@@ -144,6 +154,45 @@ class WeftTrainer(WholeCheckpointsTrainer):
             ),
         )
         return self.accelerator.prepare(loader)
+
+    def _check_packing(self) -> None:
+        collator = self.data_collator
+        if not getattr(self.args, "packing", False):
+            if isinstance(collator, DataCollatorForPackedSeq2Seq) and self.args.world_size > 1:
+                # how many rows a batch has would differ, and with it what a process repeats at the end of an epoch
+                raise ValueError(
+                    "DataCollatorForPackedSeq2Seq packs the pairs of one batch. On several processes give "
+                    "WeftTrainingArguments(packing=True), and DataCollatorForSeq2Seq."
+                )
+            return
+        if not isinstance(collator, DataCollatorForSeq2Seq):
+            raise ValueError(
+                f"packing=True packs what DataCollatorForSeq2Seq would pad, and evaluates with it; the data_collator is a "
+                f"{type(collator).__name__}."
+            )
+        if self.train_dataset is not None and not has_length(self.train_dataset):
+            raise ValueError(
+                "packing=True needs all lengths before training begins, and the training data is a stream."
+            )
+        config = weft_model(self.model).config
+        if uses_flash(config):
+            raise ValueError(
+                f'packing=True does not work with attn_implementation="{config._attn_implementation}", which cannot keep the '
+                'pairs of a row apart: use "flex_attention" or "sdpa".'
+            )
+        if self.distillation is not None:
+            self.distillation.check_reads(SEQUENCE_INPUTS)
+
+    def _packing_collator(self, longest: int) -> DataCollatorForPackedSeq2Seq:
+        """The collator of packed rows, in place of one that pads. Rows are as long as the longest pair unless it is said."""
+        padding: Any = self.data_collator
+        return DataCollatorForPackedSeq2Seq(
+            padding.tokenizer,
+            getattr(self.args, "packing_length", None) or longest,
+            padding.model,
+            padding.label_pad_token_id,
+            padding.pad_to_multiple_of,
+        )
 
     def _run_epoch(self, **arguments):
         # the Trainer asks after a step whether it was the last: resumed at the end, it would take one more each time
@@ -198,8 +247,9 @@ class WeftTrainer(WholeCheckpointsTrainer):
     def _may_repeat_rows(self) -> bool:
         args = self.args
         is_cut = args.dataloader_drop_last or not args.accelerator_config.even_batches
-        by_tokens = getattr(args, "max_tokens_per_batch", None) is not None
-        return not is_cut and not by_tokens and has_length(self.train_dataset)
+        # their samplers give all processes the same number of batches
+        by_length = getattr(args, "max_tokens_per_batch", None) is not None or getattr(args, "packing", False)
+        return not is_cut and not by_length and has_length(self.train_dataset)
 
     def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
         """Where the last batch of all has `over` rows, others get some from the beginning: those are not to count twice."""
@@ -360,12 +410,22 @@ class _EpochCallback(TrainerCallback):
     """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
 
     def __init__(self):
-        self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
+        self.samplers: WeakSet[TokenBudgetSampler | PackingSampler] = WeakSet()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         for sampler in self.samplers:
             # a sum of fractions, which may be a little below the whole number
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
+
+
+def _rows_within(max_tokens: int, row_length: int) -> int:
+    """How many packed rows a batch of so many tokens has."""
+    if row_length > max_tokens:
+        raise ValueError(
+            f"max_tokens_per_batch={max_tokens} is less than a packed row of {row_length} tokens (packing_length, or else the "
+            "longest source or target): raise it, or leave long pairs out and give a smaller packing_length."
+        )
+    return max_tokens // row_length
 
 
 def _link(source: str, target: str) -> None:

@@ -63,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("training").add_argument
     add("--max-steps", type=int, default=-1, metavar="N", help="steps instead of epochs")
     add("--max-tokens-per-batch", type=int, metavar="N", help="batches by tokens instead of pairs")
+    add("--packing", action="store_true", help="several pairs in each row of training")
     add(
         "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
     )

@@ -8,13 +8,6 @@ from datasets import Dataset
 from weftformer.training.batching import TokenBudgetSampler, row_lengths
 
 
-@pytest.fixture(scope="module")
-def lengths() -> np.ndarray:
-    """Of the kind that routes have: long targets, short sources that know little of them."""
-    rng = np.random.default_rng(0)
-    return np.stack([rng.integers(10, 90, 1500), np.minimum(rng.gamma(4.0, 60.0, 1500).astype(int) + 40, 700)])
-
-
 def padded(batch: list[int], lengths: np.ndarray) -> tuple[int, int]:
     return tuple(len(batch) * int(side[batch].max()) for side in lengths)
 

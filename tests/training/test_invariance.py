@@ -71,6 +71,10 @@ def trained(folder, kind, **settings) -> tuple[list[float], dict[str, torch.Tens
     """Losses and weights after `STEPS` plain steps on all rows, which move weights by a tenth of their gradients."""
     run = trainer(folder, kind, **settings)
     run.train()
+    return outcome(run)
+
+
+def outcome(run: WeftTrainer) -> tuple[list[float], dict[str, torch.Tensor]]:
     return [log["loss"] for log in run.state.log_history if "loss" in log], run.model.state_dict()
 
 
