@@ -9,7 +9,7 @@ no values.
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -175,7 +175,7 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
 
 def checked_sequence_ids(
     ids: torch.Tensor | None, mask: torch.Tensor | None, batch: int, length: int, name: str, by_value: bool
-) -> torch.Tensor | None:
+) -> torch.LongTensor | None:
     """Return the ids (B, T) of packed sequences, or None if there are none.
 
     Args:
@@ -203,7 +203,7 @@ def checked_sequence_ids(
                 f"`{name}` of row {row} come back after others: {ids[row].tolist()[:20]}... The tokens of one sequence must "
                 "stand side by side, as their positions are counted."
             )
-    return ids
+    return cast(torch.LongTensor, ids)
 
 
 def check_position_limit(

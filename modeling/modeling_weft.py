@@ -203,7 +203,7 @@ def shift_tokens_right(
         )
     shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
     if sequence_ids is not None:
-        sequence_ids = with_batch_dimension(sequence_ids, *ids.shape, "decoder_sequence_ids")
+        sequence_ids = with_batch_dimension(sequence_ids, ids.shape[0], ids.shape[1], "decoder_sequence_ids")
         shifted = shifted.masked_fill(sequence_starts(sequence_ids), start)
     return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
@@ -803,11 +803,16 @@ class WeftDecoder(WeftStack):
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
             pairs = self._packed_pairs(sequence_ids, encoder_sequence_ids, encoder_attention_mask, source, is_first)
             source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask, pairs)
-            if pairs is not None and encoder_position_ids is None:
-                encoder_position_ids = positions_in_sequences(pairs[1])
-            given = (encoder_position_ids, encoder_position_mask)
+            source_positions: torch.Tensor | None = encoder_position_ids
+            if pairs is not None and source_positions is None:
+                source_positions = positions_in_sequences(pairs[1])
             cross_positions = self._cross_positions(
-                positions, given, encoder_hidden_states, past, inputs_embeds, is_first
+                positions,
+                (source_positions, encoder_position_mask),
+                encoder_hidden_states,
+                past,
+                inputs_embeds,
+                is_first,
             )
         if is_first:
             self._has_checked_values = True

@@ -124,20 +124,21 @@ class WeftTrainer(WholeCheckpointsTrainer):
         dataset, collator = self.train_dataset, self.data_collator
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
-        lengths = row_lengths(dataset, ("input_ids", "labels"))
+        sources, targets = row_lengths(dataset, ("input_ids", "labels"))
         order = {
             "num_processes": self.args.world_size,
             "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
         }
         sampler: TokenBudgetSampler | PackingSampler
         if is_packed:
-            collator = self._packing_collator(int(lengths.max()))
+            collator = self._packing_collator(int(max(sources.max(), targets.max())))
             rows = self.args.per_device_train_batch_size
             if budget is not None:
                 rows = _rows_within(budget, collator.row_length)
-            sampler = PackingSampler(*lengths, collator.row_length, rows, **order)
+            sampler = PackingSampler(sources, targets, collator.row_length, rows, **order)
         else:
-            sampler = TokenBudgetSampler(*lengths, budget, **order)
+            assert budget is not None
+            sampler = TokenBudgetSampler(sources, targets, budget, **order)
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
         self._epochs.samplers.add(sampler)

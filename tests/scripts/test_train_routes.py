@@ -49,6 +49,12 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
+def test_packed_routes_are_trained_on(files, tmp_path, capsys):
+    arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--packing", "--packing-length", "100"]
+    assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0
+    assert json.loads((tmp_path / "model" / "results.json").read_text())["steps"] == 2
+
+
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     prepare([files[1]], tmp_path / "data", Preparation(starting_material="all", validation=0.0))
     before = sorted((tmp_path / "data").iterdir())
