@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--routes", type=Path, help="a file of routes")
     add("--texts", type=Path, help="folder with train.en.gz and train.de.gz of Multi30k")
-    add("--pairs", type=int, default=4096, help="most pairs of each (default: %(default)s)")
+    add("--pairs", type=int, default=29_000, help="most pairs of each (default: %(default)s)")
     add("--tokens", type=int, default=4096, help="tokens of a batch on each side (default: %(default)s)")
     add("--row-lengths", type=int, nargs="*", default=[],
         help="lengths of packed rows beside the default, which is the longest source or target")  # fmt: skip

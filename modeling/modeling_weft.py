@@ -584,7 +584,8 @@ class WeftEncoder(WeftStack):
                 Numbers that scale the learned vectors added at every source position, or at each its own.
             sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
                 The packed sequence that each token belongs to: tokens see those with the same id, which stand side by
-                side. A negative id is that of a pad. Positions then begin anew in each sequence by default.
+                side. A negative id is that of a pad, which `attention_mask` hides from experts. Positions then begin
+                anew in each sequence by default.
 
         Returns:
             [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
@@ -1200,7 +1201,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 theirs.
             sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
                 The packed sequence that each source token belongs to: tokens see those with the same id, which stand
-                side by side. A negative id is that of a pad. Positions then begin anew in each sequence by default.
+                side by side. A negative id is that of a pad, which `attention_mask` hides from experts. Positions then
+                begin anew in each sequence by default.
             decoder_sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
                 The packed sequence that each target token belongs to: it sees the tokens before it and the source with
                 the same id. Without `sequence_ids` it sees the whole source. Decoder inputs that are made of labels

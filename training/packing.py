@@ -84,8 +84,8 @@ class PackingSampler(Sampler[list[int]]):
     """
     A batch sampler for packed rows. [`DataCollatorForPackedSeq2Seq`] makes the rows of its batches.
 
-    The pairs are packed once, by their lengths ([`best_fit`]), and every pair is in exactly one row. A batch has
-    `rows_per_batch` rows, or one less where they do not come out even, and rows of a batch have similar lengths.
+    The pairs are packed once, by their lengths ([`best_fit`]), and every pair is in exactly one row. A batch has at most
+    `rows_per_batch` rows, no two batches differ by more than one row, and rows of a batch have similar lengths.
 
     Each epoch shuffles which of the pairs of equal lengths stands where, which of the rows of equal lengths is in which
     batch, and the order of batches. The shuffle depends only on the seed and the epoch. The number of batches and the
@@ -101,7 +101,7 @@ class PackingSampler(Sampler[list[int]]):
         row_length (`int`):
             The most source tokens, and the most target tokens, of a row.
         rows_per_batch (`int`, *optional*, defaults to 1):
-            The number of rows of a batch, on each process.
+            The largest number of rows of a batch, on each process.
         num_processes (`int`, *optional*, defaults to 1):
             The number of processes that train together.
         seed (`int`, *optional*, defaults to 0):
@@ -136,9 +136,8 @@ class PackingSampler(Sampler[list[int]]):
         sizes = np.bincount(row_of).tolist()
         batches = -(-len(sizes) // rows_per_batch)
         batches += -batches % num_processes
-        while (
-            len(sizes) < batches and max(sizes) > 1
-        ):  # cut the rows of the most pairs until there is one for each batch
+        # cut the rows of the most pairs until there is one for each batch
+        while len(sizes) < batches and max(sizes) > 1:
             index = sizes.index(max(sizes))
             sizes[index : index + 1] = [sizes[index] - sizes[index] // 2, sizes[index] // 2]
         self._starts = np.cumsum([0, *sizes])

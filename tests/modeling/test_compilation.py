@@ -30,13 +30,19 @@ KINDS = {
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 
-def batch(length):
+def batch(length, packed=False):
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(3, 29, (2, length), generator=generator)
     labels = torch.randint(3, 29, (2, length - 1), generator=generator)
     ids[1, 3:] = 0
     labels[1, 2:] = -100
-    return {"input_ids": ids, "attention_mask": ids.ne(0).long(), "labels": labels}
+    made = {"input_ids": ids, "attention_mask": ids.ne(0).long(), "labels": labels}
+    if packed:
+        second = {"sequence_ids": (ids, 2), "decoder_sequence_ids": (labels, 1)}  # where the second pair begins
+        made |= {
+            name: (torch.arange(side.shape[1]) >= start).long().expand(2, -1) for name, (side, start) in second.items()
+        }
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +62,11 @@ def pair(kind, training=True, experts="batched_mm", dtype=torch.float64):
     return model, copy.deepcopy(model)
 
 
-def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXACT):
+def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXACT, packed=False):
     """Steps over batches of several lengths, as traced and as they are: losses, gradients, and what routers count."""
     step = torch.compile(twin, fullgraph=True, **settings)
     for length in lengths:
-        outputs = [one(**batch(length), skip_logits=skip_logits) for one in (model, step)]
+        outputs = [one(**batch(length, packed), skip_logits=skip_logits) for one in (model, step)]
         assert all((output.logits is None) is skip_logits for output in outputs)
         torch.testing.assert_close(outputs[1].loss, outputs[0].loss, **close)
         for one, output in zip((model, twin), outputs, strict=True):
@@ -78,6 +84,12 @@ def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXA
 def test_a_training_step_is_one_graph(kind, skip_logits):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
     check_steps(*pair(kind), {"backend": "eager"}, skip_logits, lengths=(6, 9))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["dms", "relative"])
+def test_a_training_step_of_packed_rows_is_one_graph(kind):
+    check_steps(*pair(kind), {"backend": "eager"}, skip_logits=False, lengths=(6, 9), packed=True)
 
 
 @pytest.mark.integration

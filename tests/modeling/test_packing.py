@@ -86,9 +86,9 @@ def learned(model, batch, **more) -> tuple[torch.Tensor, dict[str, torch.Tensor]
 
 
 def assert_same(found, expected) -> None:
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-10, atol=1e-10)
     for name, grad in expected[1].items():
-        torch.testing.assert_close(found[1][name], grad, rtol=1e-7, atol=1e-7, msg=name)
+        torch.testing.assert_close(found[1][name], grad, rtol=1e-9, atol=1e-9, msg=name)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

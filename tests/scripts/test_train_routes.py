@@ -49,6 +49,7 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
+@pytest.mark.integration
 def test_packed_routes_are_trained_on(files, tmp_path, capsys):
     arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--packing", "--packing-length", "100"]
     assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0

@@ -25,6 +25,7 @@ from weftformer.training import (
 )
 from weftformer.training.packing import best_fit, in_given_order
 
+from ..conftest import one_stays
 from .test_invariance import KINDS, ROWS, SIZES, assert_same, outcome, rows, trained, trainer
 
 TOKENIZER = build_route_tokenizer()
@@ -189,7 +190,7 @@ def test_what_cannot_be_packed_is_said(tokenizer):
         collate([pair([5], [6])], return_tensors="np")
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("smoothing", one_stays([0.1, 0.0]))
 def test_the_plain_trainer_takes_the_collator(tmp_path, smoothing):
     """With its own label smoothing too, for which the collator makes the decoder's inputs."""
     losses = []
@@ -230,7 +231,7 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("how", PACKED)
+@pytest.mark.parametrize("how", one_stays(["in two", *(how for how in PACKED if how != "in two")]))
 def test_a_step_is_that_of_the_same_pairs_unpacked(unpacked, tmp_path, how):
     """Dense and sparse, with conditions and smoothed labels; the weights after two steps agree within 1e-10."""
     kind, settings, expected = unpacked
@@ -253,7 +254,7 @@ def test_evaluation_is_not_packed(tmp_path):
     assert found.metrics["test_loss"] == pytest.approx(expected.metrics["test_loss"])
 
 
-@pytest.mark.parametrize("steps", [4, 6], ids=["at the end of an epoch", "within one"])
+@pytest.mark.parametrize("steps", one_stays([6, 4]))  # within an epoch, and at its end
 def test_a_resumed_run_goes_on_with_the_same_rows(tmp_path, steps):
     def run(folder, checkpoint=None):
         one = trainer(
@@ -289,8 +290,24 @@ def test_what_does_not_go_together_is_said(tmp_path, tokenizer, monkeypatch):
     refused("the data_collator is a function", lambda features: features, packing=True)
     with pytest.raises(ValueError, match="--packing needs all lengths before training begins"):
         WeftPretrainingArguments(output_dir=str(tmp_path), max_steps=1, packing=True)
+    with pytest.raises(
+        ValueError, match="needs all lengths before training begins, and the training data is a stream"
+    ):
+        trainer(tmp_path, packing=True, data=Dataset.from_list(rows()).to_iterable_dataset())
     monkeypatch.setattr("weftformer.training.trainer.uses_flash", lambda config: True)
     refused("cannot keep the pairs of a row apart", packing=True)
+
+
+def test_the_collator_alone_is_for_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
+    arguments = WeftTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none", eval_strategy="no")
+    with pytest.raises(ValueError, match=r"On several processes give WeftTrainingArguments\(packing=True\)"):
+        WeftTrainer(
+            WeftForConditionalGeneration(WeftConfig(**SIZES)),
+            arguments,
+            DataCollatorForPackedSeq2Seq(TOKENIZER, 20),
+            rows(),
+        )
 
 
 def test_a_teacher_of_another_family_is_refused(tmp_path):
