@@ -9,8 +9,8 @@ from pathlib import Path
 
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
+from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import read_routes
-from weftformer.routes.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route

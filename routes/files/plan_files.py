@@ -1,20 +1,23 @@
 """Files of plans: the JSON lines that grow while targets are planned, and the forms that finished plans are written in.
 
 A line is `Plan.to_dict` with the number of the target in its file, its SMILES as it was given, and the settings of the run: what
-another run needs to go on behind it. All forms are read again by [`read_routes`] and `read_predictions`.
+another run needs to go on behind it. All forms are read again by [`read_routes`] and `read_predictions`; [`read_plans`] reads whole plans.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from ...common.whole_files import open_lines, whole_file, whole_lines
 from ..plans import Candidate, Plan
+from .entries import BROKEN_GZIP
 from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
 from .streams import create
@@ -24,6 +27,11 @@ CSV_COLUMNS = (
     "id", "target", "rank", "group", "score", "n_steps", "purchasable", "possible", "missing", "impossible_because",
     "joined_at", "reactions", "route", "problem",
 )  # fmt: skip
+
+# How such a file begins, with fields in any order: a list of plans, plans one a line, or the server's `{"plans": [...]}`.
+_HEAD = 1 << 16
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_BEGINNING = re.compile(rf'\s*(?:\{{\s*"plans"\s*:\s*)?\[?\s*\{{(?:{_TEXT}|[^"{{}}])*?"candidates"\s*:\s*\[')
 
 
 class PlanLog:
@@ -267,3 +275,57 @@ PLAN_FORMS: dict[str, Callable[[Iterable[Plan], list[str]], Iterator[str]]] = {
     "reactions": _reactions,
     "csv": _csv,
 }
+
+
+def read_plans(path: Path) -> list[Plan] | None:
+    """
+    Read the plans of a file, with their scores, what their routes lack and why others are no routes.
+
+    Args:
+        path (`Path`):
+            A JSON list of what `Plan.to_dict` gives, the same as one object a line, or an object with such a list as
+            `plans`, as the server answers. It can be gzipped.
+
+    Returns:
+        `list[Plan]` or None: the plans, or None for a file of another kind, of which only the beginning is read.
+
+    Raises:
+        ValueError: the file is damaged, or a plan lacks something. The message names the file and the place.
+        OSError: the file cannot be read.
+    """
+    try:
+        with _opened(path) as file:
+            head = file.read(_HEAD)
+            if not _BEGINNING.match(head):
+                return None
+            found = _parsed(head + file.read())
+    except (*BROKEN_GZIP, UnicodeDecodeError):
+        return None  # those who read routes say what is wrong
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    if any(not isinstance(data, dict) or not isinstance(data.get("target"), str) for data in found):
+        return None
+    plans = []
+    for number, data in enumerate(found, 1):
+        try:
+            plans.append(Plan.from_dict(data))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
+    return plans
+
+
+def _opened(path: Path) -> IO[str]:
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8") if is_gzip else path.open(encoding="utf-8")
+
+
+def _parsed(text: str) -> list[Any]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(data, dict):
+        data = data.get("plans", data)
+    return data if isinstance(data, list) else [data]
