@@ -16,8 +16,10 @@ from transformers.utils import logging, output_capturing
 
 from .attention import CrossAttention, SelfAttention
 from .decoding_cache import FastPathRequest
-from .decoding_search import beam_search, is_fast, sample
+from .decoding_search import beam_search, sample
 from .decoding_step import DecodeStep
+from .decoding_stepper import is_fast
+from .generation import DRAFT_SOURCE
 from .layers import FeedForward, Float32Linear, StdLayerNorm
 from .masks import KNOWN_IMPLEMENTATIONS
 from .modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
@@ -32,7 +34,7 @@ from .moe import (
 )
 from .positions import SinusoidalPositions, WeftRotaryEmbedding
 
-__all__ = ["beam_search", "decode_step", "fast_decoding", "is_fast", "prepared_request", "sample"]
+__all__ = ["beam_search", "decode_step", "fast_decoding", "is_compiled", "is_fast", "prepared_request", "sample"]
 
 logger = logging.get_logger(__name__)
 
@@ -115,7 +117,8 @@ def reason_against_request(
 ) -> str | None:
     """Return why a request must take the plain path, in a few words, or None if it may take the fast path."""
     settings, config = generation_config, model.config
-    if mode not in _MODES:
+    is_lookup = mode == GenerationMode.ASSISTED_GENERATION and settings.prompt_lookup_num_tokens is not None
+    if mode not in _MODES and not is_lookup:
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
         return "a cache was given or named"
@@ -166,7 +169,18 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
+    draft_tokens = generation_config.prompt_lookup_num_tokens or getattr(generation_config, "draft_tokens", None) or 0
+    source_ids = getattr(generation_config, DRAFT_SOURCE, None)
+    return FastPathRequest(
+        model.config,
+        batch_size,
+        beams,
+        prefix_mask,
+        source_mask,
+        generation_config.max_length,
+        draft_tokens,
+        source_ids,
+    )
 
 
 def _tensors_of(model: Any) -> list[torch.Tensor]:
@@ -187,6 +201,11 @@ def _are_same(tensors: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return len(tensors) == len(others) and all(
         kind(one) == kind(other) and torch.equal(one, other) for one, other in zip(tensors, others, strict=True)
     )
+
+
+def is_compiled(model: Any) -> bool:
+    """Return whether the model's step is, or will be, compiled."""
+    return model in _COMPILED
 
 
 def decode_step(model: Any) -> DecodeStep:

@@ -26,7 +26,7 @@ from transformers import LogitsProcessor
 from ..feasibility import is_among, still_missing
 from ..molecules import Molecule, is_beyond_repair, one_molecule, read_molecule
 from ..tree import MAX_DEPTH
-from .grammar import START, RouteGrammar, State, advance, alike, depth_limits
+from .grammar import START, RouteGrammar, State, advance, alike
 from .smiles_text import NOTHING, Smiles, advance_smiles, kind_allows
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
         """Forget the last search: searches one after the other may share a grammar, and so its masks."""
-        self.limits = depth_limits(limits)
+        self.limits = self.grammar.begin(limits).limits
         self.refusals = [Counter[str]() for _ in limits]
         # Of the rows of the step before: where each text stands, what is known of it, and its log-probability; the scores
         # of the next token.
@@ -369,6 +369,19 @@ class ConstrainedGrammar(LogitsProcessor):
 
     # What may follow a text
 
+    def forced_tokens(self, source: int, ids: Sequence[int], most: int) -> list[int]:
+        """Return what must follow a text that goes on from one of the last call, for `decoding_drafts.py`."""
+
+        def state_of(text: bytes) -> State | None:
+            place = self.rows.get((source, text))
+            return None if place is None else self.written[place].state
+
+        return self.grammar.forced_after(np.array(ids, self._kind), state_of, source, most)
+
+    @property
+    def _kind(self) -> type:
+        return np.int16 if len(self.texts) < 1 << 15 else np.int32
+
     def _key(self, text: Text, limit: int, may_end: bool) -> tuple:
         """Texts of the same key may go on with the same tokens."""
         state = text.state
@@ -416,7 +429,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return mask
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        ids_WT = input_ids.cpu().numpy().astype(np.int16 if len(self.texts) < 1 << 15 else np.int32)
+        ids_WT: np.ndarray = input_ids.cpu().numpy().astype(self._kind)
         raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
         beams = max(1, len(ids_WT) // len(self.limits))
         limits = [self.limits[index // beams] for index in range(len(ids_WT))]

@@ -22,7 +22,7 @@ from ..stock import Stock
 from ..tree import MAX_DEPTH
 from .constraints import Constraints
 from .hybrid import LeafExpansion
-from .search import Deadline, Job, RouteSearch
+from .search import DRAFT_TOKENS, Deadline, Job, RouteSearch
 from .spelling import check_spelling
 
 _logger = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class RoutePlanner:
         constraints: Constraints | None = None,
         impossible: str = "behind",
         max_new_tokens: int | None = None,
+        draft_tokens: int = DRAFT_TOKENS,
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
@@ -132,6 +133,8 @@ class RoutePlanner:
             impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
                 of their score, or "drop" out.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
+            draft_tokens: the largest number of tokens that are guessed ahead and verified together, 0 for none. It changes the
+                speed alone.
             batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show a bar.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
@@ -159,7 +162,7 @@ class RoutePlanner:
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
                 texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
                 batch_size=batch_size, progress=progress, on_error=on_error, time_limit=time_limit, salts=salts,
-                expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded,
+                expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded, draft_tokens=draft_tokens,
             )
         )  # fmt: skip
         return [plans[index] for index in range(len(plans))]

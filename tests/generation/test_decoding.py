@@ -148,14 +148,13 @@ def test_criteria_of_the_users_own_stop_a_search_with_beams(build, source, steps
     "request_",
     [
         {"use_cache": False}, {"cache_implementation": "dynamic"}, {"cache_implementation": "static"},
-        {"output_attentions": True, "return_dict_in_generate": True}, {"prompt_lookup_num_tokens": 2},
+        {"output_attentions": True, "return_dict_in_generate": True},
         {"output_hidden_states": True, "return_dict_in_generate": True},
         {"encoder_attention_mask": torch.ones(4, 1, 1, 9)},
     ],
     ids=lambda request: next(iter(request)),
 )  # fmt: skip
 def test_other_requests_take_the_plain_path(build, source, steps, request_):
-    source = source[:1] if "prompt_lookup_num_tokens" in request_ else source
     build("rotary").generate(source, max_new_tokens=4, **request_)
     assert not steps
 
