@@ -28,9 +28,6 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
 
-# A reactant repeats much of its product, and the grammar forces much of what stands between molecules.
-DRAFT_TOKENS = 8
-
 
 # A ranking may divide a score by the root of the length, some ten at most: no text of a model is as improbable as this.
 _LOST = GIVEN_UP / 100
@@ -110,7 +107,7 @@ class RouteSearch:
         constraints: Constraints | None = None,
         stock: Stock | None = None,
         max_new_tokens: int | None = None,
-        draft_tokens: int = DRAFT_TOKENS,
+        draft_tokens: int = 0,
         logits_processor: Sequence[Any] = (),
     ):
         if ranking not in RANKINGS:
