@@ -9,11 +9,14 @@ COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-integration test-all test-slow lint format docs clean
+.PHONY: help demo demo-train test test-integration test-all test-slow lint format docs clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (under 10 minutes on 2 cores)
+demo: $(VENV)/.installed  ## plan three drugs with the model that comes with Weft, and train it on for a minute (3 minutes on 2 cores)
+	$(BIN)/weftformer tour
+
+demo-train: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (10 minutes on 2 cores)
 	$(BIN)/weftformer train-routes --output-dir runs/demo
 
 test: lint  ## lint, check the order of the rooms and the types, run the fast tests

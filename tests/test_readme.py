@@ -72,16 +72,16 @@ def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
     assert Path("route.svg").read_text() == (ROOT / "docs" / "route.svg").read_text()
 
 
-def test_a_target_is_planned(planner, capsys):
-    planner.model.save_pretrained("runs/demo")
-    planner.tokenizer.save_pretrained("runs/demo")
-    (plan,) = [words for words in commands(section("You have a target molecule")) if words[0] == "plan"]
-    plan[1] = "CC(=O)NCc1ccccc1"  # one that the small model knows
-    assert cli.main(plan) == 0
+def test_a_target_is_planned(capsys):
+    pytest.importorskip("rdkit")
+    plan, demo = commands(section("You have a target molecule"))
+    assert cli.main(plan) == 0 and demo == ["demo"]
     output = capsys.readouterr().out
-    first, *_, last = [line for line in printed("plan") if line]
-    assert shape(first.partition(": ")[2]) == shape(output.split(": ")[1].splitlines()[0])
-    assert last in output and Path("routes.html").is_file()
+    lines = output.splitlines()
+    # the shape alone: another processor may round so that two near routes change places
+    for line in printed("plan"):
+        assert line.startswith(("├", "└", "rank")) or shape(line) in map(shape, lines), line
+    assert sum(line.startswith("rank 1") for line in lines) == 1 and Path("routes.html").is_file()
 
 
 def test_pairs_are_learned_and_new_lines_answered(capsys):

@@ -83,7 +83,7 @@ def test_errors_against_originals_are_those_of_the_documentation():
 
 
 def test_figures_of_the_demo_are_those_of_the_documentation():
-    column = {cells[0]: cells[1] for cells in table("| | grown routes (`make demo`)")}
+    column = {cells[0]: cells[1] for cells in table("| | grown routes (`make demo-train`)")}
     text = (FOLDER / "dms-tiny.md").read_text()
     for row, words in {
         "training routes": "{} routes grown",
