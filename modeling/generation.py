@@ -162,7 +162,8 @@ class WeftGenerationMixin(GenerationMixin):
         refusal.look()
         return output
 
-    def _prepare_generation_config(self, *args, draft_tokens=None, **kwargs):
+    def _prepare_generation_config(self, *args, **kwargs):
+        draft_tokens = kwargs.pop("draft_tokens", None)
         settings, model_kwargs = super()._prepare_generation_config(*args, **kwargs)
         if (settings.num_beams or 1) > 1 and settings.prompt_lookup_num_tokens is not None:
             draft_tokens = settings.prompt_lookup_num_tokens if draft_tokens is None else draft_tokens

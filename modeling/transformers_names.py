@@ -20,6 +20,7 @@ REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and
 # Methods of transformers that the model's classes override. If transformers changes their parameters, its own are
 # used.
 REPLACED_METHODS = (
+    "_assisted_decoding",
     "_beam_search",
     "_can_set_attn_implementation",
     "_can_set_experts_implementation",
@@ -29,6 +30,7 @@ REPLACED_METHODS = (
     "_init_weights",
     "_optimize_model_for_decode",
     "_prepare_cache_for_generation",
+    "_prepare_generation_config",
     "_resize_token_embeddings",
     "_sample",
     "_set_gradient_checkpointing",

@@ -30,7 +30,8 @@ class Candidate:
     target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
     Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
     their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
-    route. `joined_at` holds the molecules to which a route of their own was found and joined to this one.
+    route. `joined_at` holds the molecules to which a route of their own was found and joined to this one. `feasibility` is the
+    share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Candidate:
     rank: int = 0
     group: int = 0
     joined_at: tuple[str, ...] = ()
+    feasibility: float | None = None
 
     @property
     def purchasable(self) -> bool | None:
@@ -70,6 +72,7 @@ class Candidate:
             "purchasable": self.purchasable,
             "possible": self.possible,
             "impossible_because": None if self.check is None else self.check.reason,
+            "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
             "joined_at": list(self.joined_at),
             "route": self.route and self.route.to_dict(),
@@ -91,6 +94,7 @@ class Candidate:
             rank=data.get("rank") or 0,
             group=data.get("group") or 0,
             joined_at=tuple(data.get("joined_at") or ()),
+            feasibility=data.get("feasibility"),
         )
 
 

@@ -132,11 +132,12 @@ def constraints_of(arguments: argparse.Namespace) -> Any:
     return NO_CONSTRAINTS
 
 
-def check_model(model: str) -> None:
+def check_model(model: str, option: str = "--model") -> None:
     """Refuse what is written like a folder and is none: transformers would look for it on the Hub.
 
     Args:
-        model: the argument `--model`.
+        model: the folder or Hub id.
+        option: the argument that it was given as.
 
     Raises:
         ValueError: naming the argument.
@@ -144,11 +145,11 @@ def check_model(model: str) -> None:
     path = Path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ValueError(f"--model {model}: this folder has no config.json, so it is not the folder of a model.")
+            raise ValueError(f"{option} {model}: this folder has no config.json, so it is not the folder of a model.")
     elif path.exists():
-        raise ValueError(f"--model {model} is a file: give the folder of a model.")
+        raise ValueError(f"{option} {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
-        raise ValueError(f"--model {model}: there is no such folder.")
+        raise ValueError(f"{option} {model}: there is no such folder.")
 
 
 def take_shipped_model(arguments: argparse.Namespace) -> None:

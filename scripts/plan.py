@@ -15,7 +15,8 @@ from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.plans import Plan
+from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts.arguments import (
     check_folders,
     check_model,
@@ -32,7 +33,7 @@ NO_ROUTE = 3
 # What decides which routes are found: a run that is finished by another has to have the same.
 _SETTINGS = (
     "model", "steps", "stock", "beams", "time_limit", "expand_leaves", "salts", "per_reaction", "starting_material", "ranking",
-    "texts", "seed", "no_grammar", "allow", "impossible", "only_purchasable", "required_leaf", "forbid", "forbid_substructure",
+    "texts", "seed", "forward_model", "no_grammar", "allow", "impossible", "only_purchasable", "required_leaf", "forbid", "forbid_substructure",
 )  # fmt: skip
 _FORMS = {".csv": "csv", ".json": "json"}
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
@@ -204,13 +205,22 @@ def _load(arguments: Namespace) -> RoutePlanner:
     return task.planner
 
 
+def _load_forward(arguments: Namespace) -> ForwardModel | None:
+    if arguments.forward_model is None:
+        return None
+    check_model(arguments.forward_model, "--forward-model")
+    forward = ForwardModel.from_pretrained(arguments.forward_model)
+    move_to(forward, arguments.device)
+    return forward
+
+
 def _plans(
     arguments: Namespace, targets: list[Target], done: dict[int, Plan], **settings: Any
 ) -> Iterator[tuple[int, Plan]]:
     """The index and the plan of each target that is not done, as their searches end."""
     left = [index for index in range(len(targets)) if index not in done]
     asked = [index for index in left if targets[index].problem is None]
-    planner = _load(arguments)
+    planner, forward = _load(arguments), _load_forward(arguments)
     found = planner.stream(
         [targets[index].smiles for index in asked],
         n_steps=arguments.steps,
@@ -237,7 +247,8 @@ def _plans(
             if target.problem is not None:
                 yield index, Plan(target.smiles, [], target.problem, target.id)
         for place, plan in found:
-            yield asked[place], replace(plan, id=targets[asked[place]].id)
+            found_plan = plan if forward is None else forward.judged(plan)
+            yield asked[place], replace(found_plan, id=targets[asked[place]].id)
 
     return named()
 
@@ -263,12 +274,19 @@ def described(plan: Plan, count: int) -> str:
         wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
         text.append(
             f"\nrank {candidate.rank}, group {candidate.group}"
-            f"{_purchasable(candidate.missing)}{wrong}\n{candidate.route.format_tree()}"
+            f"{_purchasable(candidate.missing)}{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
         )
         if candidate.joined_at:
             text.append(f"joined at {', '.join(candidate.joined_at)}")
         text += [f"note: {remark}" for remark in candidate.check.remarks]
     return "\n".join(text)
+
+
+def _round_trip(candidate: Candidate) -> str:
+    if candidate.feasibility is None or candidate.route is None:
+        return ""
+    count = candidate.route.num_reactions
+    return f", round trip of {round(candidate.feasibility * count)} of {count} reactions"
 
 
 def _purchasable(missing: tuple[str, ...] | None) -> str:

@@ -8,6 +8,7 @@ doi:10.1039/C9SC05704H). This is evidence and no proof: the second model knows o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..data.forward_pairs import Reaction, reactions_of
 from ..molecules import canonical_smiles
+from ..plans import Plan
 from ..tree import Route
 
 
@@ -126,6 +128,16 @@ class ForwardModel:
             is_right = [place is not None and place <= top for place in places]
             shares.append(sum(is_right) / len(is_right) if is_right else None)
         return shares
+
+    def judged(self, plan: Plan) -> Plan:
+        """Return the plan with the `feasibility` of each route, the share of its reactions that make the round trip."""
+        routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
+        shares = iter(self.feasibility(routes))
+        candidates = [
+            candidate if candidate.route is None else replace(candidate, feasibility=next(shares))
+            for candidate in plan.candidates
+        ]
+        return replace(plan, candidates=candidates)
 
 
 def _reactions(route: Route) -> list[Reaction]:

@@ -54,6 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--texts", type=int, default=1, metavar="N",
         help="SMILES of each target to search from: N times as long, and more is found (default: %(default)s)")  # fmt: skip
     add("--seed", type=int, default=0, help="of the draw of these texts (default: %(default)s)")
+    add("--forward-model", metavar="MODEL",
+        help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--no-bounds", action="store_true", help="take any number of steps and beams")
     add_constraints(search)
     return parser

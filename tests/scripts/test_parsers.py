@@ -56,7 +56,7 @@ sys.argv = ["/somewhere/bin/weftformer"]
 from weftformer.scripts import cli
 from weftformer.scripts.cli import main
 found = {{}}
-for words in [["--help"], ["--version"], [], *([name, "--help"] for name in cli.COMMANDS), ["plan"], ["generate", "--beams", "x"]]:
+for words in [["--help"], ["--version"], [], *([name, "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -80,8 +80,8 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
     assert len(helps) == len(cli.COMMANDS) + 5
     assert {words: heavy for words, (*_, heavy) in helps.items() if heavy} == {}
     assert helps["--version"][1].startswith("weftformer 0.")
-    code, _, err, _ = helps["plan"]
-    assert code == 2 and "the following arguments are required: --model" in err
+    code, _, err, _ = helps["convert"]
+    assert code == 2 and "the following arguments are required: PATH, OUT" in err
     code, _, err, _ = helps["generate --beams x"]
     assert code == 2 and "argument --beams: invalid int value" in err
 

@@ -1,10 +1,12 @@
 """A forward model that knows a few reactions by heart says which reactions of a route make the round trip."""
 
+import json
+
 import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Route, write_routes
+from weftformer.routes import Plan, Route, write_routes
 from weftformer.routes.data.forward_pairs import reactions_of
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts import cli
@@ -58,3 +60,18 @@ def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
 def test_numbers_below_one_are_refused(forward):
     with pytest.raises(ValueError, match="beams=0"):
         ForwardModel(forward.model, forward.tokenizer, beams=0)
+
+
+@pytest.mark.integration
+def test_the_command_says_which_reactions_come_back(forward, planner, tmp_path, capsys):
+    for name, one in (("routes", planner), ("forward", forward)):
+        one.model.save_pretrained(tmp_path / name)
+        one.tokenizer.save_pretrained(tmp_path / name)
+    arguments = ["--model", str(tmp_path / "routes"), "--forward-model", str(tmp_path / "forward"), "--steps", "1"]
+    out = tmp_path / "plans.json"
+    assert cli.main(["plan", AMIDE.smiles, *arguments, "--beams", "2", "--json", str(out)]) == 0
+    assert ", round trip of 1 of 1 reactions" in capsys.readouterr().out
+    (plan,) = map(Plan.from_dict, json.loads(out.read_text()))
+    assert plan.distinct[0].feasibility == 1.0
+    assert cli.main(["plan", AMIDE.smiles, *arguments[:2], "--forward-model", "/nope"]) == 1
+    assert "--forward-model /nope: there is no such folder." in capsys.readouterr().err
