@@ -363,6 +363,7 @@ def test_methods_with_other_parameters_are_left_to_transformers(outcomes):
     blind = {
         "_get_candidate_generator",
         "_get_logits_processor",
+        "_prepare_generation_config",
         "_can_set_attn_implementation",
         "_can_set_experts_implementation",
     }
