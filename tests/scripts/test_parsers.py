@@ -102,6 +102,7 @@ def test_python_m_weftformer_is_as_quick():
     assert done.stdout.startswith("usage: weftformer plan") and "torch" not in done.stderr
 
 
+@pytest.mark.integration
 def test_the_package_gives_its_names_in_the_command_too():
     code = """
 import sys

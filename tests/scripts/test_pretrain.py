@@ -52,6 +52,7 @@ def losses(trainer):
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("objective", ["span", "infilling", "ul2"])
 def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, objective, capsys):
     folder = tmp_path / "pretrained"

@@ -20,6 +20,7 @@ from .conftest import soon
 ROOT = Path(weftformer.__file__).resolve().parent
 
 
+@pytest.mark.integration
 def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner, tmp_path):
     planner.model.save_pretrained(tmp_path)
     planner.tokenizer.save_pretrained(tmp_path)

@@ -186,6 +186,7 @@ def test_padding_by_transformers_collator(tokenizer):
     assert batch["labels"].tolist() == [[4, 22], [22, -100]]
 
 
+@pytest.mark.integration
 def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
     texts = [*SMILES, ROUTE, source_text("CCO", "C"), "J ?", ""]
     tokenizer.save_pretrained(tmp_path)

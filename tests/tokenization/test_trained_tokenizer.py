@@ -89,6 +89,7 @@ def test_min_frequency():
     assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=3)) == 259
 
 
+@pytest.mark.integration
 def test_same_texts_give_the_same_vocabulary(tokenizer):
     expected = tokenizer.backend_tokenizer.to_str()
     assert train_tokenizer(iter(TEXTS), vocab_size=320).backend_tokenizer.to_str() == expected
@@ -108,6 +109,7 @@ def test_same_texts_give_the_same_vocabulary(tokenizer):
     assert json.loads(done.stdout.strip().splitlines()[-1]) == json.loads(expected)
 
 
+@pytest.mark.integration
 def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "weft"}))

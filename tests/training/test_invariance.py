@@ -277,6 +277,7 @@ def two_processes(tmp_path_factory):
     return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_two_processes_take_the_step_of_one(two_processes, tmp_path, kind, part):

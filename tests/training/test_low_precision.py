@@ -40,6 +40,7 @@ def losses(folder, kind: str, checkpoint: str | None = None, **settings) -> tupl
     return trainer, [log["loss"] for log in trainer.state.log_history if "loss" in log]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_bf16_learns_what_float32_learns(kind, tmp_path):
     _, expected = losses(tmp_path / "float32", kind)

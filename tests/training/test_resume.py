@@ -125,6 +125,7 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
 
 
+@pytest.mark.integration
 def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
     folder = tmp_path / "run"
     assert start(folder, data, kill_at="save 10") == -signal.SIGKILL

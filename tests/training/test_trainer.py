@@ -111,6 +111,7 @@ FULL_DISK = """
 """
 
 
+@pytest.mark.integration
 def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path):
     program = textwrap.dedent(FULL_DISK).format(here=str(Path(__file__).parent), folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
