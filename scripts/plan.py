@@ -16,6 +16,7 @@ from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.reaction_names import plan_with_names
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts.arguments import (
     check_folders,
@@ -322,7 +323,7 @@ def _finish(arguments: Namespace, log: PlanLog | None, plans: list[Plan]) -> Non
                 print(f"{len(left_out)} routes were left out. The first: {left_out[0]}", file=sys.stderr)
         print(f"The routes are in {arguments.output_file}.")
     if arguments.json is not None:
-        write_json(arguments.json, [plan.to_dict() for plan in plans])
+        write_json(arguments.json, [plan_with_names(plan) for plan in plans])
         print(f"All candidates are in {arguments.json}.")
     if arguments.html is not None:
         save_page(plans, arguments.html)

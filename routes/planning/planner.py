@@ -11,9 +11,9 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from ...common.progress import Progress
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
 from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
 from ..plans import IMPOSSIBLE, NOTHING_FOUND, Candidate, Plan, pooled, ranked
@@ -136,7 +136,7 @@ class RoutePlanner:
             draft_tokens: the largest number of tokens that are guessed ahead and verified together (8 is a good number). It
                 changes the speed, and the last bits of the scores, which may then differ from run to run.
             batch_size: searches run at once (default: as many as have 80 beams together).
-            progress: show a bar.
+            progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             time_limit: seconds for each target. When they are over, the search ends with the routes that are finished, and
                 `Plan.remarks` says so. Targets are then searched one after the other, not in common batches.
@@ -251,7 +251,7 @@ class RoutePlanner:
         order = sorted(jobs, key=lambda index: -len(jobs[index][0].smiles))
         one_by_one = wishes.time_limit is not None or wishes.expand_leaves > 0
         groups = [[index] for index in order] if one_by_one else [order]
-        with tqdm(total=sum(map(len, jobs.values())), desc="planning", unit="search", disable=not progress) as bar:
+        with Progress("planning", sum(map(len, jobs.values())), "searches", is_shown=progress) as bar:
             for group in groups:
                 deadline = None if wishes.time_limit is None else run.deadline(wishes.time_limit)
                 found = self._searched({index: jobs[index] for index in group}, run, batch_size, deadline, bar)
@@ -275,7 +275,7 @@ class RoutePlanner:
         run: RouteSearch,
         batch_size: int,
         deadline: Deadline | None,
-        bar: Any = None,
+        bar: Progress | None = None,
     ) -> Iterator[tuple[int, list[Candidate], float]]:
         """The candidates of each target as its last search ends, and its part of the seconds."""
         waiting = [(index, job) for index, found in jobs.items() for job in found]
