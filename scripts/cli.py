@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 # name: (module with a `main(argv)`, what it does)
 COMMANDS = {
-    "tour": ("weftformer.scripts.tour", "see what Weft does in three minutes"),
+    "tour": ("weftformer.scripts.tour", "see what Weft does in two minutes"),
     "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
     "pretrain": ("weftformer.scripts.pretrain", "train a model to mend corrupted texts, before it sees pairs"),
     "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),

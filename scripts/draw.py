@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from weftformer.routes.files.streams import read_routes
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import check_folders
+from weftformer.scripts.arguments import check_folders, read_stock
 from weftformer.scripts.parsers.draw import LIMIT, build_parser
 
 
@@ -86,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_folders(arguments, "html", "picture")
     if arguments.picture is not None:
         check_picture(arguments.picture)
-    stock = None if arguments.stock is None else Stock.from_file(arguments.stock, workers=os.cpu_count() or 1)
+    stock = None if arguments.stock is None else read_stock(arguments.stock)
     plans, drawn = _of_file(arguments.routes, arguments.limit)
     if stock is not None:
         plans = held_against(plans, stock)

@@ -27,7 +27,7 @@ from weftformer.routes.scoring.evaluation import Evaluation, evaluate
 from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import check_folders, constraints_of, move_to, read_stock
+from weftformer.scripts.arguments import check_folders, check_model, constraints_of, move_to, read_stock
 from weftformer.scripts.parsers.evaluate import CONDITIONS, build_parser
 
 # Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
@@ -221,6 +221,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _planned(
     arguments: argparse.Namespace, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Any]]:
+    check_model(arguments.model)
     planner = RoutePlanner.from_pretrained(arguments.model)
     conditions = conditions_of(planner.model.config, arguments.conditions)
     move_to(planner, arguments.device)

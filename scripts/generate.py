@@ -15,7 +15,7 @@ from weftformer.common.progress import Progress
 from weftformer.common.whole_files import open_lines, whole_lines
 from weftformer.inference.lines import Answer, Line, answer_lines
 from weftformer.inference.tasks import Sampling, TextSettings, TextTask, load_task
-from weftformer.scripts.arguments import check_folders, check_output, move_to
+from weftformer.scripts.arguments import check_folders, check_model, check_output, move_to
 from weftformer.scripts.parsers.generate import build_parser
 from weftformer.training.data import load_file
 
@@ -151,6 +151,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _load(arguments: Namespace) -> TextTask:
+    check_model(arguments.model)
     task = load_task(arguments.model)
     if not isinstance(task, TextTask):
         raise ValueError(

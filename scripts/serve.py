@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from weftformer.scripts.arguments import move_to, read_stock, take_shipped_model
+from weftformer.scripts.arguments import check_model, move_to, read_stock, take_shipped_model
 from weftformer.scripts.parsers.serve import build_parser
 
 
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     listener = _listen(arguments.host, arguments.port)
     try:
         take_shipped_model(arguments)
+        check_model(arguments.model)
         stock = None if arguments.stock is None else read_stock(arguments.stock)
         task = load_task(arguments.model, stock, limits.max_new_tokens)
     except ImportError as error:  # RDKit's, which names the extra

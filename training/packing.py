@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Sampler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .batching import alike_in_length
+from .batching import LengthSampler, halve_largest
 
 # The inputs that say which pair a token belongs to.
 SEQUENCE_INPUTS = ("sequence_ids", "decoder_sequence_ids")
@@ -80,7 +79,7 @@ def in_given_order(lengths: np.ndarray, row_length: int) -> np.ndarray:
     return row_of
 
 
-class PackingSampler(Sampler[list[int]]):
+class PackingSampler(LengthSampler):
     """
     A batch sampler for packed rows. [`DataCollatorForPackedSeq2Seq`] makes the rows of its batches.
 
@@ -122,8 +121,8 @@ class PackingSampler(Sampler[list[int]]):
         num_processes: int = 1,
         seed: int = 0,
     ):
+        super().__init__(seed)
         self.lengths = np.array([source_lengths, target_lengths], dtype=np.int32)
-        self.seed, self.epoch = seed, 0
         if rows_per_batch < 1:
             raise ValueError(f"rows_per_batch={rows_per_batch} is not allowed: give at least 1.")
         pairs = self.lengths.shape[1]
@@ -136,21 +135,11 @@ class PackingSampler(Sampler[list[int]]):
         sizes = np.bincount(row_of).tolist()
         batches = -(-len(sizes) // rows_per_batch)
         batches += -batches % num_processes
-        # cut the rows of the most pairs until there is one for each batch
-        while len(sizes) < batches and max(sizes) > 1:
-            index = sizes.index(max(sizes))
-            sizes[index : index + 1] = [sizes[index] - sizes[index] // 2, sizes[index] // 2]
+        halve_largest(sizes, lambda: len(sizes) >= batches)  # a row at least for each batch
         self._starts = np.cumsum([0, *sizes])
         # source and target tokens of each row
         self.rows = np.add.reduceat(self.lengths[:, self._places], self._starts[:-1], axis=1)
         self.sizes = [len(part) for part in np.array_split(np.arange(len(sizes)), min(batches, len(sizes)))]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose order the next `iter` draws."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng([self.seed, self.epoch])
@@ -158,18 +147,8 @@ class PackingSampler(Sampler[list[int]]):
         # both sorted by lengths: the pairs in their random order, and the places
         pairs = np.empty_like(drawn)
         pairs[np.lexsort(self.lengths[:, self._places])] = drawn[np.lexsort(self.lengths[:, drawn])]
-        rows = alike_in_length(self.rows, rng.permutation(self.rows.shape[1]))
-        batches = np.split(rows, np.cumsum(self.sizes)[:-1])
-        for index in rng.permutation(len(batches)):
-            yield [
-                pair for row in batches[index] for pair in pairs[self._starts[row] : self._starts[row + 1]].tolist()
-            ]
-
-    def padding(self) -> float:
-        """Return the share of padding in the tokens of all batches, sources and targets."""
-        order = alike_in_length(self.rows, np.arange(self.rows.shape[1]))
-        batches = np.split(self.rows[:, order], np.cumsum(self.sizes)[:-1], axis=1)
-        return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
+        for batch in self._shuffled_batches(rng):
+            yield [pair for row in batch for pair in pairs[self._starts[row] : self._starts[row + 1]].tolist()]
 
 
 class DataCollatorForPackedSeq2Seq:

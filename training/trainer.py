@@ -25,7 +25,7 @@ from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.masks import uses_flash
-from .batching import TokenBudgetSampler, row_lengths
+from .batching import LengthSampler, TokenBudgetSampler, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
     ProgressLinesCallback,
@@ -129,7 +129,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
             "num_processes": self.args.world_size,
             "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
         }
-        sampler: TokenBudgetSampler | PackingSampler
+        sampler: LengthSampler
         if is_packed:
             collator = self._packing_collator(int(max(sources.max(), targets.max())))
             rows = self.args.per_device_train_batch_size
@@ -411,7 +411,7 @@ class _EpochCallback(TrainerCallback):
     """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
 
     def __init__(self):
-        self.samplers: WeakSet[TokenBudgetSampler | PackingSampler] = WeakSet()
+        self.samplers: WeakSet[LengthSampler] = WeakSet()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         for sampler in self.samplers:

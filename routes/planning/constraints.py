@@ -38,7 +38,7 @@ GIVEN_UP = -1e6
 _MOST_MASKS = 1 << 14
 
 # Rules by the names that a command calls them; what breaks one, in words.
-RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "bounded"}
+RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
 # Where the model has not written the atoms of a product, a text could go on with reactants for ever. Of the 51,366 recorded
 # reactions of PaRoutes n1 and n5, USPTO-50K and USPTO-15K, none has more than 4 reactants, or reactants with more than
@@ -46,20 +46,6 @@ RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_
 MOST_REACTANTS = 5
 MOST_OTHER_ATOMS = 50
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
-# The field of `Constraints` that asks for what a text breaks; `required_leaf` names its molecule in the fault.
-_ASKED_BY = {
-    "no SMILES goes on like that": "readable",
-    "a SMILES is not closed": "readable",
-    "RDKit cannot read a molecule": "readable",
-    "an atom has too many bonds": "readable",
-    "a molecule is made from itself": "acyclic",
-    "reactants lack atoms of their product": "atoms_supplied",
-    "reactants are far larger than their product": "bounded",
-    f"a reaction has more than {MOST_REACTANTS} reactants": "bounded",
-    "a molecule is not in stock": "only_purchasable",
-    "a molecule is forbidden": "forbidden",
-    "a substructure is forbidden": "forbidden_substructures",
-}
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ class Constraints:
         readable: molecules are SMILES that RDKit reads.
         acyclic: no molecule is made from itself.
         atoms_supplied: the reactants of a reaction have every heavy atom of its product.
-        bounded: a reaction has at most `MOST_REACTANTS` reactants, with at most `MOST_OTHER_ATOMS` heavy atoms more than the
+        size_limited: a reaction has at most `MOST_REACTANTS` reactants, with at most `MOST_OTHER_ATOMS` heavy atoms more than the
             product has.
         only_purchasable: routes begin from molecules of the stock only: what is not there goes on to its reactants.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
@@ -84,7 +70,7 @@ class Constraints:
     readable: bool = True
     acyclic: bool = True
     atoms_supplied: bool = True
-    bounded: bool = True
+    size_limited: bool = True
     only_purchasable: bool = False
     required_leaf: str | None = None
     forbidden: tuple[str, ...] = ()
@@ -105,7 +91,7 @@ class Constraints:
         return self == NO_CONSTRAINTS
 
 
-NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False, bounded=False)
+NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False, size_limited=False)
 
 
 def rules_without(names: Iterable[str]) -> Constraints:
@@ -158,6 +144,21 @@ class Frame(NamedTuple):
     room: int | None = None
 
 
+class Fault(str):
+    """Why a text cannot become a route, in words.
+
+    Attributes:
+        rule: the field of [`Constraints`] that asks for what the text breaks.
+    """
+
+    rule: str
+
+    def __new__(cls, words: str, rule: str) -> Fault:
+        fault = super().__new__(cls, words)
+        fault.rule = rule
+        return fault
+
+
 class Text(NamedTuple):
     """What is known of a text: where it stands in the grammar, and what the rules ask of it.
 
@@ -176,7 +177,7 @@ class Text(NamedTuple):
     frame: Frame | None = None
     read: Molecule | None = None
     has_leaf: bool = False
-    fault: str | None = None
+    fault: Fault | None = None
 
 
 ENDED = Text(None)
@@ -217,7 +218,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.asks_molecules = constraints != replace(
             NO_CONSTRAINTS,
             atoms_supplied=constraints.atoms_supplied,
-            bounded=constraints.bounded,
+            size_limited=constraints.size_limited,
             required_leaf=constraints.required_leaf,
         )
         self.quote = self.texts.index("'")
@@ -228,7 +229,7 @@ class ConstrainedGrammar(LogitsProcessor):
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
         """Forget the last search: searches one after the other may share a grammar, and so its masks."""
         self.limits = self.grammar.begin(limits).limits
-        self.refusals = [Counter[str]() for _ in limits]
+        self.refusals = [Counter[Fault]() for _ in limits]
         # Of the rows of the step before: where each text stands, what is known of it, and its log-probability; the scores
         # of the next token.
         self.rows: dict[tuple[int, bytes], int] = {}
@@ -272,9 +273,11 @@ class ConstrainedGrammar(LogitsProcessor):
             return self._with_molecule(text, state, limit)
         smiles = advance_smiles(text.smiles, character) if self.rules.readable else NOTHING
         if smiles is None:
-            return text._replace(state=None, fault="no SMILES goes on like that")
+            return text._replace(state=None, fault=Fault("no SMILES goes on like that", "readable"))
         if self._is_too_large(text):
-            return text._replace(state=None, fault="reactants are far larger than their product")
+            return text._replace(
+                state=None, fault=Fault("reactants are far larger than their product", "size_limited")
+            )
         return Text(state, smiles, text.molecule + character, text.frame, None, text.has_leaf)
 
     def _behind_molecule(self, text: Text, character: str, state: State) -> Text:
@@ -285,7 +288,7 @@ class ConstrainedGrammar(LogitsProcessor):
             room = None if text.read is None else sum(text.read.atoms.values()) + MOST_OTHER_ATOMS
             return Text(state, frame=Frame(path, missing, text.frame, 0, room), has_leaf=text.has_leaf)
         if self._must_go_on(text):
-            return text._replace(state=None, fault="a molecule is not in stock")
+            return text._replace(state=None, fault=Fault("a molecule is not in stock", "only_purchasable"))
         has_leaf = text.has_leaf or (text.read is not None and self._is_wanted(text.read))
         return text._replace(state=state, has_leaf=has_leaf)
 
@@ -295,8 +298,10 @@ class ConstrainedGrammar(LogitsProcessor):
             above = text.frame.above if text.frame else None
             return text._replace(state=None if fault else state, frame=above, fault=fault)
         # the next reactant
-        if self.rules.bounded and text.frame is not None and text.frame.reactants >= MOST_REACTANTS:
-            return text._replace(state=None, fault=f"a reaction has more than {MOST_REACTANTS} reactants")
+        if self.rules.size_limited and text.frame is not None and text.frame.reactants >= MOST_REACTANTS:
+            return text._replace(
+                state=None, fault=Fault(f"a reaction has more than {MOST_REACTANTS} reactants", "size_limited")
+            )
         return Text(state, frame=text.frame, has_leaf=text.has_leaf)
 
     def _with_molecule(self, text: Text, state: State, limit: int) -> Text:
@@ -317,29 +322,29 @@ class ConstrainedGrammar(LogitsProcessor):
             self.known[smiles] = read_molecule(smiles)
         return self.known[smiles]
 
-    def _against_molecule(self, text: Text, limit: int) -> str | None:
+    def _against_molecule(self, text: Text, limit: int) -> Fault | None:
         """Why a molecule may not end here, None where it may."""
         if self.rules.readable and not text.smiles.is_closed:
-            return "a SMILES is not closed"
+            return Fault("a SMILES is not closed", "readable")
         read = self._read(text.molecule)
         if read is None:
-            return "RDKit cannot read a molecule" if self.rules.readable else None
+            return Fault("RDKit cannot read a molecule", "readable") if self.rules.readable else None
         if text.frame is None:
             return None  # the target
         if self.rules.acyclic and is_among(read, text.frame.path):
-            return "a molecule is made from itself"
+            return Fault("a molecule is made from itself", "acyclic")
         if self.forbidden and is_among(read, self.forbidden):
-            return "a molecule is forbidden"
+            return Fault("a molecule is forbidden", "forbidden")
         if self.rules.forbidden_substructures and _holds(text.molecule, self.rules.forbidden_substructures):
-            return "a substructure is forbidden"
+            return Fault("a substructure is forbidden", "forbidden_substructures")
         assert text.state is not None
         if text.state.depth >= limit and self._must_be_bought(text.molecule):
-            return "a molecule is not in stock"
+            return Fault("a molecule is not in stock", "only_purchasable")
         return None
 
     def _is_too_large(self, text: Text) -> bool:
         """Whether the reactant that is being written has more atoms than its reaction has room for."""
-        room = text.frame.room if text.frame is not None and self.rules.bounded else None
+        room = text.frame.room if text.frame is not None and self.rules.size_limited else None
         # an atom has a character at least: most molecules need no count
         return room is not None and len(text.molecule) >= room and len(_ATOM.findall(text.molecule)) > room
 
@@ -358,13 +363,13 @@ class ConstrainedGrammar(LogitsProcessor):
     def _is_wanted(self, molecule: Molecule) -> bool:
         return self.wanted is not None and is_among(molecule, (self.wanted,))
 
-    def _against_end(self, text: Text) -> str | None:
+    def _against_end(self, text: Text) -> Fault | None:
         """Why a list of reactants may not end here, None where it may."""
         frame = text.frame
         if self.rules.atoms_supplied and frame is not None and frame.missing:
-            return "reactants lack atoms of their product"
+            return Fault("reactants lack atoms of their product", "atoms_supplied")
         if self.wanted is not None and frame is not None and frame.above is None and not text.has_leaf:
-            return f"{self.wanted.canonical} is not among the starting materials"
+            return Fault(f"{self.wanted.canonical} is not among the starting materials", "required_leaf")
         return None
 
     # What may follow a text
@@ -495,7 +500,7 @@ class ConstrainedGrammar(LogitsProcessor):
         if self._against_molecule(text, limit) is None:
             return True
         if self.rules.readable and self._read(text.molecule) is None and is_beyond_repair(text.molecule):
-            self.written[index] = text._replace(state=None, fault="an atom has too many bonds")
+            self.written[index] = text._replace(state=None, fault=Fault("an atom has too many bonds", "readable"))
         return False
 
     def _likely_ends(
@@ -544,10 +549,7 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def why_nothing(self, source: int) -> str:
         """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""
-        reasons = "; ".join(
-            f"{reason} ({_ASKED_BY.get(reason, 'required_leaf')})"
-            for reason, _ in self.refusals[source].most_common(3)
-        )
+        reasons = "; ".join(f"{fault} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
         return (
             f"what the model wrote was ruled out, most often because {reasons}"
             if reasons

@@ -128,7 +128,8 @@ class RoutePlanner:
                 the length with the forced beginning.
             grammar: let only tokens through that continue a well-formed route, no deeper than `n_steps`.
             constraints: what else every route has to be (default: `Constraints()`, molecules are read, none is made from
-                itself, and reactants have all atoms of their product; `NO_CONSTRAINTS` for none). They need the grammar.
+                itself, reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They
+                need the grammar.
                 A search that finds no such route has one candidate, whose `problem` says why.
             impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
                 of their score, or "drop" out.
@@ -160,8 +161,8 @@ class RoutePlanner:
         plans: dict[int, Plan] = dict(
             self.stream(
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
-                texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints, impossible=impossible, max_new_tokens=max_new_tokens,
-                batch_size=batch_size, progress=progress, on_error=on_error, time_limit=time_limit, salts=salts,
+                texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints,
+                impossible=impossible, max_new_tokens=max_new_tokens, batch_size=batch_size, progress=progress, on_error=on_error, time_limit=time_limit, salts=salts,
                 expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded, draft_tokens=draft_tokens,
             )
         )  # fmt: skip

@@ -41,11 +41,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list at the end")
     add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
     add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
-    add("--no-progress", action="store_true", help="say nothing of how far it is")
+    add("--no-progress", action="store_true", help="show no progress")
     search = parser.add_argument_group("how routes are searched and ranked")
     add = search.add_argument
     add("--expand-leaves", type=int, default=0, metavar="N",
-        help="plan what --stock lacks in its turn, N times at most, and join the routes")  # fmt: skip
+        help="also plan routes to molecules that --stock lacks, up to N levels deep, and join them")  # fmt: skip
     add("--salts", choices=SALTS, default="refuse", help="strip keeps the largest organic part of a salt")
     add("--per-reaction", type=int, metavar="N", help="at most N routes with the same last reaction")
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")

@@ -9,7 +9,7 @@ from ..arguments import Parser
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="weftformer tour",
-        description="See what Weft does in about three minutes: load the route model that comes with the package, plan three drugs\n"
+        description="See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs\n"
         "that it was not trained on, write a page with their routes, and train the model on for about a minute.",
     )
     add = parser.add_argument

@@ -76,7 +76,7 @@ def test_ranking_by_the_root_of_the_length(planner, known):
 
 def test_candidates_are_ranked_and_as_many_as_beams(planner, known):
     # all other texts of this model are far too large: with that rule they are given up
-    rules = Constraints(bounded=False)
+    rules = Constraints(size_limited=False)
     (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=4, constraints=rules, progress=False)
     scores = [candidate.score for candidate in plan.candidates]
     assert len(scores) == 4 and scores == sorted(scores, reverse=True)
