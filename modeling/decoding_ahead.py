@@ -9,11 +9,10 @@ What is known ahead of a beam is a tree of tokens. Each call adds the tokens tha
 search for the best beams goes through the trees, with the logits where they are known, and with drafts where they are not.
 """
 
+import itertools
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 from transformers import GenerationConfig, LogitsProcessorList
 
 from .decoding_cache import FastPathRequest
@@ -26,8 +25,8 @@ from .decoding_wide import Pool, Tokens, WideStep
 _DOUBT = -0.2
 # The number of likely next tokens that are kept for each token.
 _BRANCHES = 8
-# How far to draft, as learned from all requests of a model with the same number of rows and of rows that compete.
-_PACES: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Pace]] = WeakKeyDictionary()
+# The number of rows whose guesses are compared with what is written while nothing is drafted.
+_WATCHED = 4
 
 
 class Node:
@@ -97,7 +96,10 @@ class AheadStepper(Stepper):
         self.has_ended: list[bool] = []
         # the last token of each row, None while nothing is known ahead
         self.nodes: list[Node] | None = None
-        self.pace = _PACES.setdefault(model, {}).setdefault((rows, self.width, most), Pace(most))
+        self.pace = Pace(most, rows)
+        # the best rows of some sources, each with the length of a text, and this text with a guess of what follows
+        groups = range(0, rows, self.width)
+        self.watched = dict.fromkeys(groups[:: -(-len(groups) // _WATCHED)], (0, ""))
 
     def advance(
         self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None, scores_W: torch.Tensor | None = None
@@ -107,16 +109,33 @@ class AheadStepper(Stepper):
             self.pace.count_step()
             self._reorder(rows_W)
             return self._take(nodes, ids_WT)
-        with self.pace.round() as most:
-            if nodes is None or all(node.logits is None for node in nodes):
-                nodes = self._new_nodes(ids_WT) if most else None
-            new_by_row = None if nodes is None else self._look_ahead(nodes, most, ids_WT, scores_W)
-            if nodes is None or new_by_row is None:
-                self.nodes = None
-                return super().advance(ids_WT, rows_W)
-            self._reorder(rows_W)
-            self._call(nodes, new_by_row)
-            return self._take(nodes, ids_WT)
+        if self.pace.is_watching:
+            self._watch(ids_WT)
+        most = self.pace.choose()
+        if nodes is None or all(node.logits is None for node in nodes):
+            nodes = self._new_nodes(ids_WT) if most else None
+        new_by_row = None if nodes is None else self._look_ahead(nodes, most, ids_WT, scores_W)
+        if nodes is None or new_by_row is None:
+            self.nodes = None
+            return super().advance(ids_WT, rows_W)
+        self.pace.count_call(sum(map(len, new_by_row)))
+        self._reorder(rows_W)
+        self._call(nodes, new_by_row)
+        return self._take(nodes, ids_WT)
+
+    def _watch(self, ids_WT: torch.Tensor) -> None:
+        """Compare guesses with what was written, and guess anew where they ended."""
+        for row, (length, expected) in self.watched.items():
+            text = as_text(ids_WT[row].tolist())
+            if len(text) < len(expected) and expected.startswith(text):
+                continue
+            if any(end in text[self.prompt :] for end in self.ends):
+                continue
+            if length:
+                same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, expected, strict=False))
+                self.pace.count_guess(max(0, sum(1 for _ in same) - length))
+            guess = self.drafts.draft(row // self.beams, text, self.pace.most)
+            self.watched[row] = len(text), text + guess
 
     def _next_nodes(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None) -> list[Node]:
         """Return the nodes of the tokens that the rows were given, new ones where they were not drafted."""

@@ -99,7 +99,7 @@ class RoutePlanner:
         constraints: Constraints | None = None,
         impossible: str = "behind",
         max_new_tokens: int | None = None,
-        draft_tokens: int = 0,
+        draft_tokens: int = 8,
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
@@ -134,8 +134,8 @@ class RoutePlanner:
             impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
                 of their score, or "drop" out.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
-            draft_tokens: the largest number of tokens that are guessed ahead and verified together (8 is a good number). It
-                changes the speed, and the last bits of the scores, which may then differ from run to run.
+            draft_tokens: the largest number of tokens that are guessed ahead and verified together, where that pays; 0 for
+                none. It changes the speed, and the last bits of the scores.
             batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.

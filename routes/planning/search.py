@@ -89,7 +89,7 @@ class RouteSearch:
         constraints: what else routes have to be; without the grammar there are none (default: [`Constraints`] as they are).
         stock: what can be bought, where the constraints ask for it.
         max_new_tokens: bound on what the model writes (default: what its positions allow).
-        draft_tokens: of `generate`: how many tokens are guessed ahead, 0 for none. The routes are the same.
+        draft_tokens: of `generate`: how many tokens are guessed ahead where that pays, 0 for none. The routes are the same.
         logits_processor: more processors for `generate`; one that raises ends a search from outside.
 
     Raises:
@@ -107,7 +107,7 @@ class RouteSearch:
         constraints: Constraints | None = None,
         stock: Stock | None = None,
         max_new_tokens: int | None = None,
-        draft_tokens: int = 0,
+        draft_tokens: int = 8,
         logits_processor: Sequence[Any] = (),
     ):
         if ranking not in RANKINGS:
