@@ -13,8 +13,6 @@ heads that share keys, K width of a head, T tokens of a suffix, N tokens, M sour
 """
 
 from functools import reduce
-from itertools import count
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -22,31 +20,15 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from .attention import AttentionBase, KeysValues
-from .decoding_cache import BeamCache, DecodingCache, by_layer
+from .decoding_cache import DecodingCache, by_layer
+from .decoding_compiled import CompiledStep
 from .decoding_weights import joined, packed
 from .layers import at_least_float32
 from .masks import additive
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
-# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
-# library for a few rows.
-_COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN", "cpp_wrapper": True}
-
 # The number of tokens from which changing the layout of the weights saves time.
 _PACK_AFTER = 8
-_numbers = count()
-
-
-def _with_own_code(method: Any) -> MethodType:
-    """Return a bound method with a copy of its code object.
-
-    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first,
-    with the weights of the first as constants: the guards on modules, which would tell them apart, are off.
-    """
-    function = method.__func__
-    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
-    twin = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
-    return MethodType(twin, method.__self__)
 
 
 class DecodeStep(nn.Module):
@@ -63,17 +45,14 @@ class DecodeStep(nn.Module):
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
         # with an additive position table, values are projected from other states than queries and keys
         self.has_table = self.config.self_attention_position_type == "additive"
+        # then all rows need the same position
+        kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
+        self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
         own = [layer.self_attn for layer in self.decoder.layers]
         parts = [[part.q_proj, part.k_proj] + ([] if self.has_table else [part.v_proj]) for part in own]
         self.projections: Any = nn.ModuleList(joined(part) for part in parts)
         self.taken = 0
-        self.compiled = compiled
-        if compiled:
-            # the weights are constants and no module changes while the step is in use, so only inputs need guards
-            options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-            self.run = torch.compile(_with_own_code(self.forward), options=options)
-            # not among `options`, which dynamo does not read
-            self.settings = torch._inductor.config.patch(_COMPILER)
+        self.compiled = CompiledStep(self) if compiled else None
         self.eval()
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
@@ -86,15 +65,18 @@ class DecodeStep(nn.Module):
         """
         target, source = cache.target, cache.source
         target.grow()
-        ids_W = ids_W1.new_empty(len(ids_W1))  # a new tensor: the compiled graph needs strides that do not change
+        ids_W = ids_W1.new_empty(len(ids_W1))
         if target.slots is None:
             ids_W.copy_(ids_W1[:, 0])
         else:  # from the order of the ranks to the order of the slots
             ids_W.index_copy_(0, target.slots, ids_W1[:, 0])
         if position_ids is None:
             position_ids = torch.full((1, 1), target.length, device=ids_W.device)
-        is_compiled = self.compiled and target.suffix_length > 1  # graphs are compiled for lengths from 2 on
-        has_mask = target.is_masked or (is_compiled and target.beams > 1)
+        # compiled steps take lengths from 2 on
+        compiled = self.compiled if target.suffix_length > 1 else None
+        has_mask = target.is_masked or (compiled is not None and target.beams > 1)
+        if compiled is not None and not self.has_relative:  # one shape, whether rows differ or not
+            position_ids = position_ids.expand(len(ids_W), 1)
         past = (
             target.prefix if target.beams > 1 else None,
             target.suffixes,
@@ -102,8 +84,8 @@ class DecodeStep(nn.Module):
             target.mask if has_mask else None,
         )
         arguments = (ids_W, position_ids, *past, source.states, source.positions, source.mask)
-        if is_compiled:
-            logits, states = self._run_compiled(arguments, target)
+        if compiled is not None:
+            logits, states = compiled(arguments)
             target.next_column().copy_(states)
         else:
             self._pack(len(ids_W))
@@ -113,20 +95,8 @@ class DecodeStep(nn.Module):
 
     def _pack(self, rows: int) -> None:
         self.taken += 1
-        if self.taken == _PACK_AFTER and not self.compiled:
+        if self.taken == _PACK_AFTER and self.compiled is None:
             self.decoder, self.projections = packed(self.decoder, rows), packed(self.projections, rows)
-
-    def _run_compiled(self, arguments: tuple, target: BeamCache) -> tuple[torch.Tensor, Any]:
-        for tensor, dim in (
-            (target.prefix, 4),
-            (target.suffixes, 4),
-            (target.mask, 1),
-            *((positions, 0) for positions in arguments[4]),
-        ):
-            if tensor.ndim:
-                torch._dynamo.maybe_mark_dynamic(tensor, dim)
-        with self.settings:
-            return self.run(*arguments)
 
     def forward(
         self,

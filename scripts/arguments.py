@@ -186,11 +186,11 @@ def read_stock(file: Path, is_shown: bool = True) -> Any:
     return Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown)
 
 
-def move_to(planner: Any, device: str | None) -> None:
-    """Move a planner's model to a device, by default a GPU where there is one.
+def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
+    """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
 
     Raises:
-        ValueError: there is no such device.
+        ValueError: there is no such device, or the model cannot be compiled.
     """
     import torch  # here: help waits for nothing
 
@@ -198,3 +198,7 @@ def move_to(planner: Any, device: str | None) -> None:
         planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
         raise ValueError(f"--device {device}: {error}") from error
+    if is_compiled:
+        from weftformer import fast_decoding
+
+        fast_decoding(planner.model.eval())

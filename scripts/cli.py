@@ -30,6 +30,7 @@ COMMANDS = {
     "convert": ("weftformer.scripts.convert", "turn another family's weights into a Weft model"),
     "export": ("weftformer.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
     "benchmark": ("weftformer.benchmarks.decoding", "measure decoding beside other libraries, on the same weights"),
+    "compile": ("weftformer.scripts.compile", "compile the decoding step of a model for this machine, and keep it"),
     "serve": ("weftformer.scripts.serve", "answer requests for routes or translations over HTTP"),
     "demo": ("weftformer.scripts.demo", "show models on a page in the browser"),
     "space": ("weftformer.scripts.space", "write the folder of a Space on the Hub that shows models"),

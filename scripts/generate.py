@@ -157,7 +157,7 @@ def _load(arguments: Namespace) -> TextTask:
         raise ValueError(
             f"{arguments.model} writes routes: `weftformer plan TARGET --model {arguments.model}` asks it."
         )
-    move_to(task, arguments.device)
+    move_to(task, arguments.device, arguments.compile)
     return task
 
 

@@ -202,7 +202,7 @@ def _load(arguments: Namespace) -> RoutePlanner:
         raise ValueError(
             f"--model {arguments.model} writes texts, not routes: `weftformer generate --model {arguments.model}` asks it."
         )
-    move_to(task.planner, arguments.device)
+    move_to(task.planner, arguments.device, arguments.compile)
     return task.planner
 
 

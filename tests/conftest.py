@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,6 +83,12 @@ def default_dtype(request: pytest.FixtureRequest) -> Any:
     torch.set_default_dtype(mark.args[0] if mark else torch.float32)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def compiled_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled steps are not kept where a user has them."""
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "compiled"))
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=int, default=32, metavar="N", help="lines computed at a time (default: %(default)s)")
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--compile", action="store_true",
+        help="take the compiled steps of `weftformer compile`; another number of rows is compiled first")  # fmt: skip
     more = parser.add_argument_group("how texts are written")
     add = more.add_argument
     add(

@@ -56,6 +56,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of the draw of these texts (default: %(default)s)")
     add("--forward-model", metavar="MODEL",
         help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
+    add("--compile", action="store_true",
+        help="take the compiled steps of `weftformer compile`; another number of rows is compiled first")  # fmt: skip
     add("--no-bounds", action="store_true", help="take any number of steps and beams")
     add_constraints(search)
     return parser

@@ -8,8 +8,9 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
-from weftformer.modeling import decoding_step, decoding_weights
+from weftformer.modeling import decoding_weights
 from weftformer.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
+from weftformer.modeling.decoding_step import DecodeStep
 
 PAD, START = 0, 1
 # scores of 32 bits, of a model of 64: only their own rounding is left
@@ -282,8 +283,8 @@ def test_compiled_and_not_give_the_same(build, source, kind):
 
 def test_compiled_steps_share_no_code(build):
     # dynamo keeps graphs by code: of two steps that shared it, one would decode with the other's weights
-    steps = [decoding_step.DecodeStep(build("rotary"), compiled=True) for _ in range(2)]
-    codes = [step.run.__wrapped__.__code__ for step in steps]
+    steps = [DecodeStep(build("rotary"), compiled=True) for _ in range(2)]
+    codes = [step.compiled._run.__wrapped__.__code__ for step in steps]
     assert codes[0] is not codes[1] and codes[0] != codes[1]
 
 

@@ -10,6 +10,7 @@ from transformers import LogitsProcessorList, PrefixConstrainedLogitsProcessor
 import weftformer
 from weftformer.modeling import decoding_ahead
 from weftformer.modeling.decoding_cache import BeamCache
+from weftformer.modeling.decoding_compiled import CompiledStep
 from weftformer.modeling.decoding_drafts import DraftSource, Forced, InTurn, Lookup, as_text, forced_by
 from weftformer.modeling.decoding_pace import Pace
 from weftformer.modeling.decoding_wide import WideStep
@@ -157,7 +158,7 @@ def test_the_source_is_read_where_it_has_the_same_vocabulary(build, source, pace
 
 def test_a_compiled_step_has_no_drafts(build, source, paces, calls, monkeypatch):
     model = weftformer.fast_decoding(build("rotary"))
-    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(CompiledStep, "__call__", lambda self, arguments: self.step.forward(*arguments))
     model.generate(source, max_new_tokens=4, prompt_lookup_num_tokens=3)
     assert not calls
 

@@ -1,0 +1,304 @@
+"""Compiled decoding steps, which on a CPU are kept in files: a later process loads them in a fraction of a second.
+
+On a CPU, a step is exported and compiled ahead of time, to a package of AOTInductor for each shape of its inputs. Lengths
+are no part of the shape: one package serves them all. On other devices `torch.compile` compiles a step in every process.
+
+A package is machine code with the weights in it. Its name is a hash of all that it depends on, so another model, changed
+weights, another version, processor or number of threads compile anew. Delete the folder to get rid of old ones.
+"""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import cache, cached_property, partial
+from itertools import count
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers.utils import logging
+
+from ..common.whole_files import whole_file, write_json
+
+logger = logging.get_logger(__name__)
+
+# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
+# library for a few rows.
+_COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+# The dimension of each input whose size is a length, of which a package takes any from 2 on.
+_LENGTHS = {
+    "prefix": 4,
+    "suffixes": 4,
+    "key_positions": 0,
+    "mask": 1,
+    "source": 4,
+    "source_positions": 1,
+    "source_mask": 3,
+}
+_INPUTS = (
+    "ids_W",
+    "position_ids",
+    "prefix",
+    "suffixes",
+    "key_positions",
+    "mask",
+    "source",
+    "source_positions",
+    "source_mask",
+)
+# Fields of a config that say where a model comes from.
+_OF_NO_EFFECT = ("_name_or_path", "architectures", "auto_map", "transformers_version")
+_numbers = count()
+
+
+def compiled_folder() -> Path:
+    """Return the folder of compiled steps: `WEFT_COMPILED_FOLDER`, else `weftformer/compiled` in the user's cache folder."""
+    if named := os.environ.get("WEFT_COMPILED_FOLDER"):
+        return Path(named)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "weftformer" / "compiled"
+
+
+class CompiledStep:
+    """Runs the `forward` of a step as compiled code.
+
+    Args:
+        step: the `DecodeStep`. Its weights must not change while the compiled step is in use.
+    """
+
+    def __init__(self, step: Any):
+        self.step = step
+        self.packages: dict[tuple, Callable] = {}
+
+    def __call__(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what `DecodeStep.forward` returns for these arguments, without `into`."""
+        if arguments[0].device.type != "cpu":
+            return self._in_this_process(arguments)
+        arguments = tuple(_contiguous(argument) for argument in arguments)
+        shape = _shape_of(arguments)
+        if shape not in self.packages:
+            self.packages[shape] = self._package(shape, arguments)
+        return self.packages[shape](*arguments)
+
+    def _package(self, shape: tuple, arguments: tuple) -> Callable:
+        facts = self.facts | {"inputs": repr(shape), "threads": torch.get_num_threads()}
+        folder = compiled_folder()
+        if not _is_ours(folder):
+            logger.warning(f"Other users may write to {folder}: the compiled step is not kept there.")
+            with tempfile.TemporaryDirectory() as own:
+                return load(build(self.step, arguments, facts, Path(own)))
+        found = kept(facts, folder)
+        return load(build(self.step, arguments, facts, folder) if found is None else found)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the compiled code depends on, apart from the shape of the inputs."""
+        config = self.step.config
+        fields = json.loads(config.to_json_string(use_diff=False))
+        return {
+            "weights": _hash_of_weights(self.step),
+            "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
+            "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
+            "code": _hash_of_code(),
+            "versions": [torch.__version__, transformers.__version__],
+            "processor": _processor(),
+            "compiler": _COMPILER,
+        }
+
+    @cached_property
+    def _run(self) -> Callable:
+        # the weights are constants and no module changes while the step is in use, so only inputs need guards
+        options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+        return torch.compile(_with_own_code(self.step.forward), options=options)
+
+    def _in_this_process(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+        for name, argument in zip(_INPUTS, arguments, strict=True):
+            if name in ("prefix", "suffixes", "mask", "key_positions"):
+                for tensor in _tensors(argument):
+                    torch._dynamo.maybe_mark_dynamic(tensor, _LENGTHS[name])
+        # not among `options`, which dynamo does not read
+        with torch._inductor.config.patch(_COMPILER | {"cpp_wrapper": True}):
+            return self._run(*arguments)
+
+
+def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
+    """Export the `forward` of a step for arguments of the same shape, with any lengths."""
+    lengths = tuple(
+        _each(argument, partial(_any_length, name)) for name, argument in zip(_INPUTS, arguments, strict=True)
+    )
+    with torch.no_grad():
+        return torch.export.export(_Forward(step), arguments, dynamic_shapes=(lengths,), strict=False)
+
+
+def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path) -> Path:
+    """Compile a step for the shape of some arguments, and return the file of the package.
+
+    Args:
+        step: the step.
+        arguments: arguments of its `forward`.
+        facts: what the package depends on; they name it.
+        folder: the folder of the package.
+    """
+    rows = len(arguments[0])
+    logger.warning_once(
+        f"The decoding step is compiled for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is kept in {folder}."
+    )
+    package = folder / f"{_name(facts)}.pt2"
+    with _quiet(), whole_file(package) as file:
+        program = exported(step, arguments)
+        settings = dict(_COMPILER)  # torch adds to it
+        torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
+    write_json(package.with_suffix(".json"), {"sha256": _hash_of_file(package), "facts": facts})
+    return package
+
+
+def kept(facts: dict[str, Any], folder: Path) -> Path | None:
+    """Return the package that was compiled for the same facts, or None if there is none or its file has changed."""
+    package = folder / f"{_name(facts)}.pt2"
+    try:
+        record = json.loads(package.with_suffix(".json").read_text(encoding="utf-8"))
+        is_whole = record["sha256"] == _hash_of_file(package) and record["facts"] == json.loads(json.dumps(facts))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return package if is_whole else None
+
+
+def load(package: Path) -> Callable:
+    """Load the compiled code of a package."""
+    with _quiet():
+        return torch._inductor.aoti_load_package(str(package))
+
+
+class _Forward(nn.Module):
+    """A step whose arguments are in one tuple, as export wants to name their dimensions."""
+
+    def __init__(self, step: nn.Module):
+        super().__init__()
+        self.step = step
+
+    def forward(self, *arguments):
+        return self.step.forward(*arguments)
+
+
+def _tensors(argument: Any) -> Iterator[torch.Tensor]:
+    if isinstance(argument, tuple):
+        yield from argument
+    elif argument is not None:
+        yield argument
+
+
+def _each(argument: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(map(function, argument))
+    return None if argument is None else function(argument)
+
+
+def _contiguous(argument: Any) -> Any:
+    return _each(argument, torch.Tensor.contiguous)
+
+
+def _any_length(name: str, tensor: torch.Tensor) -> dict[int, Any]:
+    return {_LENGTHS[name]: torch.export.Dim.AUTO} if name in _LENGTHS else {}
+
+
+def _shape_of(arguments: tuple) -> tuple:
+    """Return the types and sizes of all arguments, with each length replaced by whether it is 1.
+
+    Export takes a size of 1 as a constant.
+    """
+    found: list[tuple] = []
+    for name, argument in zip(_INPUTS, arguments, strict=True):
+        length = _LENGTHS.get(name)
+        for tensor in _tensors(argument):
+            sizes = [size if dim != length else size == 1 for dim, size in enumerate(tensor.shape)]
+            found.append((name, tensor.dtype, *sizes))
+    return tuple(found)
+
+
+def _name(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _hash_of_file(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _hash_of_weights(step: nn.Module) -> str:
+    found = hashlib.sha256()
+    for name, tensor in step.state_dict(keep_vars=True).items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+@cache
+def _hash_of_code() -> str:
+    found = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+@cache
+def _processor() -> list[str]:
+    """Return what kernels are written for: the architecture, the name of the processor, and its vector instructions."""
+    name = platform.processor()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            lines = [line for line in stream if line.startswith(("model name", "flags", "Features"))]
+        name = " ".join(sorted(set(lines)))
+    except OSError:  # not Linux
+        pass
+    return [
+        platform.system(),
+        platform.machine(),
+        hashlib.sha256(name.encode()).hexdigest(),
+        torch.backends.cpu.get_cpu_capability(),
+    ]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Make the folder if there is none, and return whether it belongs to this user and only this user may write to it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not hasattr(os, "getuid"):
+        return True
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what torch's compiler prints for its own developers."""
+    from torch._inductor import select_algorithm
+
+    printed = select_algorithm.PRINT_AUTOTUNE
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        select_algorithm.PRINT_AUTOTUNE = False
+        try:
+            yield
+        finally:
+            select_algorithm.PRINT_AUTOTUNE = printed
+
+
+def _with_own_code(method: Any) -> MethodType:
+    """Return a bound method with a copy of its code object.
+
+    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first,
+    with the weights of the first as constants: the guards on modules, which would tell them apart, are off.
+    """
+    function = method.__func__
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
+    twin = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+    return MethodType(twin, method.__self__)

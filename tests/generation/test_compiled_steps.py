@@ -1,0 +1,178 @@
+"""Compiled steps: the same tokens for every kind of model, and what was compiled is kept and found again, or not."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import weftformer
+from weftformer.modeling import decoding_compiled
+from weftformer.modeling.decoding_compiled import CompiledStep, compiled_folder
+
+from .conftest import KINDS
+
+PLENTY = {"max_new_tokens": 24, "min_new_tokens": 24}
+ONE_OF_EACH = ("rotary", "learned")
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """Run the exported program of a step instead of compiled code, and list the shapes that were asked for."""
+    shapes = []
+
+    def package(self, shape, arguments):
+        shapes.append(shape)
+        return decoding_compiled.exported(self.step, arguments).module()
+
+    monkeypatch.setattr(CompiledStep, "_package", package)
+    return shapes
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ONE_OF_EACH else pytest.param(kind, marks=pytest.mark.integration) for kind in KINDS]
+)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_one_program_serves_all_lengths(build, source, exported, kind, beams):
+    model = build(kind)
+    request = PLENTY | {"num_beams": beams, "attention_mask": (source != 0).long()}
+    if model.config.num_condition_features:
+        request["condition_values"] = torch.ones(4, 1)
+    expected = model.generate(source, **request)
+    weftformer.fast_decoding(model)
+    assert torch.equal(model.generate(source, **request), expected)
+    shorter = model.generate(source[:, :-1], **(request | {"attention_mask": request["attention_mask"][:, :-1]}))
+    weftformer.fast_decoding(model, compile=False)
+    assert torch.equal(
+        model.generate(source[:, :-1], **(request | {"attention_mask": request["attention_mask"][:, :-1]})), shorter
+    )
+    assert len(set(exported)) == 1
+
+
+def test_prefixes_of_any_length_take_the_same_program(build, source, exported):
+    model = build("rotary")
+    prefix = torch.tensor([[1, 5, 6], [0, 1, 9], [1, 7, 7], [0, 0, 1]])
+    padded = PLENTY | {"decoder_input_ids": prefix, "decoder_attention_mask": (prefix != 0).long(), "num_beams": 3}
+    expected = [model.generate(source, **request) for request in (padded, PLENTY | {"num_beams": 3})]
+    weftformer.fast_decoding(model)
+    found = [model.generate(source, **request) for request in (padded, PLENTY | {"num_beams": 3})]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert len(set(exported)) == 1
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """Write a file instead of a package, run the step itself, and list the files that were written."""
+    written = []
+
+    def compile_(program, package_path, inductor_configs):
+        inductor_configs["of its own"] = True  # as torch does
+        Path(package_path).write_bytes(b"code")
+        written.append(package_path)
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_)
+    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(decoding_compiled, "load", lambda package: lambda *given: running[-1].step.forward(*given))
+    running, call = [], CompiledStep.__call__
+
+    def called(self, arguments):
+        running.append(self)
+        return call(self, arguments)
+
+    monkeypatch.setattr(CompiledStep, "__call__", called)
+    return written
+
+
+@pytest.fixture
+def answer(build, source):
+    def of(change=lambda model: None, **request):
+        model = build("rotary")
+        change(model)
+        weftformer.fast_decoding(model)
+        return model.generate(source, **{"max_new_tokens": 6, "min_new_tokens": 6, **request})
+
+    return of
+
+
+def test_a_later_process_compiles_nothing(builds, answer):
+    first = answer()
+    assert len(builds) == 1
+    assert torch.equal(answer(), first) and len(builds) == 1  # another model object with the same weights
+    answer(num_beams=2)
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize("part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj"])
+def test_other_weights_are_compiled_anew(builds, answer, part):
+    def one_bit(model):
+        with torch.no_grad():
+            model.get_submodule(part).weight.view(torch.int64)[0, 0] ^= 1
+
+    answer()
+    answer(one_bit)
+    assert len(builds) == 2
+
+
+def test_another_number_of_threads_or_version_is_compiled_anew(builds, answer, monkeypatch):
+    answer()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    answer()
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    answer()
+    monkeypatch.setattr(decoding_compiled, "_processor", lambda: ["another"])
+    answer()
+    assert len(builds) == 4
+
+
+@pytest.mark.parametrize("file", ["*.pt2", "*.json"])
+def test_a_file_that_was_changed_is_not_loaded(builds, answer, file):
+    answer()
+    (found,) = compiled_folder().glob(file)
+    found.write_text("{}")
+    answer()
+    assert len(builds) == 2
+    answer()
+    assert len(builds) == 2  # it was written again
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs file permissions as Unix has them")
+def test_a_folder_that_others_may_write_to_is_not_used(builds, answer):
+    compiled_folder().mkdir(parents=True)
+    compiled_folder().chmod(0o777)
+    answer()
+    answer()
+    assert len(builds) == 2 and not any(compiled_folder().iterdir())
+
+
+def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
+    def fails(program, package_path, inductor_configs):
+        Path(package_path).write_bytes(b"half")
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
+    with pytest.raises(RuntimeError, match="no compiler"):
+        answer()
+    assert not any(compiled_folder().iterdir())
+
+
+def test_the_folder_can_be_named(monkeypatch):
+    monkeypatch.delenv("WEFT_COMPILED_FOLDER")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert compiled_folder() == Path("/caches/weftformer/compiled")
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", "/mine")
+    assert compiled_folder() == Path("/mine")
+
+
+@pytest.mark.slow
+def test_real_packages_are_loaded_again(build, source, monkeypatch):
+    model = build("rotary", torch.float32)
+    expected = model.generate(source, **PLENTY)
+    assert torch.equal(weftformer.fast_decoding(model).generate(source, **PLENTY), expected)
+
+    def never(*given):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(decoding_compiled, "build", never)
+    twin = weftformer.fast_decoding(build("rotary", torch.float32))
+    assert torch.equal(twin.generate(source, **PLENTY), expected)
