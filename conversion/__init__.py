@@ -18,7 +18,8 @@ from . import (
     transformers_t5,
     tutorial,
 )
-from .files import read_source_config, read_weights
+from .adaptation import adapt, adapted_config, special_token_ids
+from .files import checkpoint_folder, read_source_config, read_tokenizer, read_weights
 from .source import Conversion, DoesNotFit, Source, clean_keys, convert, export
 from .upcycling import upcycle
 
@@ -71,11 +72,16 @@ __all__ = [
     "Conversion",
     "DoesNotFit",
     "Source",
+    "adapt",
+    "adapted_config",
+    "checkpoint_folder",
     "clean_keys",
     "convert",
     "detect",
     "export",
     "read_source_config",
+    "read_tokenizer",
     "read_weights",
+    "special_token_ids",
     "upcycle",
 ]

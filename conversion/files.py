@@ -1,6 +1,7 @@
 """Reads weights and configurations from files of others, without running code from them."""
 
 import json
+import logging
 import os
 import pickle
 import re
@@ -11,16 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..modeling.loading import check_weights_files
 from .haiku import flatten
 from .table import Weights
 
+logger = logging.getLogger(__name__)
+
 PICKLES = (".ckpt", ".pt", ".pth", ".bin")
 READABLE = (".safetensors", *PICKLES, ".npz")
+# The files of a repository on the Hub that are read before its weights, and its weights.
+_SETTINGS = ("*.json", "*.model", "*.txt", "*.jinja")
+_WEIGHTS = ("model*.safetensors",)
 # The keys under which training loops store the weights.
 _NESTS = ("state_dict", "model_state_dict", "model")
 
@@ -100,6 +107,28 @@ def _state_dict(file: Path, content: Any) -> Weights:
     return dict(weights)
 
 
+def checkpoint_folder(folder_or_hub_id: str, with_weights: bool = True) -> Path:
+    """
+    Return the folder of a checkpoint. For one on the Hub this is a copy of its files, in the cache of the Hub.
+
+    Args:
+        folder_or_hub_id (`str`):
+            A folder, or the name of a repository on the Hub.
+        with_weights (`bool`, *optional*, defaults to `True`):
+            Whether the copy needs the weights, or only configuration and tokenizer.
+
+    Returns:
+        `Path`
+
+    Raises:
+        OSError, ValueError: there is no such repository, or it cannot be read.
+    """
+    if Path(folder_or_hub_id).is_dir():
+        return Path(folder_or_hub_id)
+    patterns = [*_SETTINGS, *(_WEIGHTS if with_weights else ())]
+    return Path(snapshot_download(folder_or_hub_id, allow_patterns=patterns))
+
+
 def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     """
     Read a source's own configuration.
@@ -129,3 +158,21 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     if content.get("model_type") in CONFIG_MAPPING_NAMES:
         return AutoConfig.from_pretrained(str(file)).to_dict()
     return content
+
+
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
+    """
+    Read the tokenizer of a folder.
+
+    Args:
+        folder (`Path`):
+            The folder.
+
+    Returns:
+        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, and a warning says so.
+    """
+    # without this question transformers makes up an empty one
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        logger.warning(f"{folder} has no tokenizer: none goes with the model.")
+        return None
+    return AutoTokenizer.from_pretrained(folder)

@@ -171,6 +171,42 @@ def converted_card(
     return build_card(facts)
 
 
+def adapted_card(model: WeftPreTrainedModel, name: str, base: str, *, has_tokenizer: bool = True) -> ModelCard:
+    """
+    Build the card of an encoder-decoder that was made from a decoder-only checkpoint.
+
+    Args:
+        model ([`WeftPreTrainedModel`]):
+            The model.
+        name (`str`):
+            The name for `from_pretrained`.
+        base (`str`):
+            The checkpoint: its name on the Hub, which the metadata has too, or its folder.
+        has_tokenizer (`bool`, *optional*, defaults to `True`):
+            Whether there is a tokenizer beside the weights.
+
+    Returns:
+        `huggingface_hub.ModelCard`
+    """
+    folder = Path(base)
+    # a folder says nothing to others but its name
+    shown = folder.resolve().name if folder.is_dir() else f"[{base}](https://huggingface.co/{base})"
+    facts = facts_of(
+        model,
+        name,
+        summary=f"An encoder-decoder made from the decoder-only checkpoint {shown}. It needs training before use.",
+        base_model=None if folder.is_dir() else base,
+        has_tokenizer=has_tokenizer,
+        origin="Both stacks begin with the layers of the decoder, and the cross-attention with its self-attention, as in T5Gemma "
+        "([arXiv:2504.06225](https://arxiv.org/abs/2504.06225)).",
+        citation=bibtex("t5gemma"),
+        license_note=f"the licence of {shown} applies",
+        data=f"The weights are those of {shown}. They were not trained as an encoder-decoder yet.",
+        limits=["The cross-attention was never trained: what the model writes before it is means nothing."],
+    )
+    return build_card(facts)
+
+
 def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
     """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one.
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "draw": ("weftformer.scripts.draw", "draw the routes of a file"),
     "evaluate": ("weftformer.scripts.evaluate", "score planned routes against recorded ones"),
     "convert": ("weftformer.scripts.convert", "turn another family's weights into a Weft model"),
+    "adapt": ("weftformer.scripts.adapt", "make an encoder-decoder from a decoder-only checkpoint"),
     "export": ("weftformer.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
     "benchmark": ("weftformer.benchmarks.decoding", "measure decoding beside other libraries, on the same weights"),
     "compile": ("weftformer.scripts.compile", "compile the decoding step of a model for this machine, and keep it"),

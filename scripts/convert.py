@@ -1,11 +1,10 @@
 """`weftformer convert`: another family's weights as a Weft model's folder, complete or not at all."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from weftformer.common.whole_files import whole_folder
@@ -17,6 +16,7 @@ from weftformer.conversion import (
     convert,
     detect,
     read_source_config,
+    read_tokenizer,
     read_weights,
 )
 from weftformer.conversion.source import HEADS
@@ -24,8 +24,6 @@ from weftformer.hub import converted_card
 from weftformer.scripts.parsers.convert import build_parser
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training.parsing import parse_overrides
-
-logger = logging.getLogger(__name__)
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -40,13 +38,7 @@ def _tokenizer(source: Source, folder: Path) -> Any:
     """The source's tokenizer, or None where there is none to be read."""
     if source.tokenizer == "routes":
         return build_route_tokenizer()
-    if not source.model_types:
-        return None
-    # without this question transformers makes up an empty one
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        logger.warning(f"{folder} has no tokenizer: none goes with the model.")
-        return None
-    return AutoTokenizer.from_pretrained(folder)
+    return read_tokenizer(folder) if source.model_types else None
 
 
 def _copy_generation_settings(model: PreTrainedModel, folder: Path) -> None:

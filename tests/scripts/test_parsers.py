@@ -12,6 +12,7 @@ import pytest
 
 from weftformer.benchmarks.decoding import CASES
 from weftformer.conversion import SOURCES
+from weftformer.conversion.adaptation import DTYPES, FAMILIES
 from weftformer.conversion.files import READABLE
 from weftformer.routes.data.preparation import Preparation
 from weftformer.routes.data.rows import STARTING_MATERIALS
@@ -22,7 +23,7 @@ from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.plans import IMPOSSIBLE
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import arguments, cli
-from weftformer.scripts.parsers import benchmark, convert
+from weftformer.scripts.parsers import adapt, benchmark, convert
 from weftformer.scripts.train_routes import RouteTrainingArguments
 from weftformer.training import (
     ArgumentParser,
@@ -161,6 +162,8 @@ def test_choices_and_defaults_that_are_written_twice():
             assert found[field.name].default == getattr(default, field.name), field.name
     assert {name: source.title for name, source in SOURCES.items()} == convert.SOURCES
     assert sorted(READABLE) == sorted(convert.READABLE)
+    assert tuple(FAMILIES) == adapt.FAMILIES
+    assert [str(dtype) for dtype in DTYPES] == [f"torch.{name}" for name in adapt.DTYPES]
     assert tuple(RANKINGS) == arguments.RANKINGS
     assert tuple(RULES) == arguments.RULES_TO_SWITCH_OFF
     assert tuple(IMPOSSIBLE) == arguments.IMPOSSIBLE

@@ -1,0 +1,302 @@
+"""Encoder-decoders from decoder-only checkpoints, as in T5Gemma (Zhang et al. 2025, arXiv:2504.06225).
+
+Both stacks begin with the layers of the decoder. The encoder is told no mask, and so reads both ways. Each
+cross-attention, with the norm in front of it, begins with the self-attention of its layer. Its queries and keys are not
+turned, as in T5Gemma: source and target have no common count of positions. One table embeds source and target, as in
+T5Gemma 2; it is the head too if it was in the checkpoint.
+
+Such a model has to be trained before use: the cross-attention of an untouched one adds to the decoder's states what they
+were never trained with.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..common.progress import Progress
+from ..configuration import WeftConfig
+from ..modeling import WeftForConditionalGeneration
+from .source import Conversion, Fields, Source, convert
+from .table import Leave, Rule, Table, Weights, rename
+
+# What each family can be told in its configuration that Weft has nothing for, with the values that ask for nothing.
+FAMILIES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": {},
+}
+_EVERY_FAMILY: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_LAYER = re.compile(r"(.*\blayers\.)(\d+)(\..*)")
+
+
+def _check_family(source_config: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names the first field of the checkpoint that Weft cannot express."""
+    family = source_config.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(
+            f"model_type={family!r} cannot be adapted: a checkpoint has to be of one of the families {', '.join(FAMILIES)}."
+        )
+    for name, values in (FAMILIES[family] | _EVERY_FAMILY).items():
+        if source_config.get(name) not in values:
+            raise ValueError(
+                f"{name}={source_config[name]!r} of this {family} model cannot be expressed: Weft has only "
+                f"{name}={values[0]!r}."
+            )
+    rope = source_config["rope_parameters"]
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:  # each of these families turns whole heads, whatever it is told
+        raise ValueError(
+            f"rope_parameters={rope!r} of this {family} model cannot be expressed: it turns part of a head."
+        )
+
+
+def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
+    """Return the fields of the model for a `{"decoder": ..., "encoder": ...}` of configurations."""
+    own = source_config["decoder"]
+    _check_family(own)
+    biases = own.get("attention_bias", False)
+    return {
+        "vocab_size": own["vocab_size"],
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": own["tie_word_embeddings"],
+        "d_model": own["hidden_size"],
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), own["num_hidden_layers"]),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), own["num_attention_heads"]),
+        "num_key_value_heads": own["num_key_value_heads"],
+        "head_dim": own.get("head_dim"),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), own["intermediate_size"]),
+        "activation_function": own["hidden_act"],
+        "is_gated_act": True,
+        "mlp_bias": own.get("mlp_bias", False),
+        **dict.fromkeys(("attention_bias", "attention_out_bias"), biases),
+        "norm_type": "rmsnorm",
+        "norm_eps": own["rms_norm_eps"],
+        "norm_first": True,
+        "position_embedding_type": "none",
+        "self_attention_position_type": "rotary",
+        "cross_attention_position_type": "none",
+        "rope_parameters": own["rope_parameters"],
+        **dict.fromkeys(("max_source_positions", "max_target_positions"), own["max_position_embeddings"]),
+        "dropout": 0.0,
+        "attention_dropout": own["attention_dropout"],
+        "activation_dropout": 0.0,
+    }
+
+
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+    """Return the table for the keys of both stacks, each with the name of its stack in front.
+
+    `<attention>` is only in Weft's keys: what it stands for gets copies.
+    """
+    there, here = "<stack>.model.layers.<layer>", "model.<stack>.layers.<layer>"
+    rules: list[Rule | Leave] = [
+        rename("decoder.model.embed_tokens.weight", "model.shared.weight"),
+        Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as="decoder.model.embed_tokens.weight"),
+        Leave("encoder.lm_head.weight", "an encoder has no head"),
+        rename("<stack>.model.norm.weight", "model.<stack>.layer_norm.weight"),
+        rename(f"{there}.input_layernorm.weight", f"{here}.<attention>_layer_norm.weight"),
+        rename(f"{there}.post_attention_layernorm.weight", f"{here}.final_layer_norm.weight"),
+        # in old files
+        Leave(f"{there}.self_attn.rotary_emb.inv_freq", "computed"),
+    ]
+    if config.tie_word_embeddings:
+        same = "decoder.model.embed_tokens.weight"
+        rules.append(Leave("decoder.lm_head.weight", "repeats the embedding table", same_as=same))
+    else:
+        rules.append(rename("decoder.lm_head.weight", "lm_head.weight"))
+    rules += [
+        rename(f"{there}.self_attn.{a}.<part>", f"{here}.<attention>.{b}.<part>")
+        for a, b in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("o_proj", "out_proj"))
+    ]
+    rules += [
+        rename(f"{there}.mlp.{name}.<part>", f"{here}.mlp.{name}.<part>")
+        for name in ("gate_proj", "up_proj", "down_proj")
+    ]
+    return rules
+
+
+SOURCE = Source(
+    name="decoder-only",
+    title="a decoder-only checkpoint",
+    signature=("decoder.model.embed_tokens.weight", "decoder.model.layers.<layer>.self_attn.q_proj.weight"),
+    fields=_fields,
+    table=_table,
+)
+
+
+def adapted_config(source_config: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> WeftConfig:
+    """
+    Return the configuration that [`adapt`] gives its model, which needs no weights.
+
+    Args:
+        source_config (`Mapping[str, Any]`):
+            The checkpoint's own configuration, see [`read_source_config`].
+        overrides (`Mapping[str, Any]`, *optional*):
+            Fields of [`WeftConfig`], which replace all others.
+
+    Returns:
+        [`WeftConfig`]
+
+    Raises:
+        ValueError: the checkpoint is of another family, or a field has a value that Weft cannot express. The message
+            names both.
+    """
+    return WeftConfig(**(_fields({}, {"decoder": source_config}) | dict(overrides or {})))
+
+
+def adapt(
+    weights: Mapping[str, torch.Tensor],
+    source_config: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    dtype: torch.dtype | None = None,
+    is_shown: bool = False,
+) -> WeftForConditionalGeneration:
+    """
+    Make an encoder-decoder from a decoder-only checkpoint, as in T5Gemma (Zhang et al. 2025, arXiv:2504.06225).
+
+    Both stacks get the layers of the decoder, and each cross-attention gets the self-attention of its layer. The model
+    has to be trained before use.
+
+    Args:
+        weights (`Mapping[str, torch.Tensor]`):
+            The tensors of the checkpoint by its keys, see [`read_weights`]. They are copied.
+        source_config (`Mapping[str, Any]`):
+            The checkpoint's own configuration, see [`read_source_config`].
+        overrides (`Mapping[str, Any]`, *optional*):
+            Fields of [`WeftConfig`], which replace all others, such as the ids of [`special_token_ids`].
+        dtype (`torch.dtype`, *optional*):
+            The dtype of the model. Defaults to that of the weights.
+        is_shown (`bool`, *optional*, defaults to `False`):
+            Whether to show the progress on stderr.
+
+    Returns:
+        [`WeftForConditionalGeneration`]
+
+    Raises:
+        DoesNotFit: a key is missing, unexpected or of the wrong shape.
+        ValueError: the checkpoint is of another family, a field has a value that Weft cannot express, or the weights
+            are not floating point numbers.
+    """
+    adapted_config(
+        source_config, overrides
+    )  # a field that cannot be expressed is named before a key that does not fit
+    dtype = dtype or _dtype(weights)
+    stacks = {f"{stack}.{key}": tensor for stack in ("encoder", "decoder") for key, tensor in _whole(weights).items()}
+    conversion = convert(stacks, SOURCE, source_config={"decoder": source_config}, overrides=overrides)
+    return _build(conversion, weights.values(), dtype, is_shown)
+
+
+def _dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
+    for key, tensor in weights.items():
+        if tensor.dtype not in DTYPES:
+            raise ValueError(
+                f"{key} is of {tensor.dtype}, and weights have to be of one of {', '.join(map(str, DTYPES))}: take the "
+                "checkpoint that was not quantized."
+            )
+    return reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()})
+
+
+def _whole(weights: Mapping[str, torch.Tensor]) -> Weights:
+    """Return the weights by the keys of the model with its head, whether or not they were saved with it."""
+    prefix = "" if any(key.startswith("model.") for key in weights) else "model."
+    return {prefix + key: tensor for key, tensor in weights.items()}
+
+
+def _build(conversion: Conversion, source: Iterable[torch.Tensor], dtype: torch.dtype, is_shown: bool) -> Any:
+    """Build the model of a conversion, with one tensor at a time beside it in memory.
+
+    Tensors of the source, which may be those of a file, and tensors with several places are copied.
+    """
+    weights, state_dict = conversion.found.weights, {}
+    taken = {id(tensor) for tensor in source}
+    with Progress("adapt", len(weights), "tensors", is_shown=is_shown) as progress:
+        for key in sorted(weights):
+            tensor = weights.pop(key)
+            state_dict[key] = tensor.to(dtype, copy=id(tensor) in taken)
+            taken.add(id(tensor))
+            progress.update()
+    model = WeftForConditionalGeneration.from_pretrained(
+        None, config=conversion.config, state_dict=state_dict, dtype=dtype
+    )
+    return model.eval()
+
+
+def special_token_ids(
+    tokenizer: PreTrainedTokenizerBase | None, source_config: Mapping[str, Any], pad_token: str | None = None
+) -> dict[str, Any]:
+    """
+    Return the ids of special tokens that an encoder-decoder needs, from a checkpoint's tokenizer and configuration.
+
+    The decoder begins with the bos, as in T5Gemma, or with the pad if there is no bos, as in T5. The tokenizer pads on
+    the right from here on, and has the pad token.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of the checkpoint. It is changed.
+        source_config (`Mapping[str, Any]`):
+            The checkpoint's own configuration, see [`read_source_config`].
+        pad_token (`str`, *optional*):
+            A token of the vocabulary to pad with. Defaults to the pad token of tokenizer or configuration.
+
+    Returns:
+        `dict[str, Any]`: `pad_token_id`, `bos_token_id`, `eos_token_id` and `decoder_start_token_id`.
+
+    Raises:
+        ValueError: there is no pad or no eos token, `pad_token` is not in the vocabulary, or the tokenizer has more
+            tokens than the model.
+    """
+    found = {f"{name}_token_id": _token_id(tokenizer, source_config, name) for name in ("pad", "bos")}
+    if tokenizer is not None:
+        _check_size(tokenizer, source_config["vocab_size"])
+        if pad_token is not None:
+            found["pad_token_id"] = tokenizer.get_vocab().get(pad_token)
+            if found["pad_token_id"] is None:
+                raise ValueError(f"pad_token={pad_token!r} is not in the vocabulary.{_special_tokens(tokenizer)}")
+    pad, bos = found["pad_token_id"], found["bos_token_id"]
+    if pad is None:
+        raise ValueError(
+            "The checkpoint has no pad token, with which an encoder-decoder fills up short sources and targets: name a token "
+            f"of its vocabulary that is in no text (--pad-token TOKEN).{_special_tokens(tokenizer)}"
+        )
+    ends = source_config.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    if tokenizer is not None:
+        tokenizer.padding_side, tokenizer.pad_token = "right", tokenizer.convert_ids_to_tokens(pad)
+        ends = [tokenizer.eos_token_id, *ends]
+    ends = [end for end in dict.fromkeys(ends) if end is not None]
+    if not ends:
+        raise ValueError(
+            "The checkpoint has no eos token, with which a target ends: set `eos_token` in its tokenizer."
+        )
+    return found | {
+        "eos_token_id": ends[0] if len(ends) == 1 else ends,
+        "decoder_start_token_id": pad if bos is None else bos,
+    }
+
+
+def _token_id(tokenizer: PreTrainedTokenizerBase | None, source_config: Mapping[str, Any], name: str) -> int | None:
+    """Return the tokenizer's id, or else that of the configuration, where old files have -1 for none."""
+    own, other = getattr(tokenizer, f"{name}_token_id", None), source_config.get(f"{name}_token_id")
+    return own if own is not None else other if other is not None and other >= 0 else None
+
+
+def _check_size(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
+    if len(tokenizer) > vocab_size:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens, and the model vocab_size={vocab_size}: ids past {vocab_size - 1} would "
+            "have no embedding. Use the tokenizer that the model was trained with."
+        )
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase | None) -> str:
+    """Return a sentence with the special tokens that a tokenizer has beside its ends."""
+    if tokenizer is None:
+        return ""
+    ends = {tokenizer.bos_token, tokenizer.eos_token}
+    names = [
+        str(token) for token in tokenizer.added_tokens_decoder.values() if token.special and str(token) not in ends
+    ]
+    return f" It has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}." if names else ""

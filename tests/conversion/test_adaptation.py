@@ -1,0 +1,252 @@
+"""Decoder-only models with random weights, and the encoder-decoder made of each: without its new part it is the decoder."""
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from weftformer.conversion import (
+    DoesNotFit,
+    adapt,
+    adapted_config,
+    read_source_config,
+    read_weights,
+    special_token_ids,
+)
+from weftformer.tokenization import add_denoising_tokens, train_tokenizer
+from weftformer.training import DataCollatorForUL2
+
+pytestmark = pytest.mark.dtype(torch.float64)
+
+# Heads that are not as wide together as the model, and fewer of them for keys and values.
+SMALL = {
+    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 32, "pad_token_id": 0,
+}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}  # fmt: skip
+# class, fields of its configuration
+FAMILIES = {
+    "llama": ("Llama", {}),
+    "llama, biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama 3": ("Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "eos_token_id": [2, 5]}),
+    "llama, yarn": ("Llama", {"rope_parameters": LLAMA3 | {"rope_type": "yarn"}}),
+}
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+def original(family, **fields):
+    """Random values everywhere: norms start at one, where a mistake would not be seen."""
+    name, own = FAMILIES[family]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**(SMALL | own | fields))
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+def adapted(there, **arguments):
+    return adapt(there.state_dict(), there.config.to_dict(), **arguments)
+
+
+def words(length=28):
+    """More tokens than the original length of the scaled positions."""
+    return torch.randint(3, 60, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def largest_error(found, expected):
+    """Relative to the largest of the expected values. The norms of the originals compute in 32 bits in any dtype."""
+    return (found - expected).abs().max() / expected.abs().max()
+
+
+@torch.no_grad()
+def without_cross_attention(model):
+    for layer in model.model.decoder.layers:
+        layer.encoder_attn.out_proj.weight.zero_()
+        if layer.encoder_attn.out_proj.bias is not None:
+            layer.encoder_attn.out_proj.bias.zero_()
+    return model
+
+
+@every_family
+@torch.no_grad()
+def test_without_cross_attention_the_decoder_is_the_original(family):
+    there = original(family)
+    here = adapted(there)
+    ids = words()
+    expected = there(ids).logits
+    assert largest_error(here(input_ids=ids[:, :9], decoder_input_ids=ids).logits, expected) > 0.01
+    here = without_cross_attention(here)
+    assert largest_error(here(input_ids=ids[:, :9], decoder_input_ids=ids).logits, expected) <= 1e-6
+
+
+@every_family
+@torch.no_grad()
+def test_without_cross_attention_the_same_is_written(family):
+    there = original(family)
+    here = without_cross_attention(adapted(there))
+    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    start = torch.tensor([[1, 7], [1, 30]])
+    found = here.generate(words(5), decoder_input_ids=start, **settings)
+    assert found.tolist() == there.generate(start, attention_mask=torch.ones_like(start), **settings).tolist()
+
+
+@every_family
+@torch.no_grad()
+def test_with_a_causal_mask_the_encoder_is_the_original(family):
+    there = original(family)
+    encoder = adapted(there).model.encoder
+    ids = words()
+    expected = there.model(ids).last_hidden_state
+    causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()[None, None]
+    found = encoder(input_ids=ids, attention_mask=causal).last_hidden_state
+    assert largest_error(found, expected) <= 1e-6
+    assert largest_error(encoder(input_ids=ids).last_hidden_state, expected) > 0.01
+
+
+@every_family
+def test_cross_attention_begins_with_self_attention(family):
+    here = adapted(original(family))
+    for layer in here.model.decoder.layers:
+        assert layer.encoder_attn.state_dict().keys() == layer.self_attn.state_dict().keys()
+        for name, tensor in layer.self_attn.named_parameters():
+            copy = layer.encoder_attn.get_parameter(name)
+            assert torch.equal(copy, tensor) and copy.data_ptr() != tensor.data_ptr()
+        assert torch.equal(layer.encoder_attn_layer_norm.weight, layer.self_attn_layer_norm.weight)
+
+
+def test_nothing_is_shared_with_the_original_or_between_the_stacks():
+    there = original("llama")
+    here = adapted(there)
+    places = [parameter.data_ptr() for parameter in [*there.parameters(), *here.parameters()]]
+    assert len(set(places)) == len(places)
+
+
+@every_family
+def test_a_folder_of_shards_is_read_and_what_is_made_of_it_saved_and_loaded(family, tmp_path):
+    there = original(family)
+    there.save_pretrained(tmp_path / "there", max_shard_size="20KB")
+    assert len(list((tmp_path / "there").glob("*.safetensors"))) > 2
+    weights, source_config = read_weights(tmp_path / "there"), read_source_config(tmp_path / "there")
+    here = adapt(weights, source_config, dtype=torch.float64)
+    here.save_pretrained(tmp_path / "here")
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "here", dtype="auto")
+    assert loaded.dtype == torch.float64
+    expected, found = adapted(there).state_dict(), loaded.state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+    tied = there.config.tie_word_embeddings
+    assert loaded.config.tie_word_embeddings == tied
+    for model in (here, loaded):
+        table = model.model.shared.weight
+        assert (model.lm_head.weight is table) == tied and torch.equal(model.lm_head.weight, table) == tied
+        assert model.model.encoder.embed_tokens.weight is table and model.model.decoder.embed_tokens.weight is table
+    assert loaded.generate(words(), max_new_tokens=4).shape[0] == 2
+
+
+def test_the_dtype_is_that_of_the_weights_or_the_one_that_is_asked_for():
+    there = original("llama").to(torch.bfloat16)
+    assert adapted(there).dtype == torch.bfloat16 == adapted(there).config.dtype
+    here = adapted(there, dtype=torch.float32)
+    assert {parameter.dtype for parameter in here.parameters()} == {torch.float32}
+    weights = there.state_dict()
+    weights["model.norm.weight"] = weights["model.norm.weight"].float()
+    assert adapt(weights, there.config.to_dict()).dtype == torch.float32
+    weights["model.norm.weight"] = weights["model.norm.weight"].to(torch.int8)
+    with pytest.raises(ValueError, match=r"model\.norm\.weight is of torch\.int8"):
+        adapt(weights, there.config.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("llama", {"model_type": "gpt2"}, "model_type='gpt2' cannot be adapted: .* llama"),
+        ("llama", {"quantization_config": {"quant_method": "awq"}}, "quantization_config={'quant_method': 'awq'}"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+         "partial_rotary_factor': 0.5} of this llama model cannot be expressed"),
+        ("llama", {"hidden_act": "swish9"}, "activation_function='swish9'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_named_before_weights_are_read(family, fields, message):
+    source_config = original(family).config.to_dict() | fields
+    with pytest.raises(ValueError, match=message):
+        adapted_config(source_config)
+    with pytest.raises(ValueError, match=message):
+        adapt({}, source_config)
+
+
+def test_weights_that_do_not_fit_are_named():
+    there = original("llama")
+    weights = there.state_dict()
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    with pytest.raises(DoesNotFit, match=r"decoder\.model\.layers\.1\.mlp\.up_proj\.weight"):
+        adapt(weights, there.config.to_dict())
+    with pytest.raises(DoesNotFit, match=r"unexpected \(encoder\.model\.layers\.2"):
+        adapted(there, overrides={"encoder_layers": 2})
+
+
+def test_fields_can_be_replaced():
+    here = adapted(original("llama"), overrides={"dropout": 0.1, "pad_token_id": 7, "max_source_positions": 16})
+    assert (here.config.dropout, here.config.pad_token_id, here.config.max_source_positions) == (0.1, 7, 16)
+
+
+def tokenizer(**tokens):
+    """A tokenizer as decoder-only models have them: it pads on the left, if it has a pad token at all."""
+    made = train_tokenizer(["the weft crosses the warp"] * 4, vocab_size=270)
+    made.padding_side = "left"
+    for name in ("pad_token", "bos_token", "eos_token"):
+        setattr(made, name, tokens.get(name))
+    return made
+
+
+def test_special_tokens():
+    ends = {"bos_token": "<s>", "eos_token": "</s>"}
+    own = {"vocab_size": 300, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
+    pad, bos, eos = (tokenizer().get_vocab()[name] for name in ("<pad>", "<s>", "</s>"))
+    made = tokenizer(**ends, pad_token="<pad>")
+    assert special_token_ids(made, own) == {
+        "pad_token_id": pad, "bos_token_id": bos, "eos_token_id": eos, "decoder_start_token_id": bos,
+    }  # fmt: skip
+    assert made.padding_side == "right"
+
+    # the configuration has what the tokenizer lacks, and more ends
+    made = tokenizer(eos_token="</s>")
+    found = special_token_ids(made, own | {"pad_token_id": 5, "bos_token_id": None, "eos_token_id": [9, eos]})
+    assert found == {"pad_token_id": 5, "bos_token_id": None, "eos_token_id": [eos, 9], "decoder_start_token_id": 5}
+    assert made.pad_token_id == 5
+    assert special_token_ids(None, own | {"pad_token_id": 0})["decoder_start_token_id"] == 1
+
+    made = tokenizer(**ends)
+    for old in (None, -1):
+        with pytest.raises(ValueError, match=r"no pad token, .*\(--pad-token TOKEN\)\. It has .*<pad>"):
+            special_token_ids(made, own | {"pad_token_id": old})
+    with pytest.raises(ValueError, match="pad_token='<none>' is not in the vocabulary"):
+        special_token_ids(made, own, "<none>")
+    assert special_token_ids(made, own, "<pad>")["pad_token_id"] == pad == made.pad_token_id
+    with pytest.raises(ValueError, match="no eos token"):
+        special_token_ids(tokenizer(pad_token="<pad>"), own | {"eos_token_id": None})
+    with pytest.raises(ValueError, match=f"has {len(made)} tokens, and the model vocab_size=10"):
+        special_token_ids(made, own | {"vocab_size": 10})
+
+
+@pytest.mark.dtype(torch.float32)
+@pytest.mark.parametrize("weights", [None, [0, 0, 1, 0, 0, 0, 0]], ids=["ul2", "prefix lm"])
+def test_a_few_steps_of_adaptation_lower_the_loss(weights):
+    """With UL2's mixture, and with its sequential denoiser alone, which is the prefix language model of T5Gemma."""
+    made = tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    there = original("llama", vocab_size=len(made))
+    here = adapted(there, overrides=special_token_ids(made, there.config.to_dict()))
+    add_denoising_tokens(made, "ul2")
+    here.resize_token_embeddings(len(made))
+    rows = [{"input_ids": made("the weft crosses the warp", add_special_tokens=False)["input_ids"]}] * 8
+    collate = DataCollatorForUL2(made, seed=0, weights=weights)
+    optimizer = torch.optim.Adam(here.train().parameters(), lr=3e-3)
+    losses = []
+    for _ in range(20):
+        loss = here(**collate(rows)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert sum(losses[-4:]) < 0.6 * sum(losses[:4])
