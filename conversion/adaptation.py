@@ -20,12 +20,14 @@ from transformers import PreTrainedTokenizerBase
 from ..common.progress import Progress
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
+from .operations import Heads, Operation, Tensors
 from .source import Conversion, Fields, Source, convert
 from .table import Leave, Rule, Table, Weights, rename
 
 # What each family can be told in its configuration that Weft has nothing for, with the values that ask for nothing.
 FAMILIES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {},
+    "mixtral": {"sliding_window": (None,), "router_jitter_noise": (0.0,)},
 }
 _EVERY_FAMILY: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -57,6 +59,14 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     own = source_config["decoder"]
     _check_family(own)
     biases = own.get("attention_bias", False)
+    sparse = {
+        **dict.fromkeys(("encoder_mlp_layer_types", "decoder_mlp_layer_types"), "sparse"),
+        "num_experts": own.get("num_local_experts"),
+        "num_experts_per_tok": own.get("num_experts_per_tok"),
+        "norm_topk_prob": True,
+        "router_aux_loss_coef": own.get("router_aux_loss_coef"),
+        "router_z_loss_coef": 0.0,
+    }
     return {
         "vocab_size": own["vocab_size"],
         "share_encoder_decoder_embeddings": True,
@@ -82,6 +92,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "dropout": 0.0,
         "attention_dropout": own["attention_dropout"],
         "activation_dropout": 0.0,
+        **(sparse if own["model_type"] == "mixtral" else {}),
     }
 
 
@@ -110,11 +121,36 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         rename(f"{there}.self_attn.{a}.<part>", f"{here}.<attention>.{b}.<part>")
         for a, b in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("o_proj", "out_proj"))
     ]
+    if source_config["decoder"]["model_type"] == "mixtral":
+        return [*rules, *_experts(there, here)]
     rules += [
         rename(f"{there}.mlp.{name}.<part>", f"{here}.mlp.{name}.<part>")
         for name in ("gate_proj", "up_proj", "down_proj")
     ]
     return rules
+
+
+class GatedExperts(Operation):
+    """Stacks the matrices of a layer's experts: w1 (gate), w2 (down) and w3 (up) of the first, of the second and so on."""
+
+    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
+        gates, downs, ups = tensors[::3], tensors[1::3], tensors[2::3]
+        if len(gates) != len(ups):
+            raise RuntimeError(f"{len(tensors)} matrices are not three for each expert")
+        gate_up = [torch.cat(pair) for pair in zip(gates, ups, strict=True)]
+        return [torch.stack(gate_up), torch.stack(downs)]
+
+
+def _experts(there: str, here: str) -> Table:
+    """Return the rules for Mixtral's sparse layers: the names in files, and those in a model of transformers 5."""
+    up, down = f"{here}.mlp.experts.gate_up_proj", f"{here}.mlp.experts.down_proj"
+    return [
+        rename(f"{there}.block_sparse_moe.experts.<expert>.w<matrix>.weight", up, down, operation=GatedExperts()),
+        rename(f"{there}.mlp.experts.gate_up_proj", up),
+        rename(f"{there}.mlp.experts.down_proj", down),
+        rename(f"{there}.block_sparse_moe.gate.weight", f"{here}.mlp.router.classifier.weight"),
+        rename(f"{there}.mlp.gate.weight", f"{here}.mlp.router.classifier.weight"),
+    ]
 
 
 SOURCE = Source(

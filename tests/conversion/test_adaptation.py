@@ -31,6 +31,8 @@ FAMILIES = {
     "llama, biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama 3": ("Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "eos_token_id": [2, 5]}),
     "llama, yarn": ("Llama", {"rope_parameters": LLAMA3 | {"rope_type": "yarn"}}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.02}),
+    "mixtral, tied": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "tie_word_embeddings": True}),
 }
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -41,6 +43,8 @@ def original(family, **fields):
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**(SMALL | own | fields))
     model = AutoModelForCausalLM.from_config(config)
+    if name == "Mixtral":
+        model.set_experts_implementation("eager")  # the default has no 64 bits
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -166,6 +170,8 @@ def test_the_dtype_is_that_of_the_weights_or_the_one_that_is_asked_for():
         ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
          "partial_rotary_factor': 0.5} of this llama model cannot be expressed"),
         ("llama", {"hidden_act": "swish9"}, "activation_function='swish9'"),
+        ("mixtral", {"sliding_window": 8}, "sliding_window=8 of this mixtral model"),
+        ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise=0.1 of this mixtral model"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_expressed_is_named_before_weights_are_read(family, fields, message):
@@ -184,6 +190,35 @@ def test_weights_that_do_not_fit_are_named():
         adapt(weights, there.config.to_dict())
     with pytest.raises(DoesNotFit, match=r"unexpected \(encoder\.model\.layers\.2"):
         adapted(there, overrides={"encoder_layers": 2})
+
+
+def test_an_expert_that_a_file_lacks_is_named(tmp_path):
+    there = original("mixtral")
+    there.save_pretrained(tmp_path)
+    weights = read_weights(tmp_path)
+    for matrix in (1, 2, 3):
+        del weights[f"model.layers.0.block_sparse_moe.experts.2.w{matrix}.weight"]
+    with pytest.raises(DoesNotFit, match=r"experts\.gate_up_proj would be \(3, 80, 32\)"):
+        adapt(weights, there.config.to_dict())
+    del weights["model.layers.1.block_sparse_moe.experts.2.w3.weight"]
+    with pytest.raises(DoesNotFit, match=r"layers\.1\.block_sparse_moe\.experts.* cannot be split or joined"):
+        adapt(weights, there.config.to_dict())
+
+
+@torch.no_grad()
+def test_experts_are_sparse_in_both_stacks_and_choose_as_before():
+    there = original("mixtral")
+    here = without_cross_attention(adapted(there))
+    assert here.config.has_sparse_layers and len(here.routers()) == 6
+    assert (here.config.num_experts, here.config.router_aux_loss_coef, here.config.router_z_loss_coef) == (
+        4,
+        0.02,
+        0.0,
+    )
+    found = here(input_ids=words(), decoder_input_ids=words(), output_router_logits=True).decoder_router_logits
+    expected = there(words(), output_router_logits=True).router_logits
+    for one, other in zip(found, expected, strict=True):
+        assert largest_error(one, other) <= 1e-6
 
 
 def test_fields_can_be_replaced():
