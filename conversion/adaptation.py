@@ -28,6 +28,7 @@ from .table import Leave, Rule, Table, Weights, rename
 FAMILIES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {},
     "mixtral": {"sliding_window": (None,), "router_jitter_noise": (0.0,)},
+    "qwen3": {"sliding_window": (None,)},
 }
 _EVERY_FAMILY: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -81,6 +82,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "is_gated_act": True,
         "mlp_bias": own.get("mlp_bias", False),
         **dict.fromkeys(("attention_bias", "attention_out_bias"), biases),
+        "use_qk_norm": own["model_type"] == "qwen3",
         "norm_type": "rmsnorm",
         "norm_eps": own["rms_norm_eps"],
         "norm_first": True,
@@ -117,6 +119,11 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         rules.append(Leave("decoder.lm_head.weight", "repeats the embedding table", same_as=same))
     else:
         rules.append(rename("decoder.lm_head.weight", "lm_head.weight"))
+    if config.use_qk_norm:
+        rules += [
+            rename(f"{there}.self_attn.{name}.weight", f"{here}.<attention>.{name}.weight")
+            for name in ("q_norm", "k_norm")
+        ]
     rules += [
         rename(f"{there}.self_attn.{a}.<part>", f"{here}.<attention>.{b}.<part>")
         for a, b in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("o_proj", "out_proj"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..arguments import Parser
 
 # As in `conversion/adaptation.py`, which needs torch.
-FAMILIES = ("llama", "mixtral")
+FAMILIES = ("llama", "mixtral", "qwen3")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _EXAMPLES = """The model has to be trained before use. examples:

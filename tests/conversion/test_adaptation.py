@@ -33,6 +33,8 @@ FAMILIES = {
     "llama, yarn": ("Llama", {"rope_parameters": LLAMA3 | {"rope_type": "yarn"}}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.02}),
     "mixtral, tied": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"attention_bias": True}),
+    "qwen3, tied": ("Qwen3", {"tie_word_embeddings": True, "max_window_layers": 1}),
 }
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -172,6 +174,7 @@ def test_the_dtype_is_that_of_the_weights_or_the_one_that_is_asked_for():
         ("llama", {"hidden_act": "swish9"}, "activation_function='swish9'"),
         ("mixtral", {"sliding_window": 8}, "sliding_window=8 of this mixtral model"),
         ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise=0.1 of this mixtral model"),
+        ("qwen3", {"sliding_window": 16}, "sliding_window=16 of this qwen3 model"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_expressed_is_named_before_weights_are_read(family, fields, message):
