@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from ..common.progress import Progress
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
+from ..modeling.layers import at_least_float32
 from .operations import Heads, Operation, Tensors
 from .source import Conversion, Fields, Source, convert
 from .table import Leave, Rule, Table, Weights, rename
@@ -29,6 +30,13 @@ FAMILIES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {},
     "mixtral": {"sliding_window": (None,), "router_jitter_noise": (0.0,)},
     "qwen3": {"sliding_window": (None,)},
+    "gemma": {"use_bidirectional_attention": (None, False)},
+}
+# Families that are asked for, and what else they need. All have a norm behind each sub-layer too.
+_BEYOND = {
+    "gemma2": ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window"),
+    "gemma3_text": ("sliding_window",),
+    "gemma3": (),
 }
 _EVERY_FAMILY: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -38,6 +46,12 @@ _LAYER = re.compile(r"(.*\blayers\.)(\d+)(\..*)")
 def _check_family(source_config: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first field of the checkpoint that Weft cannot express."""
     family = source_config.get("model_type")
+    if family in _BEYOND:
+        fields = [f"{name}={source_config.get(name)!r}" for name in _BEYOND[family]]
+        raise ValueError(
+            f"model_type={family!r} cannot be adapted: Weft has nothing for {', '.join(['norms behind sub-layers', *fields])}. "
+            f"Families that it can express are {', '.join(FAMILIES)}."
+        )
     if family not in FAMILIES:
         raise ValueError(
             f"model_type={family!r} cannot be adapted: a checkpoint has to be of one of the families {', '.join(FAMILIES)}."
@@ -72,6 +86,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "vocab_size": own["vocab_size"],
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": own["tie_word_embeddings"],
+        "scale_embedding": own["model_type"] == "gemma",
         "d_model": own["hidden_size"],
         **dict.fromkeys(("encoder_layers", "decoder_layers"), own["num_hidden_layers"]),
         **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), own["num_attention_heads"]),
@@ -104,13 +119,14 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     `<attention>` is only in Weft's keys: what it stands for gets copies.
     """
     there, here = "<stack>.model.layers.<layer>", "model.<stack>.layers.<layer>"
+    norm = OnePlus() if source_config["decoder"]["model_type"] == "gemma" else None
     rules: list[Rule | Leave] = [
         rename("decoder.model.embed_tokens.weight", "model.shared.weight"),
         Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as="decoder.model.embed_tokens.weight"),
         Leave("encoder.lm_head.weight", "an encoder has no head"),
-        rename("<stack>.model.norm.weight", "model.<stack>.layer_norm.weight"),
-        rename(f"{there}.input_layernorm.weight", f"{here}.<attention>_layer_norm.weight"),
-        rename(f"{there}.post_attention_layernorm.weight", f"{here}.final_layer_norm.weight"),
+        rename("<stack>.model.norm.weight", "model.<stack>.layer_norm.weight", operation=norm),
+        rename(f"{there}.input_layernorm.weight", f"{here}.<attention>_layer_norm.weight", operation=norm),
+        rename(f"{there}.post_attention_layernorm.weight", f"{here}.final_layer_norm.weight", operation=norm),
         # in old files
         Leave(f"{there}.self_attn.rotary_emb.inv_freq", "computed"),
     ]
@@ -135,6 +151,13 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         for name in ("gate_proj", "up_proj", "down_proj")
     ]
     return rules
+
+
+class OnePlus(Operation):
+    """Adds the 1 of a norm that multiplies by 1 + weight, in fp32 at least, as Gemma does."""
+
+    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
+        return [1.0 + tensor.to(at_least_float32(tensor.dtype)) for tensor in tensors]
 
 
 class GatedExperts(Operation):
@@ -211,7 +234,8 @@ def adapt(
         overrides (`Mapping[str, Any]`, *optional*):
             Fields of [`WeftConfig`], which replace all others, such as the ids of [`special_token_ids`].
         dtype (`torch.dtype`, *optional*):
-            The dtype of the model. Defaults to that of the weights.
+            The dtype of the model. Defaults to that of the weights, or to float32 for a Gemma in half precision, whose
+            norms multiply by 1 + weight: half precision would round the sum.
         is_shown (`bool`, *optional*, defaults to `False`):
             Whether to show the progress on stderr.
 
@@ -226,7 +250,10 @@ def adapt(
     adapted_config(
         source_config, overrides
     )  # a field that cannot be expressed is named before a key that does not fit
-    dtype = dtype or _dtype(weights)
+    own_dtype = _dtype(weights)
+    if source_config["model_type"] == "gemma":
+        own_dtype = at_least_float32(own_dtype)
+    dtype = dtype or own_dtype
     stacks = {f"{stack}.{key}": tensor for stack in ("encoder", "decoder") for key, tensor in _whole(weights).items()}
     conversion = convert(stacks, SOURCE, source_config={"decoder": source_config}, overrides=overrides)
     return _build(conversion, weights.values(), dtype, is_shown)

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..arguments import Parser
 
 # As in `conversion/adaptation.py`, which needs torch.
-FAMILIES = ("llama", "mixtral", "qwen3")
+FAMILIES = ("llama", "mixtral", "qwen3", "gemma")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _EXAMPLES = """The model has to be trained before use. examples:
@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("out", type=Path, metavar="OUT", help="folder to write")
     add("--pad-token", metavar="TOKEN",
         help="token of the vocabulary that no text has, to pad with (default: the checkpoint's)")  # fmt: skip
-    add("--dtype", choices=DTYPES, help="of the weights to write (default: the checkpoint's)")
+    add("--dtype", choices=DTYPES, help="of the weights to write (default: the checkpoint's; Gemma: float32)")
     add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration that win over all others")
     add("--overwrite", action="store_true", help="write over OUT where it holds something")
     return parser

@@ -35,6 +35,8 @@ FAMILIES = {
     "mixtral, tied": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"attention_bias": True}),
     "qwen3, tied": ("Qwen3", {"tie_word_embeddings": True, "max_window_layers": 1}),
+    "gemma": ("Gemma", {}),
+    "gemma, biases": ("Gemma", {"attention_bias": True, "tie_word_embeddings": False, "num_key_value_heads": 1}),
 }
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -175,6 +177,7 @@ def test_the_dtype_is_that_of_the_weights_or_the_one_that_is_asked_for():
         ("mixtral", {"sliding_window": 8}, "sliding_window=8 of this mixtral model"),
         ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise=0.1 of this mixtral model"),
         ("qwen3", {"sliding_window": 16}, "sliding_window=16 of this qwen3 model"),
+        ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True of this gemma model"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_expressed_is_named_before_weights_are_read(family, fields, message):
@@ -183,6 +186,36 @@ def test_what_cannot_be_expressed_is_named_before_weights_are_read(family, field
         adapted_config(source_config)
     with pytest.raises(ValueError, match=message):
         adapt({}, source_config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            transformers.Gemma2Config(),
+            "norms behind sub-layers, attn_logit_softcapping=50.0, final_logit_softcapping=30.0, sli",
+        ),
+        (transformers.Gemma3TextConfig(), "model_type='gemma3_text' .* norms behind sub-layers, sliding_window=4096"),
+        (transformers.Gemma3Config(), "model_type='gemma3' .* norms behind sub-layers"),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_later_gemmas_are_refused_with_what_they_need(config, message):
+    with pytest.raises(ValueError, match=message):
+        adapted_config(config.to_dict())
+
+
+@torch.no_grad()
+def test_the_norms_of_a_gemma_are_not_rounded_unless_that_is_asked_for():
+    there = original("gemma").to(torch.bfloat16)
+    norm = there.model.norm.weight
+    here = adapted(there)
+    assert {parameter.dtype for parameter in here.parameters()} == {torch.float32}
+    assert torch.equal(here.model.decoder.layer_norm.weight, 1.0 + norm.float())
+    assert torch.equal(here.model.shared.weight, there.model.embed_tokens.weight.float())
+    rounded = adapted(there, dtype=torch.bfloat16).model.decoder.layer_norm.weight
+    assert rounded.dtype == torch.bfloat16 and torch.equal(rounded, (1.0 + norm.float()).to(torch.bfloat16))
+    assert not torch.equal(rounded.float(), 1.0 + norm.float())
 
 
 def test_weights_that_do_not_fit_are_named():
