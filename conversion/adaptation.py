@@ -1,6 +1,7 @@
 """Encoder-decoders from decoder-only checkpoints, as in T5Gemma (Zhang et al. 2025, arXiv:2504.06225).
 
-Both stacks begin with the layers of the decoder. The encoder is told no mask, and so reads both ways. Each
+Both stacks begin with the layers of the decoder, or with some of them, evenly spaced, as in "shrink and fine-tune"
+(Shleifer and Rush 2020, arXiv:2010.13002). The encoder is told no mask, and so reads both ways. Each
 cross-attention, with the norm in front of it, begins with the self-attention of its layer. Its queries and keys are not
 turned, as in T5Gemma: source and target have no common count of positions. One table embeds source and target, as in
 T5Gemma 2; it is the head too if it was in the checkpoint.
@@ -69,9 +70,7 @@ def _check_family(source_config: Mapping[str, Any]) -> None:
         )
 
 
-def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    """Return the fields of the model for a `{"decoder": ..., "encoder": ...}` of configurations."""
-    own = source_config["decoder"]
+def _fields(weights: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> Fields:
     _check_family(own)
     biases = own.get("attention_bias", False)
     sparse = {
@@ -113,13 +112,13 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, own: Mapping[str, Any]) -> Table:
     """Return the table for the keys of both stacks, each with the name of its stack in front.
 
     `<attention>` is only in Weft's keys: what it stands for gets copies.
     """
     there, here = "<stack>.model.layers.<layer>", "model.<stack>.layers.<layer>"
-    norm = OnePlus() if source_config["decoder"]["model_type"] == "gemma" else None
+    norm = OnePlus() if own["model_type"] == "gemma" else None
     rules: list[Rule | Leave] = [
         rename("decoder.model.embed_tokens.weight", "model.shared.weight"),
         Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as="decoder.model.embed_tokens.weight"),
@@ -144,7 +143,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         rename(f"{there}.self_attn.{a}.<part>", f"{here}.<attention>.{b}.<part>")
         for a, b in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("o_proj", "out_proj"))
     ]
-    if source_config["decoder"]["model_type"] == "mixtral":
+    if own["model_type"] == "mixtral":
         return [*rules, *_experts(there, here)]
     rules += [
         rename(f"{there}.mlp.{name}.<part>", f"{here}.mlp.{name}.<part>")
@@ -209,7 +208,14 @@ def adapted_config(source_config: Mapping[str, Any], overrides: Mapping[str, Any
         ValueError: the checkpoint is of another family, or a field has a value that Weft cannot express. The message
             names both.
     """
-    return WeftConfig(**(_fields({}, {"decoder": source_config}) | dict(overrides or {})))
+    config = WeftConfig(**(_fields({}, source_config) | dict(overrides or {})))
+    most = source_config["num_hidden_layers"]
+    for name in ("encoder_layers", "decoder_layers"):
+        if getattr(config, name) > most:
+            raise ValueError(
+                f"{name}={getattr(config, name)} is more than the num_hidden_layers={most} of the checkpoint."
+            )
+    return config
 
 
 def adapt(
@@ -232,7 +238,9 @@ def adapt(
         source_config (`Mapping[str, Any]`):
             The checkpoint's own configuration, see [`read_source_config`].
         overrides (`Mapping[str, Any]`, *optional*):
-            Fields of [`WeftConfig`], which replace all others, such as the ids of [`special_token_ids`].
+            Fields of [`WeftConfig`], which replace all others, such as the ids of [`special_token_ids`]. With fewer
+            `encoder_layers` or `decoder_layers` than the checkpoint has, that many of its layers are taken, evenly spaced,
+            the first and the last among them (Shleifer and Rush 2020, arXiv:2010.13002).
         dtype (`torch.dtype`, *optional*):
             The dtype of the model. Defaults to that of the weights, or to float32 for a Gemma in half precision, whose
             norms multiply by 1 + weight: half precision would round the sum.
@@ -247,16 +255,20 @@ def adapt(
         ValueError: the checkpoint is of another family, a field has a value that Weft cannot express, or the weights
             are not floating point numbers.
     """
-    adapted_config(
-        source_config, overrides
-    )  # a field that cannot be expressed is named before a key that does not fit
+    # a field that cannot be expressed is named before a key that does not fit
+    config = adapted_config(source_config, overrides)
     own_dtype = _dtype(weights)
     if source_config["model_type"] == "gemma":
         own_dtype = at_least_float32(own_dtype)
-    dtype = dtype or own_dtype
-    stacks = {f"{stack}.{key}": tensor for stack in ("encoder", "decoder") for key, tensor in _whole(weights).items()}
-    conversion = convert(stacks, SOURCE, source_config={"decoder": source_config}, overrides=overrides)
-    return _build(conversion, weights.values(), dtype, is_shown)
+    stacks = {
+        f"{stack}.{key}": tensor
+        for stack in ("encoder", "decoder")
+        for key, tensor in _spaced(
+            weights, source_config["num_hidden_layers"], getattr(config, f"{stack}_layers")
+        ).items()
+    }
+    conversion = convert(stacks, SOURCE, source_config=source_config, overrides=overrides)
+    return _build(conversion, weights.values(), dtype or own_dtype, is_shown)
 
 
 def _dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
@@ -266,13 +278,25 @@ def _dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
                 f"{key} is of {tensor.dtype}, and weights have to be of one of {', '.join(map(str, DTYPES))}: take the "
                 "checkpoint that was not quantized."
             )
-    return reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()})
+    return reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()} or {torch.float32})
 
 
-def _whole(weights: Mapping[str, torch.Tensor]) -> Weights:
-    """Return the weights by the keys of the model with its head, whether or not they were saved with it."""
+def _spaced(weights: Mapping[str, torch.Tensor], available: int, layers: int) -> Weights:
+    """Return the weights of so many layers, evenly spaced and numbered anew, and all others.
+
+    The keys are those of the model with its head, whether or not it was saved with the head.
+    """
     prefix = "" if any(key.startswith("model.") for key in weights) else "model."
-    return {prefix + key: tensor for key, tensor in weights.items()}
+    chosen = [round(new * (available - 1) / max(layers - 1, 1)) for new in range(layers)]
+    numbers = {str(old): "" for old in range(available)} | {str(old): str(new) for new, old in enumerate(chosen)}
+    found: Weights = {}
+    for key, tensor in weights.items():
+        parts = _LAYER.fullmatch(prefix + key)
+        if parts is None:
+            found[prefix + key] = tensor
+        elif number := numbers.get(parts[2], parts[2]):  # a layer that is not there is found out by its key
+            found[parts[1] + number + parts[3]] = tensor
+    return found
 
 
 def _build(conversion: Conversion, source: Iterable[torch.Tensor], dtype: torch.dtype, is_shown: bool) -> Any:

@@ -31,10 +31,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         folder = checkpoint_folder(arguments.model, with_weights=False)
         # what cannot be is said before weights are read
         source_config = read_source_config(folder)
-        adapted_config(source_config)
+        layers = {f"{stack}_layers": getattr(arguments, f"num_{stack}_layers") for stack in ("encoder", "decoder")}
+        layers = {name: number for name, number in layers.items() if number is not None}
+        adapted_config(source_config, layers)
         tokenizer = read_tokenizer(folder)
         ids = special_token_ids(tokenizer, source_config, arguments.pad_token)
-        overrides = ids | parse_overrides(arguments.config_overrides)
+        overrides = ids | layers | parse_overrides(arguments.config_overrides)
         adapted_config(source_config, overrides)
         weights = read_weights(checkpoint_folder(arguments.model))
         dtype = getattr(torch, arguments.dtype) if arguments.dtype else None

@@ -29,6 +29,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("out", type=Path, metavar="OUT", help="folder to write")
     add("--pad-token", metavar="TOKEN",
         help="token of the vocabulary that no text has, to pad with (default: the checkpoint's)")  # fmt: skip
+    for stack in ("encoder", "decoder"):
+        add(f"--num-{stack}-layers", type=int, metavar="N",
+            help=f"take N of the layers for the {stack}, evenly spaced (default: all)")  # fmt: skip
     add("--dtype", choices=DTYPES, help="of the weights to write (default: the checkpoint's; Gemma: float32)")
     add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration that win over all others")
     add("--overwrite", action="store_true", help="write over OUT where it holds something")

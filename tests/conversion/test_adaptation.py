@@ -25,12 +25,13 @@ SMALL = {
 }  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}  # fmt: skip
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 2.0, "original_max_position_embeddings": 16}
 # class, fields of its configuration
 FAMILIES = {
     "llama": ("Llama", {}),
     "llama, biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama 3": ("Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "eos_token_id": [2, 5]}),
-    "llama, yarn": ("Llama", {"rope_parameters": LLAMA3 | {"rope_type": "yarn"}}),
+    "llama, yarn": ("Llama", {"rope_parameters": YARN}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.02}),
     "mixtral, tied": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"attention_bias": True}),
@@ -225,7 +226,38 @@ def test_weights_that_do_not_fit_are_named():
     with pytest.raises(DoesNotFit, match=r"decoder\.model\.layers\.1\.mlp\.up_proj\.weight"):
         adapt(weights, there.config.to_dict())
     with pytest.raises(DoesNotFit, match=r"unexpected \(encoder\.model\.layers\.2"):
-        adapted(there, overrides={"encoder_layers": 2})
+        adapt(there.state_dict(), there.config.to_dict() | {"num_hidden_layers": 2})
+    with pytest.raises(ValueError, match="These are not the keys of a decoder-only checkpoint"):
+        adapt({"wte.weight": torch.ones(2, 2)}, there.config.to_dict())
+    with pytest.raises(ValueError, match="decoder_layers=4 is more than the num_hidden_layers=3 of the checkpoint"):
+        adapted(there, overrides={"decoder_layers": 4})
+
+
+def test_a_model_that_was_saved_without_its_head():
+    there = original("qwen3, tied")
+    weights = there.model.state_dict()
+    assert "layers.0.mlp.up_proj.weight" in weights
+    found, expected = adapt(weights, there.config.to_dict()).state_dict(), adapted(there).state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+    there = original("qwen3")
+    with pytest.raises(DoesNotFit, match=r"1 missing \(decoder\.lm_head\.weight \(for lm_head\.weight"):
+        adapt(there.model.state_dict(), there.config.to_dict())
+
+
+@torch.no_grad()
+def test_some_of_the_layers_evenly_spaced():
+    """The encoder gets 3 of 6, the decoder 1: the original with these layers alone."""
+    there = original("llama", num_hidden_layers=6)
+    here = without_cross_attention(adapted(there, overrides={"encoder_layers": 3, "decoder_layers": 1}))
+    assert (here.config.encoder_layers, here.config.decoder_layers) == (3, 1)
+    ids, layers = words(), list(there.model.layers)
+    there.model.layers = torch.nn.ModuleList([layers[0], layers[2], layers[5]])
+    causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()[None, None]
+    found = here.model.encoder(input_ids=ids, attention_mask=causal).last_hidden_state
+    assert largest_error(found, there.model(ids, use_cache=False).last_hidden_state) <= 1e-6
+    there.model.layers = torch.nn.ModuleList(layers[:1])
+    expected = there(ids, use_cache=False).logits
+    assert largest_error(here(input_ids=ids, decoder_input_ids=ids).logits, expected) <= 1e-6
 
 
 def test_an_expert_that_a_file_lacks_is_named(tmp_path):
