@@ -257,9 +257,7 @@ def adapt(
     """
     # a field that cannot be expressed is named before a key that does not fit
     config = adapted_config(source_config, overrides)
-    own_dtype = _dtype(weights)
-    if source_config["model_type"] == "gemma":
-        own_dtype = at_least_float32(own_dtype)
+    _check_dtypes(weights)
     stacks = {
         f"{stack}.{key}": tensor
         for stack in ("encoder", "decoder")
@@ -268,17 +266,17 @@ def adapt(
         ).items()
     }
     conversion = convert(stacks, SOURCE, source_config=source_config, overrides=overrides)
-    return _build(conversion, weights.values(), dtype or own_dtype, is_shown)
+    dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in conversion.found.weights.values()})
+    return _build(conversion, weights.values(), dtype, is_shown)
 
 
-def _dtype(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
+def _check_dtypes(weights: Mapping[str, torch.Tensor]) -> None:
     for key, tensor in weights.items():
         if tensor.dtype not in DTYPES:
             raise ValueError(
                 f"{key} is of {tensor.dtype}, and weights have to be of one of {', '.join(map(str, DTYPES))}: take the "
                 "checkpoint that was not quantized."
             )
-    return reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()} or {torch.float32})
 
 
 def _spaced(weights: Mapping[str, torch.Tensor], available: int, layers: int) -> Weights:

@@ -160,6 +160,8 @@ def test_the_dtype_is_that_of_the_weights_or_the_one_that_is_asked_for():
     here = adapted(there, dtype=torch.float32)
     assert {parameter.dtype for parameter in here.parameters()} == {torch.float32}
     weights = there.state_dict()
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)  # in old files, and never read
+    assert adapt(weights, there.config.to_dict()).dtype == torch.bfloat16
     weights["model.norm.weight"] = weights["model.norm.weight"].float()
     assert adapt(weights, there.config.to_dict()).dtype == torch.float32
     weights["model.norm.weight"] = weights["model.norm.weight"].to(torch.int8)
