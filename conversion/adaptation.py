@@ -4,7 +4,8 @@ Both stacks begin with the layers of the decoder, or with some of them, evenly s
 (Shleifer and Rush 2020, arXiv:2010.13002). The encoder is told no mask, and so reads both ways. Each
 cross-attention, with the norm in front of it, begins with the self-attention of its layer. Its queries and keys are not
 turned, as in T5Gemma: source and target have no common count of positions. One table embeds source and target, as in
-T5Gemma 2; it is the head too if it was in the checkpoint.
+T5Gemma 2; it is the head too if it was in the checkpoint. The encoder may also begin with a second checkpoint of the same
+width, as in T5Gemma's pairs of two sizes; each stack then has the table of its own.
 
 Such a model has to be trained before use: the cross-attention of an untouched one adds to the decoder's states what they
 were never trained with.
@@ -41,6 +42,13 @@ _BEYOND = {
 }
 _EVERY_FAMILY: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# What comes from the checkpoint of the encoder if there are two, and all that they may differ in.
+_OF_ENCODER = ("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "max_source_positions")
+_OF_ONE_STACK = {
+    *_OF_ENCODER,
+    *("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim", "max_target_positions"),
+    *("tie_word_embeddings", "attention_dropout", "router_aux_loss_coef"),
+}
 _LAYER = re.compile(r"(.*\blayers\.)(\d+)(\..*)")
 
 
@@ -120,8 +128,6 @@ def _table(config: WeftConfig, own: Mapping[str, Any]) -> Table:
     there, here = "<stack>.model.layers.<layer>", "model.<stack>.layers.<layer>"
     norm = OnePlus() if own["model_type"] == "gemma" else None
     rules: list[Rule | Leave] = [
-        rename("decoder.model.embed_tokens.weight", "model.shared.weight"),
-        Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as="decoder.model.embed_tokens.weight"),
         Leave("encoder.lm_head.weight", "an encoder has no head"),
         rename("<stack>.model.norm.weight", "model.<stack>.layer_norm.weight", operation=norm),
         rename(f"{there}.input_layernorm.weight", f"{here}.<attention>_layer_norm.weight", operation=norm),
@@ -129,8 +135,13 @@ def _table(config: WeftConfig, own: Mapping[str, Any]) -> Table:
         # in old files
         Leave(f"{there}.self_attn.rotary_emb.inv_freq", "computed"),
     ]
+    same = "decoder.model.embed_tokens.weight"
+    if config.share_encoder_decoder_embeddings:
+        rules.append(rename(same, "model.shared.weight"))
+        rules.append(Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as=same))
+    else:
+        rules.append(rename("<stack>.model.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
     if config.tie_word_embeddings:
-        same = "decoder.model.embed_tokens.weight"
         rules.append(Leave("decoder.lm_head.weight", "repeats the embedding table", same_as=same))
     else:
         rules.append(rename("decoder.lm_head.weight", "lm_head.weight"))
@@ -191,7 +202,11 @@ SOURCE = Source(
 )
 
 
-def adapted_config(source_config: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> WeftConfig:
+def adapted_config(
+    source_config: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    encoder_config: Mapping[str, Any] | None = None,
+) -> WeftConfig:
     """
     Return the configuration that [`adapt`] gives its model, which needs no weights.
 
@@ -200,28 +215,53 @@ def adapted_config(source_config: Mapping[str, Any], overrides: Mapping[str, Any
             The checkpoint's own configuration, see [`read_source_config`].
         overrides (`Mapping[str, Any]`, *optional*):
             Fields of [`WeftConfig`], which replace all others.
+        encoder_config (`Mapping[str, Any]`, *optional*):
+            The configuration of a second checkpoint, for the encoder.
 
     Returns:
         [`WeftConfig`]
 
     Raises:
-        ValueError: the checkpoint is of another family, or a field has a value that Weft cannot express. The message
-            names both.
+        ValueError: a checkpoint is of another family, a field has a value that Weft cannot express, or two checkpoints do
+            not fit together. The message names field and value.
     """
-    config = WeftConfig(**(_fields({}, source_config) | dict(overrides or {})))
-    most = source_config["num_hidden_layers"]
-    for name in ("encoder_layers", "decoder_layers"):
-        if getattr(config, name) > most:
-            raise ValueError(
-                f"{name}={getattr(config, name)} is more than the num_hidden_layers={most} of the checkpoint."
-            )
+    config = WeftConfig(**_all_fields(source_config, overrides, encoder_config))
+    for name, own in (("encoder_layers", encoder_config or source_config), ("decoder_layers", source_config)):
+        layers, most = getattr(config, name), own["num_hidden_layers"]
+        if layers > most:
+            raise ValueError(f"{name}={layers} is more than the num_hidden_layers={most} of the checkpoint.")
     return config
+
+
+def _all_fields(
+    source_config: Mapping[str, Any], overrides: Mapping[str, Any] | None, encoder_config: Mapping[str, Any] | None
+) -> Fields:
+    fields = _fields({}, source_config)
+    if encoder_config is not None:
+        fields |= _encoder_fields(fields, source_config["model_type"], encoder_config)
+    return fields | dict(overrides or {})
+
+
+def _encoder_fields(decoder: Fields, family: str, encoder_config: Mapping[str, Any]) -> Fields:
+    """Return the fields that a second checkpoint changes. Its other fields have to be those of the first."""
+    encoder = _fields({}, encoder_config)
+    # the family first: most of the others come from it
+    compared = [("model_type", encoder_config["model_type"], family)]
+    compared += [(name, encoder.get(name), value) for name, value in decoder.items() if name not in _OF_ONE_STACK]
+    for name, found, wanted in compared:
+        if found != wanted:
+            raise ValueError(
+                f"The checkpoint of the encoder has {name}={found!r}, and that of the decoder {name}={wanted!r}: they have to "
+                "be the same."
+            )
+    return {name: encoder[name] for name in _OF_ENCODER} | {"share_encoder_decoder_embeddings": False}
 
 
 def adapt(
     weights: Mapping[str, torch.Tensor],
     source_config: Mapping[str, Any],
     *,
+    encoder: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None = None,
     overrides: Mapping[str, Any] | None = None,
     dtype: torch.dtype | None = None,
     is_shown: bool = False,
@@ -237,10 +277,13 @@ def adapt(
             The tensors of the checkpoint by its keys, see [`read_weights`]. They are copied.
         source_config (`Mapping[str, Any]`):
             The checkpoint's own configuration, see [`read_source_config`].
+        encoder (`tuple[Mapping[str, torch.Tensor], Mapping[str, Any]]`, *optional*):
+            Weights and configuration of a second checkpoint, of the same family, vocabulary and width, for the encoder.
+            Encoder and decoder then have embedding tables of their own.
         overrides (`Mapping[str, Any]`, *optional*):
             Fields of [`WeftConfig`], which replace all others, such as the ids of [`special_token_ids`]. With fewer
-            `encoder_layers` or `decoder_layers` than the checkpoint has, that many of its layers are taken, evenly spaced,
-            the first and the last among them (Shleifer and Rush 2020, arXiv:2010.13002).
+            `encoder_layers` or `decoder_layers` than the checkpoint has, that many of its layers are taken, evenly spaced
+            from the first to the last (Shleifer and Rush 2020, arXiv:2010.13002).
         dtype (`torch.dtype`, *optional*):
             The dtype of the model. Defaults to that of the weights, or to float32 for a Gemma in half precision, whose
             norms multiply by 1 + weight: half precision would round the sum.
@@ -255,19 +298,19 @@ def adapt(
         ValueError: the checkpoint is of another family, a field has a value that Weft cannot express, or the weights
             are not floating point numbers.
     """
+    encoder_config = None if encoder is None else encoder[1]
     # a field that cannot be expressed is named before a key that does not fit
-    config = adapted_config(source_config, overrides)
-    _check_dtypes(weights)
-    stacks = {
-        f"{stack}.{key}": tensor
-        for stack in ("encoder", "decoder")
-        for key, tensor in _spaced(
-            weights, source_config["num_hidden_layers"], getattr(config, f"{stack}_layers")
-        ).items()
-    }
-    conversion = convert(stacks, SOURCE, source_config=source_config, overrides=overrides)
+    config = adapted_config(source_config, overrides, encoder_config)
+    checkpoint = (weights, source_config)
+    stacks: Weights = {}
+    for stack, (tensors, own) in (("encoder", encoder or checkpoint), ("decoder", checkpoint)):
+        _check_dtypes(tensors)
+        chosen = _spaced(tensors, own["num_hidden_layers"], getattr(config, f"{stack}_layers"))
+        stacks |= {f"{stack}.{key}": tensor for key, tensor in chosen.items()}
+    fields = _all_fields(source_config, overrides, encoder_config)
+    conversion = convert(stacks, SOURCE, source_config=source_config, overrides=fields)
     dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in conversion.found.weights.values()})
-    return _build(conversion, weights.values(), dtype, is_shown)
+    return _build(conversion, stacks.values(), dtype, is_shown)
 
 
 def _check_dtypes(weights: Mapping[str, torch.Tensor]) -> None:

@@ -130,8 +130,8 @@ class Facts:
             A remark on the licence.
         language, tags, datasets (`Sequence[str]`, *optional*):
             Metadata of the Hub. Languages are ISO 639 codes.
-        base_model (`str`, *optional*):
-            The name of the model that this one was fine-tuned from.
+        base_model (`str` or `Sequence[str]`, *optional*):
+            The name of the model that this one was made from, or the names of several.
         task (`str`, *optional*):
             The Hub's name of the task. Defaults to `"text-generation"`, or `"feature-extraction"` for a model without
             a head.
@@ -172,7 +172,7 @@ class Facts:
     language: Sequence[str] = ()
     tags: Sequence[str] = ()
     datasets: Sequence[str] = ()
-    base_model: str | None = None
+    base_model: str | Sequence[str] | None = None
     task: str | None = None
     data: str | None = None
     recipe: str | None = None
@@ -209,7 +209,7 @@ def build_card(facts: Facts) -> ModelCard:
     for language in facts.language:
         if not _LANGUAGE.fullmatch(language):
             raise ValueError(f"language={language!r} is not allowed: give an ISO 639 code, such as de or deu.")
-    config, title = facts.config, facts.name.rsplit("/", 1)[-1]
+    config, base, title = facts.config, facts.base_model, facts.name.rsplit("/", 1)[-1]
     generates = facts.model_class == "WeftForConditionalGeneration"
     task = facts.task or ("text-generation" if generates else "feature-extraction")
     is_routes = writes_routes(config)
@@ -222,7 +222,7 @@ def build_card(facts: Facts) -> ModelCard:
         language=list(facts.language) or None,
         tags=["weft", "encoder-decoder", *moe, *kind, *facts.tags],
         datasets=list(facts.datasets) or None,
-        base_model=facts.base_model,
+        base_model=base if base is None or isinstance(base, str) else list(base),
         metrics=list(dict.fromkeys(one.metric for one in facts.results)) or None,
         model_name=title if facts.results else None,
         eval_results=[one.for_index(task) for one in facts.results] or None,

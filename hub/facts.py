@@ -171,9 +171,11 @@ def converted_card(
     return build_card(facts)
 
 
-def adapted_card(model: WeftPreTrainedModel, name: str, base: str, *, has_tokenizer: bool = True) -> ModelCard:
+def adapted_card(
+    model: WeftPreTrainedModel, name: str, base: str, encoder: str | None = None, *, has_tokenizer: bool = True
+) -> ModelCard:
     """
-    Build the card of an encoder-decoder that was made from a decoder-only checkpoint.
+    Build the card of an encoder-decoder that was made from decoder-only checkpoints.
 
     Args:
         model ([`WeftPreTrainedModel`]):
@@ -182,26 +184,38 @@ def adapted_card(model: WeftPreTrainedModel, name: str, base: str, *, has_tokeni
             The name for `from_pretrained`.
         base (`str`):
             The checkpoint: its name on the Hub, which the metadata has too, or its folder.
+        encoder (`str`, *optional*):
+            The checkpoint of the encoder, if it has one of its own.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
             Whether there is a tokenizer beside the weights.
 
     Returns:
         `huggingface_hub.ModelCard`
     """
-    folder = Path(base)
+    bases = [base] if encoder is None else [base, encoder]
     # a folder says nothing to others but its name
-    shown = folder.resolve().name if folder.is_dir() else f"[{base}](https://huggingface.co/{base})"
+    shown = [
+        Path(one).resolve().name if Path(one).is_dir() else f"[{one}](https://huggingface.co/{one})" for one in bases
+    ]
+    on_hub = [one for one in bases if not Path(one).is_dir()]
+    names = " and ".join(shown)
+    origin = (
+        "Both stacks begin with the layers of the decoder"
+        if encoder is None
+        else f"The decoder begins with the layers of {shown[0]}, the encoder with those of {shown[1]}"
+    )
     facts = facts_of(
         model,
         name,
-        summary=f"An encoder-decoder made from the decoder-only checkpoint {shown}. It needs training before use.",
-        base_model=None if folder.is_dir() else base,
+        summary=f"An encoder-decoder made from the decoder-only checkpoint{'s' * (len(bases) - 1)} {names}. It needs training "
+        "before use.",
+        base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
         has_tokenizer=has_tokenizer,
-        origin="Both stacks begin with the layers of the decoder, and the cross-attention with its self-attention, as in T5Gemma "
+        origin=f"{origin}, and the cross-attention with the decoder's self-attention, as in T5Gemma "
         "([arXiv:2504.06225](https://arxiv.org/abs/2504.06225)).",
         citation=bibtex("t5gemma"),
-        license_note=f"the licence of {shown} applies",
-        data=f"The weights are those of {shown}. They were not trained as an encoder-decoder yet.",
+        license_note=f"the licence of {names} applies",
+        data=f"The weights are those of {names}. They were not trained as an encoder-decoder yet.",
         limits=["The cross-attention was never trained: what the model writes before it is means nothing."],
     )
     return build_card(facts)

@@ -29,6 +29,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("out", type=Path, metavar="OUT", help="folder to write")
     add("--pad-token", metavar="TOKEN",
         help="token of the vocabulary that no text has, to pad with (default: the checkpoint's)")  # fmt: skip
+    add(
+        "--encoder",
+        metavar="MODEL2",
+        help="second checkpoint of the same family, vocabulary and width, for the encoder",
+    )
     for stack in ("encoder", "decoder"):
         add(f"--num-{stack}-layers", type=int, metavar="N",
             help=f"take N of the layers for the {stack}, evenly spaced (default: all)")  # fmt: skip

@@ -16,6 +16,8 @@ from weftformer.conversion import (
 from weftformer.tokenization import add_denoising_tokens, train_tokenizer
 from weftformer.training import DataCollatorForUL2
 
+from ..conftest import one_stays
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
 # Heads that are not as wide together as the model, and fewer of them for keys and values.
@@ -39,13 +41,15 @@ FAMILIES = {
     "gemma": ("Gemma", {}),
     "gemma, biases": ("Gemma", {"attention_bias": True, "tie_word_embeddings": False, "num_key_value_heads": 1}),
 }
-every_family = pytest.mark.parametrize("family", FAMILIES)
+every_family = pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.integration] if "," in name else []) for name in FAMILIES]
+)
 
 
-def original(family, **fields):
+def original(family, seed=0, **fields):
     """Random values everywhere: norms start at one, where a mistake would not be seen."""
     name, own = FAMILIES[family]
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = getattr(transformers, f"{name}Config")(**(SMALL | own | fields))
     model = AutoModelForCausalLM.from_config(config)
     if name == "Mixtral":
@@ -291,6 +295,43 @@ def test_experts_are_sparse_in_both_stacks_and_choose_as_before():
         assert largest_error(one, other) <= 1e-6
 
 
+@pytest.mark.parametrize("family", ["llama 3", "qwen3", "mixtral", "gemma, biases"])
+@torch.no_grad()
+def test_a_second_checkpoint_for_the_encoder(family, tmp_path):
+    there, other = original(family), original(family, seed=1, num_hidden_layers=2, intermediate_size=24)
+    if family == "mixtral":
+        other = original(family, seed=1, num_hidden_layers=2)
+    here = adapted(there, encoder=(other.state_dict(), other.config.to_dict()))
+    here.save_pretrained(tmp_path)
+    here = without_cross_attention(AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype="auto"))
+    assert (here.config.encoder_layers, here.config.decoder_layers) == (2, 3)
+    ids = words()
+    causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()[None, None]
+    found = here.model.encoder(input_ids=ids, attention_mask=causal).last_hidden_state
+    assert largest_error(found, other.model(ids).last_hidden_state) <= 1e-6
+    assert largest_error(here(input_ids=ids[:, :9], decoder_input_ids=ids).logits, there(ids).logits) <= 1e-6
+    tables = here.model.encoder.embed_tokens.weight, here.model.decoder.embed_tokens.weight
+    assert not torch.equal(*tables) and not here.config.has_two_vocabularies
+    assert (here.lm_head.weight is tables[1]) == there.config.tie_word_embeddings
+    here.resize_token_embeddings(70)
+    assert here(input_ids=ids + 8, decoder_input_ids=ids + 8).logits.shape[-1] == 70
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("qwen3", {}, "encoder has model_type='qwen3', and that of the decoder model_type='llama'"),
+        ("llama", {"hidden_size": 16}, "encoder has d_model=16, and that of the decoder d_model=32"),
+        ("llama", {"vocab_size": 61}, "encoder has vocab_size=61, and that of the decoder vocab_size=60"),
+        ("llama 3", {"tie_word_embeddings": False}, "encoder has rope_parameters="),
+    ],
+)
+def test_checkpoints_that_do_not_fit_together(family, fields, message):
+    there, other = original("llama"), original(family, **fields)
+    with pytest.raises(ValueError, match=message):
+        adapted(there, encoder=(other.state_dict(), other.config.to_dict()))
+
+
 def test_fields_can_be_replaced():
     here = adapted(original("llama"), overrides={"dropout": 0.1, "pad_token_id": 7, "max_source_positions": 16})
     assert (here.config.dropout, here.config.pad_token_id, here.config.max_source_positions) == (0.1, 7, 16)
@@ -336,11 +377,16 @@ def test_special_tokens():
 
 
 @pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize("weights", [None, [0, 0, 1, 0, 0, 0, 0]], ids=["ul2", "prefix lm"])
-def test_a_few_steps_of_adaptation_lower_the_loss(weights):
+@pytest.mark.parametrize(
+    ("family", "weights"),
+    one_stays(
+        [("llama", None), ("llama", [0, 0, 1, 0, 0, 0, 0]), ("mixtral", None), ("qwen3", None), ("gemma", None)]
+    ),
+)
+def test_a_few_steps_of_adaptation_lower_the_loss(family, weights):
     """With UL2's mixture, and with its sequential denoiser alone, which is the prefix language model of T5Gemma."""
     made = tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    there = original("llama", vocab_size=len(made))
+    there = original(family, vocab_size=len(made))
     here = adapted(there, overrides=special_token_ids(made, there.config.to_dict()))
     add_denoising_tokens(made, "ul2")
     here.resize_token_embeddings(len(made))

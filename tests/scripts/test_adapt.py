@@ -92,6 +92,25 @@ def test_a_name_on_the_hub(checkpoint, tmp_path, monkeypatch):
     assert card.data.base_model == "someone/small-llama" and "huggingface.co/someone/small-llama" in card.text
 
 
+def test_two_checkpoints_and_some_of_their_layers(checkpoint, tmp_path, capsys):
+    other = shutil.copytree(checkpoint, tmp_path / "other-llama")
+    words = ["adapt", str(checkpoint), str(tmp_path / "out"), "--encoder", str(other), "--pad-token", "<pad>"]
+    assert main([*words, "--num-encoder-layers", "1"]) == 0
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert (model.config.encoder_layers, model.config.decoder_layers) == (1, 2)
+    assert not model.config.share_encoder_decoder_embeddings
+    text = ModelCard.load(tmp_path / "out" / "README.md").text
+    assert "checkpoints small-llama and other-llama" in text and "the encoder with those of other-llama" in text
+    assert (
+        main(["adapt", str(checkpoint), str(tmp_path / "new"), "--pad-token", "<pad>", "--num-decoder-layers", "3"])
+        == 1
+    )
+    assert "decoder_layers=3 is more than the num_hidden_layers=2" in capsys.readouterr().err
+    train_tokenizer(["other texts have another vocabulary"] * 4, vocab_size=270).save_pretrained(other)
+    assert main([*words, "--overwrite"]) == 1
+    assert "has another vocabulary than" in capsys.readouterr().err
+
+
 def test_a_folder_without_tokenizer(checkpoint, tmp_path, caplog):
     for file in checkpoint.glob("token*"):
         file.unlink()
@@ -135,7 +154,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
     out = str(tmp_path / "out")
     for words, message in (
         (["./nowhere", out], "MODEL ./nowhere: there is no such folder"),
-        ([str(checkpoint), str(checkpoint), "--overwrite"], "is the folder of the checkpoint"),
+        ([str(checkpoint), str(checkpoint), "--overwrite"], "is the folder of a checkpoint"),
         (
             [str(checkpoint), out, "--pad-token", "<pad>", "--config-overrides", "decoder_ffn_dim=8"],
             "by the configuration it is",
