@@ -1,7 +1,7 @@
 """Encoder-decoders from decoder-only checkpoints, as in T5Gemma (Zhang et al. 2025, arXiv:2504.06225).
 
 Both stacks begin with the layers of the decoder, or with some of them, evenly spaced, as in "shrink and fine-tune"
-(Shleifer and Rush 2020, arXiv:2010.13002). The encoder is told no mask, and so reads both ways. Each
+(Shleifer and Rush 2020, arXiv:2010.13002). The encoder has no causal mask, and so reads both ways. Each
 cross-attention, with the norm in front of it, begins with the self-attention of its layer. Its queries and keys are not
 turned, as in T5Gemma: source and target have no common count of positions. One table embeds source and target, as in
 T5Gemma 2; it is the head too if it was in the checkpoint. The encoder may also begin with a second checkpoint of the same

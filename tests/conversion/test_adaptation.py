@@ -1,5 +1,7 @@
 """Decoder-only models with random weights, and the encoder-decoder made of each: without its new part it is the decoder."""
 
+import json
+
 import pytest
 import torch
 import transformers
@@ -223,6 +225,49 @@ def test_the_norms_of_a_gemma_are_not_rounded_unless_that_is_asked_for():
     rounded = adapted(there, dtype=torch.bfloat16).model.decoder.layer_norm.weight
     assert rounded.dtype == torch.bfloat16 and torch.equal(rounded, (1.0 + norm.float()).to(torch.bfloat16))
     assert not torch.equal(rounded.float(), 1.0 + norm.float())
+
+
+# As in the files of Llama 3.2 1B, Gemma 2B, Qwen3 0.6B and Mixtral 8x7B, which older transformers wrote.
+PUBLISHED = {
+    "llama": {
+        "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 131072, "rope_theta": 500000.0,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "torch_dtype": "bfloat16", "pretraining_tp": 1,
+        "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3",
+                         "original_max_position_embeddings": 8192},
+    },
+    "gemma": {
+        "vocab_size": 256000, "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 18, "num_attention_heads": 8,
+        "num_key_value_heads": 1, "head_dim": 256, "hidden_act": "gelu", "hidden_activation": None, "rope_scaling": None,
+        "max_position_embeddings": 8192, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
+    },
+    "qwen3": {
+        "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 40960, "rope_theta": 1000000,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "rope_scaling": None, "sliding_window": None,
+        "use_sliding_window": False, "max_window_layers": 28,
+    },
+    "mixtral": {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 32768, "rope_theta": 1000000.0,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "sliding_window": None, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_configurations_as_they_were_published(family, tmp_path):
+    published = PUBLISHED[family]
+    (tmp_path / "config.json").write_text(json.dumps(published | {"model_type": family}))
+    config = adapted_config(read_source_config(tmp_path))
+    assert config.rope_parameters["rope_theta"] == published["rope_theta"]
+    assert config.rope_parameters["rope_type"] == ("llama3" if family == "llama" else "default")
+    assert config.activation_function == ("gelu_pytorch_tanh" if family == "gemma" else "silu")
+    assert config.stack_heads(True) == (
+        published["num_attention_heads"], published["num_key_value_heads"], published.get("head_dim", 128)
+    )  # fmt: skip
+    assert config.tie_word_embeddings == (family != "mixtral") == (not config.has_sparse_layers)
 
 
 def test_weights_that_do_not_fit_are_named():
