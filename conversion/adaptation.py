@@ -434,4 +434,4 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase | None) -> str:
     names = [
         str(token) for token in tokenizer.added_tokens_decoder.values() if token.special and str(token) not in ends
     ]
-    return f" It has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}." if names else ""
+    return f" Its other special tokens are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}." if names else ""

@@ -410,7 +410,9 @@ def test_special_tokens():
 
     made = tokenizer(**ends)
     for old in (None, -1):
-        with pytest.raises(ValueError, match=r"no pad token, .*\(--pad-token TOKEN\)\. It has .*<pad>"):
+        with pytest.raises(
+            ValueError, match=r"no pad token, .*\(--pad-token TOKEN\)\. Its other special tokens are .*<pad>"
+        ):
             special_token_ids(made, own | {"pad_token_id": old})
     with pytest.raises(ValueError, match="pad_token='<none>' is not in the vocabulary"):
         special_token_ids(made, own, "<none>")
