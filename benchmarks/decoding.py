@@ -28,16 +28,16 @@ from weftformer.common.whole_files import write_json
 from weftformer.scripts.parsers.benchmark import build_parser
 
 CASES: dict[str, Any] = {
-    "reference": Case("beam 5, 500 new tokens", beams=5),
-    "greedy": Case("greedy, 500 new tokens"),
-    "batch": Case("batch 16, one beam, 200 new tokens", batch=16, new_tokens=200),
-    "beam10": Case("beam 10, 200 new tokens", beams=10, new_tokens=200),
-    "beam50": Case("beam 50, 200 new tokens", beams=50, new_tokens=200),
-    "length100": Case("beam 5, 100 new tokens", beams=5, new_tokens=100),
-    "length1000": Case("beam 5, 1000 new tokens", beams=5, new_tokens=1000),
-    "published": PublishedCase("DirectMultiStep's search, beam 5, 500 new tokens", beams=5),
+    "reference": Case("beam 5", beams=5),
+    "greedy": Case("greedy"),
+    "batch": Case("batch 16, one beam", batch=16, new_tokens=200),
+    "beam10": Case("beam 10", beams=10, new_tokens=200),
+    "beam50": Case("beam 50", beams=50, new_tokens=200),
+    "length100": Case("beam 5", beams=5, new_tokens=100),
+    "length1000": Case("beam 5", beams=5, new_tokens=1000),
+    "published": PublishedCase("DirectMultiStep's search, beam 5", beams=5),
     "routes": RoutesCase("planning, beam 10"),
-    "sparse": SparseCase("sparse and dense, greedy, 200 new tokens", new_tokens=200),
+    "sparse": SparseCase("sparse and dense, greedy", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
     "experts": ExpertsCase("training, more experts"),
@@ -100,7 +100,7 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
         if contender.is_slow:  # the first run counts, because a run of minutes needs no warm-up
             rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
-    for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
+    for _ in tqdm(range(arguments.runs), desc=case.title, unit="run"):
         for contender, row in in_turn:
             if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
                 continue
@@ -134,7 +134,7 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     for _ in range(runs - 1):
         output, memory = peak_memory(contender.run)
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
-    return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
+    return {"case": case.title, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
             "output": output if contender.check is None else checked} | shape  # fmt: skip
 
 

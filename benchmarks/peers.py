@@ -58,6 +58,10 @@ class Case:
     prefix: int = 60
 
     @property
+    def title(self) -> str:
+        return f"{self.name}, {self.new_tokens} new tokens"
+
+    @property
     def units(self) -> int:
         """The number of new tokens of a source, by which the time of a run is divided."""
         return self.new_tokens

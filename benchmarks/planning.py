@@ -42,6 +42,10 @@ class FileCase:
     model: str | None = None
     routes: str | None = None
 
+    @property
+    def title(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True)
 class RoutesCase(FileCase):

@@ -76,6 +76,7 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
     assert report["machine"]["threads"] == 1 and report["machine"]["versions"]["torch"]
     rows = {row["contender"]: row for row in report["cases"]["greedy"]}
     assert {"BART (transformers)", "Weft, plain path", "Weft"} <= set(rows)
+    assert rows["Weft"]["case"] == "greedy, 3 new tokens"
     assert rows["Weft"]["agreement"] == rows["Weft, plain path"]["agreement"] == "same tokens"
     out = capsys.readouterr().out
     assert (
