@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -18,11 +19,14 @@ from .batching import Unwanted
 
 if TYPE_CHECKING:
     from ..routes import Constraints, Plan, RoutePlanner, Stock
+    from ..routes.scoring.round_trip import ForwardModel
 
 # Tokens that a text model writes at most, where nobody says how many.
 _TEXT_TOKENS = 256
 # Rows whose logits are in memory together when texts are scored.
 _SCORED_ROWS = 8
+# Candidates whose reactions are predicted before it is asked again whether anybody waits.
+_JUDGED_CANDIDATES = 16
 
 
 def _settle(tokenizer: Any) -> None:
@@ -45,6 +49,8 @@ class WhileWanted(LogitsProcessor):
 
 @dataclass(frozen=True)
 class RouteSettings:
+    """What works of one batch have in common. No two works have the same number `alone`; works of any batch have None."""
+
     beams: int
     ranking: str
     grammar: bool
@@ -53,6 +59,11 @@ class RouteSettings:
     max_new_tokens: int
     texts: int = 1
     seed: int = 0
+    time_limit: float | None = None
+    salts: str = "refuse"
+    expand_leaves: int = 0
+    per_reaction: int | None = None
+    alone: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,20 @@ class RouteTask:
         stock: what can be bought; candidates then say what it lacks.
         max_new_tokens: bound on what the model writes (default: three quarters of its positions; the beginning of a
             route, which names the target, takes the rest).
+        forward: says of each route how many of its reactions it predicts the product of.
     """
 
     path = "/plan"
 
-    def __init__(self, planner: RoutePlanner, stock: Stock | None = None, max_new_tokens: int | None = None):
-        self.planner, self.model, self.stock = planner, planner.model, stock
+    def __init__(
+        self,
+        planner: RoutePlanner,
+        stock: Stock | None = None,
+        max_new_tokens: int | None = None,
+        forward: ForwardModel | None = None,
+    ):
+        self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
+        self._numbers = count()
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         _settle(planner.tokenizer)
@@ -96,6 +115,10 @@ class RouteTask:
         max_new_tokens: int | None = None,
         texts: int = 1,
         seed: int = 0,
+        time_limit: float | None = None,
+        salts: str = "refuse",
+        expand_leaves: int = 0,
+        per_reaction: int | None = None,
     ) -> list[RouteWork]:
         """Check a request.
 
@@ -108,20 +131,22 @@ class RouteTask:
         Raises:
             ValueError: what is wrong with a target or a setting.
         """
-        from ..routes.molecules import drawn_smiles, one_molecule
+        from ..routes.molecules import drawn_smiles
+        from ..routes.planning.planner import one_target
 
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         # the planner checks what it is given at once, and searches when it is asked for the first plan
         self.planner.stream(
             targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar,
             constraints=constraints, impossible=impossible, stock=self.stock, texts=texts, seed=seed,
+            time_limit=time_limit, salts=salts, expand_leaves=expand_leaves, per_reaction=per_reaction,
         )  # fmt: skip
         search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
         if not isinstance(starting_material, list):
             starting_material = [starting_material] * len(targets)
         works = []
         for target, material in zip(targets, starting_material, strict=True):
-            smiles = one_molecule(target)
+            smiles, _ = one_target(target, salts)
             several = [smiles]
             if texts > 1:
                 several = drawn_smiles(smiles, texts, seed, rooted=bool(self.planner.about.get("aligned")))
@@ -131,23 +156,38 @@ class RouteTask:
             # a batch has the room of its longest text: with it in the settings, neighbours have the same
             settings = RouteSettings(
                 beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room),
-                texts, seed,
+                texts, seed, time_limit, salts, expand_leaves, per_reaction,
+                # the planner takes these one after the other: a batch of them would only make some wait for the others
+                None if time_limit is None and not expand_leaves else next(self._numbers),
             )  # fmt: skip
             steps = (tried[0] if tried else tuple(self.planner.default_steps)) if self.takes_steps else None
-            works.append(RouteWork(smiles, steps, material, settings))
+            works.append(RouteWork(target, steps, material, settings))
         return works
 
     def compute(self, works: Sequence[RouteWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, Plan]]:
         """The index and the plan of each work, as searches end."""
         settings = works[0].settings
         steps: Any = [work.n_steps for work in works] if self.takes_steps else None
-        return self.planner.stream(
+        found = self.planner.stream(
             [work.target for work in works], n_steps=steps,
             starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
             ranking=settings.ranking, grammar=settings.grammar, constraints=settings.constraints,
             impossible=settings.impossible, max_new_tokens=settings.max_new_tokens, texts=settings.texts, seed=settings.seed,
-            logits_processor=[WhileWanted(is_wanted)], progress=False,
+            time_limit=settings.time_limit, salts=settings.salts, expand_leaves=settings.expand_leaves,
+            per_reaction=settings.per_reaction, logits_processor=[WhileWanted(is_wanted)], progress=False,
         )  # fmt: skip
+        for index, plan in found:
+            yield index, plan if self.forward is None else self._judged(plan, self.forward, is_wanted)
+
+    def _judged(self, plan: Plan, forward: ForwardModel, is_wanted: Callable[[], bool]) -> Plan:
+        """The plan with the feasibility of each route, some at a time: it is given up when nobody waits any more."""
+        candidates = []
+        for start in range(0, len(plan.candidates), _JUDGED_CANDIDATES):
+            if not is_wanted():
+                raise Unwanted
+            part = replace(plan, candidates=plan.candidates[start : start + _JUDGED_CANDIDATES])
+            candidates += forward.judged(part).candidates
+        return replace(plan, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -311,12 +351,15 @@ class TextTask:
 
 
 def load_task(
-    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
+    folder_or_hub_id: str,
+    stock: Stock | None = None,
+    max_new_tokens: int | None = None,
+    forward: ForwardModel | None = None,
 ) -> RouteTask | TextTask:
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock is given for a model that writes no routes, or the model is of another family. OSError: there
+        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family. OSError: there
             is no such model.
     """
     model_type = AutoConfig.from_pretrained(folder_or_hub_id).model_type
@@ -327,9 +370,10 @@ def load_task(
     if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
         from ..routes import RoutePlanner
 
-        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)
-    if stock is not None:
-        raise ValueError(
-            f"A stock is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
-        )
+        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
+    for what, given in (("stock", stock), ("forward model", forward)):
+        if given is not None:
+            raise ValueError(
+                f"A {what} is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
+            )
     return TextTask(model, tokenizer, max_new_tokens)

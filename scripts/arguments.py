@@ -186,6 +186,22 @@ def read_stock(file: Path, is_shown: bool = True) -> Any:
     return Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown)
 
 
+def read_forward_model(arguments: argparse.Namespace) -> Any:
+    """The model of `--forward-model` on its device, None where none is given.
+
+    Raises:
+        ValueError, OSError: there is no such model or device.
+    """
+    if arguments.forward_model is None:
+        return None
+    from weftformer.routes.scoring.round_trip import ForwardModel
+
+    check_model(arguments.forward_model, "--forward-model")
+    forward = ForwardModel.from_pretrained(arguments.forward_model)
+    move_to(forward, arguments.device)
+    return forward
+
+
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
     """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
 

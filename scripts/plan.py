@@ -17,13 +17,13 @@ from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.reaction_names import plan_with_names
-from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
     constraints_of,
     move_to,
+    read_forward_model,
     read_stock,
     take_shipped_model,
 )
@@ -206,22 +206,13 @@ def _load(arguments: Namespace) -> RoutePlanner:
     return task.planner
 
 
-def _load_forward(arguments: Namespace) -> ForwardModel | None:
-    if arguments.forward_model is None:
-        return None
-    check_model(arguments.forward_model, "--forward-model")
-    forward = ForwardModel.from_pretrained(arguments.forward_model)
-    move_to(forward, arguments.device)
-    return forward
-
-
 def _plans(
     arguments: Namespace, targets: list[Target], done: dict[int, Plan], **settings: Any
 ) -> Iterator[tuple[int, Plan]]:
     """The index and the plan of each target that is not done, as their searches end."""
     left = [index for index in range(len(targets)) if index not in done]
     asked = [index for index in left if targets[index].problem is None]
-    planner, forward = _load(arguments), _load_forward(arguments)
+    planner, forward = _load(arguments), read_forward_model(arguments)
     found = planner.stream(
         [targets[index].smiles for index in asked],
         n_steps=arguments.steps,

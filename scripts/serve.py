@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from weftformer.scripts.arguments import check_model, move_to, read_stock, take_shipped_model
+from weftformer.scripts.arguments import check_model, move_to, read_forward_model, read_stock, take_shipped_model
 from weftformer.scripts.parsers.serve import build_parser
 
 
@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         take_shipped_model(arguments)
         check_model(arguments.model)
         stock = None if arguments.stock is None else read_stock(arguments.stock)
-        task = load_task(arguments.model, stock, limits.max_new_tokens)
+        forward = read_forward_model(arguments)
+        task = load_task(arguments.model, stock, limits.max_new_tokens, forward)
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
     move_to(task, arguments.device)

@@ -22,6 +22,7 @@ from ..inference.batching import Batcher
 from ..inference.tasks import RouteTask, TextTask
 from ..routes import Plan
 from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
+from ..routes.planning.planner import SALTS
 from ..routes.planning.search import RANKINGS
 from ..routes.plans import IMPOSSIBLE
 from ..tokenization.checks import shown
@@ -156,6 +157,23 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         )
         max_new_tokens: int | None = Field(
             None, ge=1, le=task.max_new_tokens, description="Tokens of a route at most."
+        )
+        time_limit: float | None = Field(
+            None,
+            le=min(limits.max_time_limit, limits.timeout_s),
+            description="Seconds above 0 for the search for each target; what is found by then is kept (default: no limit).",
+        )
+        salts: Literal[SALTS] = Field(  # type: ignore[valid-type]
+            "refuse", description="A target of several molecules: refused, or stripped to its largest organic part."
+        )
+        expand_leaves: int = Field(
+            0,
+            le=limits.max_expand_leaves,
+            description="Levels: how often a starting material that the stock lacks is planned in its turn, and the routes are "
+            "joined. 0 for none.",
+        )
+        per_reaction: int | None = Field(
+            None, description="At most so many routes, at least 1, with the same last reaction (default: all)."
         )
         max_routes: int | None = Field(
             None,

@@ -31,6 +31,11 @@ class Limits:
             The largest number of tokens to generate for an input. Defaults to the value of the task.
         max_request_bytes (`int`, *optional*, defaults to 262144):
             The largest size of a request's body in bytes. Larger ones are refused with status 413.
+        max_time_limit (`float`, *optional*, defaults to 60.0):
+            The longest time in seconds that a request may give to the search for a target. It is `timeout_s` where that is
+            shorter.
+        max_expand_leaves (`int`, *optional*, defaults to 2):
+            The largest number of levels at which a request may have starting materials planned. With 0 none are.
         timeout_s (`float`, *optional*, defaults to 120.0):
             The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
             504).
@@ -47,12 +52,14 @@ class Limits:
     max_beams: int = 50
     max_new_tokens: int | None = None
     max_request_bytes: int = 1 << 18
+    max_time_limit: float = 60.0
+    max_expand_leaves: int = 2
     timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "max_wait_ms" else 1 if isinstance(value, int) else 1e-3
+            least = 0 if field.name in ("max_wait_ms", "max_expand_leaves") else 1 if isinstance(value, int) else 1e-3
             if value is not None and not least <= value < float("inf"):  # false for NaN too
                 raise ValueError(f"{field.name}={value} is not allowed: give at least {least}.")
 

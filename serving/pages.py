@@ -29,7 +29,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "beams": 5, "max_routes": 3},
     "/translate": {"texts": ["ein Haus", "zwei Hunde"], "beams": 4},
 }
-# Keywords of JSON schema that bound a value (all of ours by whole numbers), and how they are told.
+# Keywords of JSON schema that bound a value, and how they are told.
 _BOUNDS = {
     "minimum": "at least {}", "maximum": "at most {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
     "minItems": "at least {} items", "maxItems": "at most {} items",
@@ -89,6 +89,11 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
         found["stock"] = (
             f"{len(stock)} molecules" if stock is not None else "none: nothing is said of what can be bought"
         )
+        found["forward model"] = (
+            "none: nothing is said of feasibility"
+            if task.forward is None
+            else f"says which reactions it predicts, {task.forward.beams} beams"
+        )
         found |= {f"trained on, {key}": _told(value) for key, value in task.planner.about.items()}
         if task.takes_steps:
             found["steps that are tried by default"] = _told(list(task.planner.default_steps))
@@ -102,6 +107,11 @@ def _told(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "by the model" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _whole(value: float) -> float:
+    """A number without `.0`."""
+    return int(value) if value == int(value) else value
 
 
 def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -163,5 +173,5 @@ def _kind(field: Mapping[str, Any], schema: dict[str, Any]) -> str:
     words = str(field.get("type", "anything"))
     if field.get("type") == "array":
         words = f"list of ({_kind(field.get('items', {}), schema)})"
-    bounds = (told.format(int(field[bound])) for bound, told in _BOUNDS.items() if bound in field)
+    bounds = (told.format(_whole(field[bound])) for bound, told in _BOUNDS.items() if bound in field)
     return ", ".join([words, *("not empty" if bound.startswith("at least 1 ") else bound for bound in bounds)])

@@ -456,7 +456,7 @@ class RoutePlanner:
         remarks: dict[int, str] = {}
         for index, (target, material) in enumerate(zip(targets, materials, strict=True)):
             try:
-                smiles, remark = _one_target(target, salts)
+                smiles, remark = one_target(target, salts)
                 begin = None if material is None else one_molecule(material)
                 self._check_source(smiles, begin)
             except ValueError as error:
@@ -549,8 +549,12 @@ def _check_numbers(
         raise ValueError(f"expand_leaves={expand_leaves} needs a stock: what it lacks is made in its turn.")
 
 
-def _one_target(target: str, salts: str) -> tuple[str, str | None]:
+def one_target(target: str, salts: str) -> tuple[str, str | None]:
     """The canonical SMILES to plan, and what has to be said of it.
+
+    Args:
+        target: SMILES, as it was given.
+        salts: "refuse" or "strip", as in [`RoutePlanner.plan`].
 
     Raises:
         ValueError: the target is no molecule, or several and `salts` is "refuse".

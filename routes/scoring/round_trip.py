@@ -19,12 +19,15 @@ from ..molecules import canonical_smiles
 from ..plans import Plan
 from ..tree import Route
 
+# Reactions whose predictions are remembered: a server would take ever more memory otherwise.
+_REMEMBERED = 1 << 16
+
 
 class ForwardModel:
     """
     Predicts products with a text model that was trained on pairs of `weftformer prepare-reactions`.
 
-    Predictions are remembered, because the candidates of a target share reactions.
+    The last 65,536 predictions are remembered, because the candidates of a target share reactions.
 
     Args:
         model (`PreTrainedModel`):
@@ -70,7 +73,10 @@ class ForwardModel:
         for start in range(0, len(new), self.batch_size):
             batch = new[start : start + self.batch_size]
             self._known |= dict(zip(batch, self._predict(batch), strict=True))
-        return [self._known[one] for one in asked]
+        found = [self._known[one] for one in asked]
+        for oldest in list(self._known)[:-_REMEMBERED]:
+            del self._known[oldest]
+        return found
 
     @torch.inference_mode()
     def _predict(self, batch: Sequence[tuple[str, ...]]) -> list[list[str]]:

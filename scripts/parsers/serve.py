@@ -19,6 +19,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--stock", type=Path, metavar="FILE",
         help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")  # fmt: skip
+    add("--forward-model", metavar="MODEL",
+        help="for routes, say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     add("--host", default="127.0.0.1",
         help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)")  # fmt: skip
@@ -48,6 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--max-new-tokens", type=int, metavar="N",
         help="most tokens written for an input (default: three quarters of a route model's positions; 256 of text)")  # fmt: skip
+    add("--max-time-limit", type=float, default=60.0, metavar="S",
+        help="longest `time_limit` that may be asked for (default: %(default)s)")  # fmt: skip
+    add("--max-expand-leaves", type=int, default=2, metavar="N",
+        help="most levels of `expand_leaves` that may be asked for; 0 for none (default: %(default)s)")  # fmt: skip
     add("--max-request-bytes", type=int, default=1 << 18, metavar="N",
         help="largest body; larger ones are refused with 413 (default: %(default)s)")  # fmt: skip
     add("--timeout-s", type=float, default=120.0, metavar="S",

@@ -12,8 +12,10 @@ import pytest
 pytest.importorskip("rdkit")
 
 import weftformer
+from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.benchmarks.serve_load import TARGETS, load, request_bodies, served
 from weftformer.scripts import cli
+from weftformer.tokenization import train_tokenizer
 
 from .conftest import soon
 
@@ -55,6 +57,32 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
     assert (
         "weftformer serve: error: Serving needs fastapi: pip install 'weftformer[serve]'." in capsys.readouterr().err
     )
+
+
+@pytest.mark.integration
+def test_a_forward_model_beside_the_model(planner, tmp_path):
+    tokenizer = train_tokenizer(TARGETS, vocab_size=300)
+    size = {"d_model": 48, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    forward = WeftForConditionalGeneration(WeftConfig.from_preset("modern-tiny", vocab_size=len(tokenizer), **size))
+    for name, model, its_tokenizer in (
+        ("routes", planner.model, planner.tokenizer),
+        ("forward", forward, tokenizer),
+    ):
+        model.save_pretrained(tmp_path / name)
+        its_tokenizer.save_pretrained(tmp_path / name)
+    options = ["--forward-model", str(tmp_path / "forward"), "--max-time-limit", "30"]
+    with served(str(tmp_path / "routes"), *options) as (url, _):
+        body = {"targets": TARGETS[0], "n_steps": 1, "beams": 2, "time_limit": 30}
+        (plan,) = httpx.post(url, json=body, timeout=60, trust_env=False).json()["plans"]
+        # it was not trained, so it predicts none of them
+        assert {one["feasibility"] for one in plan["candidates"] if one["route"]} == {0.0}
+        assert httpx.post(url, json=body | {"time_limit": 31}, trust_env=False).status_code == 422
+
+
+def test_a_forward_model_that_is_not_there_is_one_line(capsys, untrained_folder):
+    arguments = ["--model", untrained_folder, "--port", "0", "--forward-model", "/nope"]
+    assert cli.main(["serve", *arguments]) == 1
+    assert "weftformer serve: error: --forward-model /nope: there is no such folder." in capsys.readouterr().err
 
 
 def test_settings_that_do_not_fit_are_one_line(capsys, tmp_path):

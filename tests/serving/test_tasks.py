@@ -13,6 +13,7 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
 from weftformer.routes import Plan, Stock
+from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.tokenization import train_tokenizer
 
 from .conftest import StubTask, running, soon
@@ -100,6 +101,10 @@ def test_the_pages_of_a_model_of_routes(planner, known):
             "required_leaf",
             "forbidden",
             "forbidden_substructures",
+            "time_limit",
+            "salts",
+            "expand_leaves",
+            "per_reaction",
         }
         assert wishes <= set(fields)
 
@@ -158,6 +163,13 @@ def test_a_beam_that_found_nothing_has_no_score(planner, known, monkeypatch):
         ({"targets": "CCO", "ranking": "best"}, "log_probability"),
         ({"targets": ["CCO", "CC"], "starting_material": ["C"]}, "1 starting materials for 2 targets"),
         ({"targets": "CCO", "starting_material": "nothing"}, "'nothing' is not a molecule"),
+        ({"targets": "CCO", "time_limit": 0}, "time_limit=0.0 is not allowed: give a number of seconds above 0."),
+        ({"targets": "CCO", "time_limit": 61}, "time_limit: Input should be less than or equal to 60"),
+        ({"targets": "CCO", "salts": "keep"}, "'refuse' or 'strip': got 'keep'"),
+        ({"targets": "CCO", "per_reaction": 0}, "per_reaction=0 is not allowed: give at least 1."),
+        ({"targets": "CCO", "expand_leaves": -1}, "expand_leaves=-1 is not allowed: give at least 0."),
+        ({"targets": "CCO", "expand_leaves": 1}, "expand_leaves=1 needs a stock"),
+        ({"targets": "CCO", "expand_leaves": 3}, "less than or equal to 2: got 3"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_before_it_waits(planner, body, reason):
@@ -292,3 +304,96 @@ def test_what_routes_have_to_be(planner, known):
     with running(RouteTask(planner)) as server:
         answer = server.client.post("/plan", json=body | {"only_purchasable": True})
         assert answer.status_code == 422 and "need a stock" in answer.json()["detail"]
+
+
+def test_salts_last_reactions_and_time(planner, known):
+    """Each setting gives what the planner gives."""
+    task, target = RouteTask(planner), known[3].smiles
+    body = {"targets": target, "n_steps": [1, 2], "beams": 6}
+    same = {"n_steps": range(1, 3), "beams": 6, "max_new_tokens": task.max_new_tokens, "progress": False}
+
+    def ask(**settings):
+        return server.client.post("/plan", json=body | settings).json()["plans"][0]
+
+    with running(task) as server:
+        salt = f"{target}.Cl"
+        stripped = ask(targets=salt, salts="strip")
+        (alone,) = planner.plan([salt], salts="strip", **same)
+        assert stripped["target"] == target and stripped["remarks"] == list(alone.remarks) != []
+        every, few = ask(), ask(per_reaction=1)
+        (alone,) = planner.plan([target], per_reaction=1, **same)
+        assert [one["text"] for one in few["candidates"]] == [one.text for one in alone.candidates]
+        assert len(few["candidates"]) < len(every["candidates"])
+        assert ask(time_limit=60)["candidates"] == every["candidates"]
+        over = ask(time_limit=1e-6)
+    assert "The time limit of 1e-06 s ended the search" in over["remarks"][-1]
+    assert [one["route"] for one in over["candidates"]] == [None] * len(over["candidates"])
+
+
+def test_what_the_stock_lacks_is_planned(chain_planner):
+    target, amine = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
+    task = RouteTask(chain_planner, Stock(["CC(=O)O", "N", "BrCc1ccccc1"]))
+    body = {"targets": target, "n_steps": 1, "beams": 2}
+    with running(task, max_expand_leaves=1) as server:
+        plain, joined = (
+            server.client.post("/plan", json=body | {"expand_leaves": levels, "svg": True}).json()["plans"][0]
+            for levels in (0, 1)
+        )
+        refused = server.client.post("/plan", json=body | {"expand_leaves": 2})
+    assert not plain["candidates"][0]["purchasable"] and plain["candidates"][0]["joined_at"] == []
+    assert joined["candidates"][0]["purchasable"] and joined["candidates"][0]["joined_at"] == [amine]
+    assert refused.status_code == 422 and "less than or equal to 1" in refused.json()["detail"]
+
+
+def test_searches_with_a_time_limit_are_batches_of_their_own(planner, known):
+    task = RouteTask(planner)
+    sizes = recorded(task)
+    bodies = [{"targets": known[0].smiles, "n_steps": 1, "beams": 2, "time_limit": 30}] * 2
+    first, second = asked_together(task, bodies)
+    assert sizes == [1, 1]
+    assert first["plans"][0]["candidates"] == second["plans"][0]["candidates"]
+
+
+def test_the_time_limit_is_no_longer_than_the_answer_may_take(planner):
+    with running(RouteTask(planner), timeout_s=1.5) as server:
+        answer = server.client.post("/plan", json={"targets": "CCO", "time_limit": 2})
+        page = html.unescape(re.sub(r"<[^>]*>", " ", server.client.get("/docs").text))
+    assert answer.status_code == 422 and "less than or equal to 1.5: got 2" in answer.json()["detail"]
+    assert "number, at most 1.5" in page
+
+
+class KnowsTheAmide(ForwardModel):
+    """Predicts the first route's product, and nothing else."""
+
+    def __init__(self, route):
+        self.beams, self.batch_size, self._known = 5, 16, {}
+        self.route, self.asked = route, []
+
+    def _predict(self, batch):
+        self.asked += batch
+        amide = tuple(sorted(self.route.leaves()))
+        return [[self.route.smiles] if one == amide else ["C"] for one in batch]
+
+
+def test_feasibility(planner, known):
+    forward = KnowsTheAmide(known[0])
+    task = RouteTask(planner, forward=forward)
+    with running(task) as server:
+        body = {"targets": [route.smiles for route in known[:2]], "n_steps": 1, "beams": 2}
+        first, second = server.client.post("/plan", json=body).json()["plans"]
+        assert "says which reactions it predicts, 5 beams" in server.client.get("/").text
+    assert first["candidates"][0]["feasibility"] == 1.0
+    assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
+    # nobody waits any more when the search is done
+    asked = len(forward.asked)
+    (plan,) = planner.plan([known[2].smiles], n_steps=1, beams=2, progress=False)
+    with pytest.raises(Unwanted):
+        task._judged(plan, forward, lambda: False)
+    assert len(forward.asked) == asked
+
+
+def test_a_forward_model_needs_routes(text_task, tmp_path):
+    text_task.model.save_pretrained(tmp_path)
+    text_task.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="A forward model is for models that write routes"):
+        load_task(str(tmp_path), forward=object())

@@ -8,6 +8,7 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Plan, Route, write_routes
 from weftformer.routes.data.forward_pairs import reactions_of
+from weftformer.routes.scoring import round_trip
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts import cli
 
@@ -60,6 +61,25 @@ def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
 def test_numbers_below_one_are_refused(forward):
     with pytest.raises(ValueError, match="beams=0"):
         ForwardModel(forward.model, forward.tokenizer, beams=0)
+
+
+def test_the_oldest_predictions_are_forgotten(monkeypatch):
+    asked = []
+
+    class Stub(ForwardModel):
+        def __init__(self):
+            self.batch_size, self._known = 2, {}
+
+        def _predict(self, batch):
+            asked.append(batch)
+            return [["C"] for _ in batch]
+
+    forward = Stub()
+    monkeypatch.setattr(round_trip, "_REMEMBERED", 2)
+    reactants = [("C",), ("CC",), ("CCC",)]
+    assert forward.predict(reactants) == [["C"]] * 3  # also those that are forgotten afterwards
+    assert forward.predict(reactants) == [["C"]] * 3
+    assert asked == [[("C",), ("CC",)], [("CCC",)], [("C",)]]
 
 
 @pytest.mark.integration
