@@ -116,7 +116,7 @@ def routes_html(plan: Plan) -> str:
 def _drawn(candidate: Candidate) -> tuple[Candidate, list[tuple[Markup, str]]]:
     """Return a candidate with the drawing of its route for wide windows and the one for narrow ones, and their widths."""
     assert candidate.route is not None  # `Plan.distinct` has only candidates with a route
-    shown = contents(candidate.route, candidate.missing)
+    shown = contents(candidate.route, candidate.missing, joined_at=candidate.joined_at)
     pictures = [arranged(shown, max_width=_WIDE), arranged(shown, down=True)]
     return candidate, [(Markup(picture_svg(picture)), f"{picture.width:.0f}") for picture in pictures]
 
@@ -160,7 +160,7 @@ def build_routes_tab(task: RouteTask) -> None:
         write_json(data, [plan_with_names(plan)])
         for best in plan.distinct[:1]:
             assert best.route is not None
-            save_picture(best.route, picture, missing=best.missing)
+            save_picture(best.route, picture, missing=best.missing, joined_at=best.joined_at)
         ready = (str(page), str(data), str(picture) if plan.distinct else None)
         yield [routes_html(plan), *(gr.DownloadButton(value=file, visible=file is not None) for file in ready)]
 

@@ -50,6 +50,13 @@ class Candidate:
         """Whether all starting materials can be bought; None without a stock. It does not say that the route works."""
         return None if self.missing is None else not self.missing
 
+    @property
+    def predicted_reactions(self) -> int | None:
+        """The number of reactions whose product the forward model predicts, by `feasibility`; None where it is None."""
+        if self.feasibility is None or self.route is None:
+            return None
+        return round(self.feasibility * self.route.num_reactions)
+
     @cached_property
     def check(self) -> RouteCheck | None:
         """What is wrong with the route: atoms from nowhere, circles, molecules that cannot be read; None without one."""

@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             path = arguments.picture
             path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
             missing = candidate.missing if stock is None else stock.missing(candidate.route)
-            save_picture(candidate.route, path, missing=missing)
+            save_picture(candidate.route, path, missing=missing, joined_at=candidate.joined_at)
         print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else arguments.picture.parent.resolve()}.")
 
 

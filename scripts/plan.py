@@ -275,10 +275,9 @@ def described(plan: Plan, count: int) -> str:
 
 
 def _round_trip(candidate: Candidate) -> str:
-    if candidate.feasibility is None or candidate.route is None:
+    if candidate.predicted_reactions is None or candidate.route is None:
         return ""
-    count = candidate.route.num_reactions
-    return f", round trip of {round(candidate.feasibility * count)} of {count} reactions"
+    return f", round trip of {candidate.predicted_reactions} of {candidate.route.num_reactions} reactions"
 
 
 def _purchasable(missing: tuple[str, ...] | None) -> str:
@@ -329,7 +328,7 @@ def draw(plans: Sequence[Plan], file: Path) -> None:
         for candidate in plan.distinct[:1]:
             assert candidate.route is not None
             path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing)
+            save_picture(candidate.route, path, missing=candidate.missing, joined_at=candidate.joined_at)
             print(f"The best route for {plan.target} is drawn in {path}.")
 
 

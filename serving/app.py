@@ -339,6 +339,6 @@ def _told(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
         if svg and candidate.route is not None:
             from ..routes.drawing.svg import route_svg
 
-            entry["svg"] = route_svg(candidate.route, missing=candidate.missing)
+            entry["svg"] = route_svg(candidate.route, missing=candidate.missing, joined_at=candidate.joined_at)
         told.append(entry)
     return replace(plan, candidates=[]).to_dict() | {"candidates": told}

@@ -231,10 +231,10 @@
   // What is shown, and in which order.
   const wanted = document.getElementById("wanted");
   const routes = [...document.querySelectorAll(".route")].map(element => {
-    const { rank, score, reactions, number } = element.dataset;
+    const { rank, score, reactions, number, predicted } = element.dataset;
     return {
       element, number, group: element.parentElement, plan: element.closest(".plan"), rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
-      purchasable: "purchasable" in element.dataset, possible: "possible" in element.dataset, texts: null,
+      purchasable: "purchasable" in element.dataset, possible: "possible" in element.dataset, predicted: Number(predicted ?? -1), texts: null,
     };
   });
   const of = new Map(routes.map(route => [route.element, route]));
@@ -244,6 +244,7 @@
     reactions: (a, b) => a.reactions - b.reactions,
     purchasable: (a, b) => b.purchasable - a.purchasable,
     possible: (a, b) => b.possible - a.possible,
+    predicted: (a, b) => b.predicted - a.predicted,
   };
 
   // SMILES have to agree letter by letter (C is not c), words need not; a number is that of a route

@@ -71,6 +71,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
         routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
         needs=_needs(routes),
+        is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
         looks=LOOKS,
@@ -195,7 +196,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, candidate in enumerate(plan.distinct, 1):
         assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
-        shown = contents(candidate.route, candidate.missing)
+        shown = contents(candidate.route, candidate.missing, joined_at=candidate.joined_at)
         key = tuple(sorted(_canonical(child.smiles) for child in candidate.route.children))
         if key not in groups:
             groups[key] = _group(shown, shared)

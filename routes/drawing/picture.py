@@ -54,6 +54,11 @@ class Look:
 LOOKS = {
     "target": Look("#ffffff", "#334155", 1.8, "#334155", "target"),
     "intermediate": Look("#ffffff", "#dbe1e9", 1.2, "#475569", ""),
+    "joined": Look(
+        "#ffffff", "#5b4bb5", 1.8, "#463a94", "joined here",
+        (((0.0, 4.5), (2.8, 1.7), (5.6, 4.5), (2.8, 7.3), (0.0, 4.5)), ((3.4, 4.5), (6.2, 1.7), (9.0, 4.5), (6.2, 7.3), (3.4, 4.5))),
+        (1.5, 3.5),
+    ),
     "in-stock": Look("#e8f6ed", "#2f9e5b", 1.5, "#17693a", "in stock", (((0.5, 5.0), (3.3, 8.0), (8.5, 1.5)),)),
     "missing": Look(
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
@@ -182,7 +187,12 @@ class Contents:
     steps: dict[int, tuple[int, str | None]]
 
 
-def contents(route: Route, missing: Iterable[str] | None = None, stock: Container[str] | None = None) -> Contents:
+def contents(
+    route: Route,
+    missing: Iterable[str] | None = None,
+    stock: Container[str] | None = None,
+    joined_at: Iterable[str] = (),
+) -> Contents:
     """Draw the molecules of a route, and find out what can be bought and what the reactions are called.
 
     The arguments and errors are those of [`picture`].
@@ -190,11 +200,13 @@ def contents(route: Route, missing: Iterable[str] | None = None, stock: Containe
     if missing is not None and stock is not None:
         raise ValueError("give `missing` or `stock`, not both: each of them says which molecules can be bought")
     absent = None if missing is None else {_name(smiles) for smiles in missing}
+    joints = {_name(smiles) for smiles in joined_at}
     tree = nodes(route)
     kinds = []
     for node, parent in tree:
         if node.children:
-            kinds.append("target" if parent is None else "intermediate")
+            is_joint = bool(joints) and _name(node.smiles) in joints
+            kinds.append("target" if parent is None else "joined" if is_joint else "intermediate")
         elif absent is None and stock is None:
             kinds.append("unknown")
         else:
@@ -209,6 +221,7 @@ def picture(
     missing: Iterable[str] | None = None,
     stock: Container[str] | None = None,
     *,
+    joined_at: Iterable[str] = (),
     max_width: float | None = None,
     down: bool = False,
 ) -> Picture:
@@ -222,6 +235,8 @@ def picture(
             The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
         stock (`Container[str]`, *optional*):
             The molecules that can be bought, as an alternative to `missing`.
+        joined_at (`Iterable[str]`, *optional*):
+            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
         max_width (`float`, *optional*):
             The width at which the picture is folded, as a text is broken into lines: a molecule that is made beyond it
             ends its row, and stands at the beginning of another row too. A row has at least one reaction, so it can be
@@ -236,7 +251,7 @@ def picture(
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
-    return arranged(contents(route, missing, stock), max_width=max_width, down=down)
+    return arranged(contents(route, missing, stock, joined_at), max_width=max_width, down=down)
 
 
 def arranged(shown: Contents, *, max_width: float | None = None, down: bool = False) -> Picture:
@@ -280,7 +295,8 @@ def _label_end(reaction: Reaction) -> float:
 def _folded(shown: Contents, width: float) -> list[list[int]]:
     """Return the molecules of each row. A row begins with a molecule that another row ends with, or with the target."""
     children = _children(shown)
-    widths = [_size(shown, index, "made in row 2")[0] for index in range(len(shown.tree))]
+    longest = {"joined": f"{LOOKS['joined'].label}, made in row 2"}
+    widths = [_size(shown, index, longest.get(kind, "made in row 2"))[0] for index, kind in enumerate(shown.kinds)]
 
     def rows(width: float) -> list[list[int]]:
         found, beginnings = [], [0]
@@ -443,4 +459,8 @@ def _description(shown: Contents) -> str:
         if not node.children
     }
     lines += [f"{smiles}: {label}." for smiles, label in leaves.items()]
+    joints = dict.fromkeys(
+        node.smiles for (node, _), kind in zip(shown.tree, shown.kinds, strict=True) if kind == "joined"
+    )
+    lines += [f"{smiles}: {LOOKS['joined'].label}, with a route of its own." for smiles in joints]
     return " ".join(lines)

@@ -43,6 +43,7 @@ def route_svg(
     *,
     missing: Iterable[str] | None = None,
     stock: Container[str] | None = None,
+    joined_at: Iterable[str] = (),
     interactive: bool = False,
     shared: dict[str, str] | None = None,
     max_width: float | None = None,
@@ -53,8 +54,8 @@ def route_svg(
     name if it has one (`reaction_names`).
 
     Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
-    dashed frame. They are grey if neither `missing` nor `stock` is given. The picture has a white background. It
-    contains no `id`, script, font or address, so one page can contain any number of pictures.
+    dashed frame. They are grey if neither `missing` nor `stock` is given. Molecules at which routes were joined have a
+    dotted frame and say so. The picture has a white background. It contains no `id`, script, font or address, so one page can contain any number of pictures.
 
     Args:
         route ([`Route`]):
@@ -63,6 +64,8 @@ def route_svg(
             The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
         stock (`Container[str]`, *optional*):
             The molecules that can be bought, as an alternative to `missing`.
+        joined_at (`Iterable[str]`, *optional*):
+            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
         interactive (`bool`, *optional*, defaults to `False`):
             Whether the picture is for a page with scripts. The keyboard can then reach the molecules, which carry
             `data-smiles`.
@@ -80,7 +83,8 @@ def route_svg(
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
-    return picture_svg(picture(route, missing, stock, max_width=max_width, down=down), interactive, shared)
+    drawn = picture(route, missing, stock, joined_at=joined_at, max_width=max_width, down=down)
+    return picture_svg(drawn, interactive, shared)
 
 
 def route_png(
@@ -88,6 +92,7 @@ def route_png(
     *,
     missing: Iterable[str] | None = None,
     stock: Container[str] | None = None,
+    joined_at: Iterable[str] = (),
     scale: float = 2.0,
 ) -> bytes:
     """
@@ -100,6 +105,8 @@ def route_png(
             As for `route_svg`.
         stock (`Container[str]`, *optional*):
             As for `route_svg`.
+        joined_at (`Iterable[str]`, *optional*):
+            As for `route_svg`.
         scale (`float`, *optional*, defaults to 2.0):
             The number of pixels per pixel of the SVG. The file stores its resolution, so the picture has the same size
             in a document at every scale.
@@ -110,7 +117,7 @@ def route_png(
     Raises:
         ValueError: as in `route_svg`, or with this `scale` the image has no pixel or is too large.
     """
-    drawn = picture(route, missing, stock)
+    drawn = picture(route, missing, stock, joined_at=joined_at)
     least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
     if not least <= scale <= most:
         raise ValueError(f"scale must be between {least:.2g} and {most:.2f} for a picture of this size, got {scale}")
@@ -136,6 +143,7 @@ def save_picture(
     *,
     missing: Iterable[str] | None = None,
     stock: Container[str] | None = None,
+    joined_at: Iterable[str] = (),
     scale: float = 2.0,
 ) -> None:
     """
@@ -150,6 +158,8 @@ def save_picture(
             As for `route_svg`.
         stock (`Container[str]`, *optional*):
             As for `route_svg`.
+        joined_at (`Iterable[str]`, *optional*):
+            As for `route_svg`.
         scale (`float`, *optional*, defaults to 2.0):
             As for `route_png`. It has no effect on an SVG.
 
@@ -160,10 +170,10 @@ def save_picture(
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing, stock=stock)
+        svg = route_svg(route, missing=missing, stock=stock, joined_at=joined_at)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, stock=stock, scale=scale)
+        data = route_png(route, missing=missing, stock=stock, joined_at=joined_at, scale=scale)
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
 

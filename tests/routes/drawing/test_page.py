@@ -247,6 +247,39 @@ def test_the_filters_that_make_sense():
     assert "wanted" not in Page(routes_page(PLANS[1:])).values("id")  # no routes
 
 
+def test_joints_and_what_a_forward_model_says():
+    amine = LONGER.children[1].smiles
+    plans = [
+        Plan(
+            AMIDE.smiles,
+            [
+                candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5),
+                candidate(AMIDE, 2, feasibility=1.0),
+                candidate(Route(AMIDE.smiles, (Route("NCc1ccccc1"), Route("CC(=O)Br"))), 3),
+            ],
+        )
+    ]
+    text = routes_page(plans)
+    page = Page(text)
+    first, second, third = (
+        " ".join(re.sub(r"<[^>]*>", " ", line).split()) for line in re.findall(r"<summary>(.*?)</summary>", text)[2:]
+    )
+    assert "joined at 1 molecule score" in first and "1 of 2 reactions predicted back" in first
+    assert "joined" not in second and "1 of 1 reaction predicted back" in second
+    assert "joined" not in third and "predicted back" not in third
+    assert [route.get("data-predicted") for route in page.all("li") if "data-rank" in route] == ["0.5", "1.0", None]
+    (badge,) = [span for span in page.all("span") if span.get("class") == "badge joined" and "title" in span]
+    assert badge["title"].endswith(f"joined: {amine}")
+    (told,) = [span["title"] for span in page.all("span") if span.get("class") == "predicted"][:1]
+    assert "evidence and no proof" in told
+    assert text.count("A route of its own was planned") == 1  # the legend
+    joints = [attributes for attributes in page.all("g") if attributes.get("class") == "molecule joined"]
+    assert {joint["data-smiles"] for joint in joints} == {amine}
+    assert 'value="predicted"' in text
+    plain = routes_page(PLANS)
+    assert 'value="predicted"' not in plain and "joined at" not in text_of(plain)
+
+
 def test_a_long_route_has_a_second_picture_for_phones():
     long = Route("CCO", (Route("CCCO", (Route("CCCCO", (Route("CCCCCO"),)),)), Route("O")))
     short, both = (routes_page([Plan("CCO", [candidate(route, 1)])]) for route in (Route("CCO", (Route("CC"),)), long))

@@ -32,12 +32,19 @@ LONG = Route(
 SHORT = Route(TARGET, (Route("CC(=O)Cl"), Route("NCc1ccc(OC)cc1")))
 
 
-def candidate(route, rank, missing):
-    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank)
+def candidate(route, rank, missing, **fields):
+    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, **fields)
 
 
 PLANS = [
-    Plan(TARGET, [candidate(LONG, 1, ("CC(=O)O",)), candidate(SHORT, 2, ()), Candidate("x" * 300, -9, 1, rank=3)]),
+    Plan(
+        TARGET,
+        [
+            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5, joined_at=("N#Cc1ccc(O)cc1",)),
+            candidate(SHORT, 2, (), feasibility=1.0),
+            Candidate("x" * 300, -9, 1, rank=3),
+        ],
+    ),
     Plan("CCO", [candidate(Route("CCO", (Route("CC=O"),)), 1, None)]),
     Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
 ]
@@ -119,6 +126,20 @@ def test_each_leaf_where_it_is_said_to_be(load):
         image = Image.open(io.BytesIO(leaf.screenshot())).convert("RGB")
         count, colour = max(image.getcolors(1 << 24))
         assert colour == rgb(LOOKS[kind].fill) and count > image.width * image.height / 2
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_joint_is_seen(load, width):
+    page = load(width, 844)
+    joint = page.locator("#t1-r1 .molecule.joined:visible")
+    assert joint.count() == 1 and joint.get_attribute("data-smiles") == "N#Cc1ccc(O)cc1"
+    assert joint.locator("text").first.text_content() == "joined here"
+    for place in ("summary .badge.joined", ".legend .badge.joined"):
+        badge = page.locator(f"#t1-r1 {place}")
+        assert badge.evaluate("badge => getComputedStyle(badge).borderTopStyle") == "dotted"
+        box = badge.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    assert page.locator("#t1-r1 .predicted").inner_text() == "2 of 4 reactions predicted back"
 
 
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
@@ -274,6 +295,10 @@ def shown(page):
 
 def test_routes_are_sorted_and_filtered(load):
     page = load()
+    assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
+    page.locator("#sort").select_option("predicted")
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
+    page.locator("#sort").select_option("rank")
     assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
     page.locator("#sort").select_option("reactions")
     assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]

@@ -50,7 +50,24 @@ def test_leaves_have_the_colour_of_the_stock():
         assert (frame.get("stroke-dasharray") is not None) == (kind == "missing")
         marks = [path.get("d") for path in group.iter(f"{SVG}path") if path.get("class") == "mark"]
         assert [mark.count("M") for mark in marks] == {"in-stock": [1], "missing": [2]}.get(kind, [])
-    assert len({look.fill for look in LOOKS.values()}) == 4  # target and intermediate are white both
+    assert len({look.fill for look in LOOKS.values()}) == 4  # of those without a stock all are white
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_joints_are_marked(down):
+    long = straight(9)
+    joints = ["C" * 8 + "Oc1ccccc1", "c1ccccc1OCCCC"]  # the second is spelled in another way
+    root = parsed(long, missing=[], joined_at=joints, max_width=900, down=down)
+    found = [(smiles, frame, group) for kind, smiles, frame, group in cards(root) if kind == "joined"]
+    assert {smiles for smiles, *_ in found} == {"C" * 8 + "Oc1ccccc1", "CCCCOc1ccccc1"}
+    for _, frame, group in found:
+        assert words(group)[-1].startswith("joined here") and frame.get("stroke-dasharray") == "1.5 3.5"
+        assert [path.get("d").count("M") for path in group.iter(f"{SVG}path") if path.get("class") == "mark"] == [2]
+    assert root.find(f"{SVG}desc").text.count("joined here, with a route of its own.") == 2
+    assert picture(long, joined_at=joints, max_width=900).width <= 900
+    # neither the target nor what is bought is a joint
+    assert "joined" not in route_svg(ROUTE, missing=[], joined_at=[ROUTE.smiles, "CI"])
+    assert route_png(ROUTE, joined_at=["NCc1ccc(OC)cc1"]) != route_png(ROUTE)
 
 
 def test_nothing_is_said_without_a_stock():
