@@ -7,7 +7,7 @@ expert, probability of each expert, and `_SUMS`.
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -269,14 +269,11 @@ def expert_summary(layers: Layers) -> dict[str, float]:
 
 
 def _named_routers(model) -> dict[str, Router]:
-    stacks: Iterable[tuple[str, Any]] = (("encoder", model.get_encoder()), ("decoder", model.get_decoder()))
-    return {
-        f"{name}_{index}": module
-        for name, stack in stacks
-        for index, layer in enumerate(stack.layers)
-        for module in layer.modules()
-        if isinstance(module, Router)
-    }
+    config = model.config
+    kinds = (("encoder", config.encoder_mlp_layer_types), ("decoder", config.decoder_mlp_layer_types))
+    sparse = [f"{name}_{index}" for name, of in kinds for index, kind in enumerate(of) if kind == "sparse"]
+    # a model without a decoder has the routers of the encoder alone
+    return dict(zip(sparse, model.routers(), strict=False))
 
 
 def _dtype(device: torch.device) -> torch.dtype:

@@ -3,6 +3,7 @@
 import argparse
 
 from ..arguments import CommonHelp
+from .training_options import add_shared
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -19,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument_group("what is needed most").add_argument
     add("--train-file", metavar="FILE", help="texts, one document a line: txt or txt.gz")
-    add("--output-dir", metavar="FOLDER", help="folder for the model and its checkpoints")
+    add_shared(add, "--output-dir")
     add("--max-steps", type=int, metavar="N", help="steps; the texts are read as often as it takes")
     add(
         "--objective",
@@ -28,37 +29,17 @@ def build_parser() -> argparse.ArgumentParser:
         help="T5's span corruption, BART's text infilling, UL2's mixture (default: %(default)s)",
     )
     add("--preset", metavar="NAME", help="size of a new model: modern-tiny, modern-small, transformer-base, ...")
-    add("--learning-rate", type=float, default=5e-4, help="highest learning rate (default: %(default)s)")
-    add(
-        "--per-device-train-batch-size",
-        type=int,
-        default=32,
-        metavar="N",
-        help="texts in a batch (default: %(default)s)",
-    )
-    add("--resume-from-checkpoint", metavar="true", help="go on where a run was interrupted")
-    add("--overwrite-output-dir", action="store_true", help="begin again in a folder that is not empty")
+    add_shared(add, "--learning-rate", "--per-device-train-batch-size", items="texts")
+    add_shared(add, "--resume-from-checkpoint", "--overwrite-output-dir")
     add = parser.add_argument_group("data").add_argument
     add("--validation-file", metavar="FILE", help="texts to watch the loss on")
     add("--max-source-length", type=int, metavar="N", help="most tokens of a corrupted text (default: the model's)")
     add("--max-target-length", type=int, metavar="N", help="most tokens to be written (default: the model's)")
     add("--shuffle-buffer", type=int, default=10_000, metavar="N", help="texts to draw from (default: %(default)s)")
     add = parser.add_argument_group("model").add_argument
-    add("--model-name-or-path", metavar="MODEL", help="go on from this folder or Hub id instead of a new model")
-    add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
-    add(
-        "--tokenizer-vocab-size",
-        type=int,
-        default=8000,
-        metavar="N",
-        help="most tokens of a new vocabulary (default: %(default)s)",
-    )
+    add_shared(add, "--model-name-or-path", "--config-overrides", "--tokenizer-vocab-size")
     add = parser.add_argument_group("training").add_argument
-    add(
-        "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
-    )
-    add("--bf16", action="store_true", help="compute in bfloat16, on GPUs that have it")
+    add_shared(add, "--gradient-accumulation-steps", "--bf16")
     add("--seed", type=int, default=42, help="of weights, order and corruption (default: %(default)s)")
-    add("--report-to", metavar="NAME", help="tensorboard, wandb, trackio, ...: where losses go")
-    add("--help-all", action="store_true", help="show every option")
+    add_shared(add, "--report-to", "--help-all")
     return parser

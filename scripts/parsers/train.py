@@ -3,6 +3,7 @@
 import argparse
 
 from ..arguments import CommonHelp
+from .training_options import add_shared
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -19,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument_group("what is needed most").add_argument
     add("--train-file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz too")
-    add("--output-dir", metavar="FOLDER", help="folder for the model and its checkpoints")
+    add_shared(add, "--output-dir")
     add("--source-column", metavar="NAME", help="column to read (default: source, else the first)")
     add("--target-column", metavar="NAME", help="column to learn to write (default: target, else the second)")
     add(
@@ -28,16 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="size of a new model: modern-tiny, modern-small, modern-base, transformer-base, ...",
     )
     add("--num-train-epochs", type=float, default=10.0, help="times through the pairs (default: %(default)s)")
-    add("--learning-rate", type=float, default=5e-4, help="highest learning rate (default: %(default)s)")
-    add(
-        "--per-device-train-batch-size",
-        type=int,
-        default=32,
-        metavar="N",
-        help="pairs in a batch (default: %(default)s)",
-    )
-    add("--resume-from-checkpoint", metavar="true", help="go on where a run was interrupted")
-    add("--overwrite-output-dir", action="store_true", help="begin again in a folder that is not empty")
+    add_shared(add, "--learning-rate", "--per-device-train-batch-size", items="pairs")
+    add_shared(add, "--resume-from-checkpoint", "--overwrite-output-dir")
     add = parser.add_argument_group("data").add_argument
     add(
         "--train-target-file",
@@ -50,26 +43,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--condition-columns", metavar="A,B", help="columns of numbers that the model is told beside the source")
     add("--max-train-samples", type=int, metavar="N", help="train on the first N pairs only")
     add = parser.add_argument_group("model").add_argument
-    add("--model-name-or-path", metavar="MODEL", help="go on from this folder or Hub id instead of a new model")
+    add_shared(add, "--model-name-or-path")
     add("--teacher", metavar="MODEL", help="learn from this model too, which has the same vocabulary")
-    add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
-    add(
-        "--tokenizer-vocab-size",
-        type=int,
-        default=8000,
-        metavar="N",
-        help="most tokens of a new vocabulary (default: %(default)s)",
-    )
+    add_shared(add, "--config-overrides", "--tokenizer-vocab-size")
     add = parser.add_argument_group("training").add_argument
     add("--max-steps", type=int, default=-1, metavar="N", help="steps instead of epochs")
     add("--max-tokens-per-batch", type=int, metavar="N", help="batches by tokens instead of pairs")
     add("--packing", action="store_true", help="several pairs in each row of training")
-    add(
-        "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
-    )
-    add("--bf16", action="store_true", help="compute in bfloat16, on GPUs that have it")
+    add_shared(add, "--gradient-accumulation-steps", "--bf16")
     add("--seed", type=int, default=42, help="of weights and order (default: %(default)s)")
-    add("--report-to", metavar="NAME", help="tensorboard, wandb, trackio, ...: where losses go")
+    add_shared(add, "--report-to")
     add("--push-to-hub", metavar="true", help="push model, tokenizer and card to the Hub")
-    add("--help-all", action="store_true", help="show every option")
+    add_shared(add, "--help-all")
     return parser

@@ -3,6 +3,7 @@
 import argparse
 
 from ..arguments import CommonHelp
+from .training_options import add_shared
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,20 +43,14 @@ def build_parser() -> argparse.ArgumentParser:
         default=10.0,
         help="times through the routes, with --max-steps -1 (default: %(default)s)",
     )
-    add(
-        "--per-device-train-batch-size",
-        type=int,
-        default=16,
-        metavar="N",
-        help="routes in a batch (default: %(default)s)",
-    )
-    add("--learning-rate", type=float, default=3e-3, help="highest learning rate (default: %(default)s)")
+    add_shared(add, "--per-device-train-batch-size", items="routes", default=16)
+    add_shared(add, "--learning-rate", default=3e-3)
     add(
         "--resume-from-checkpoint",
         metavar="true",
         help="go on where a run was interrupted (with --save-strategy steps)",
     )
-    add("--overwrite-output-dir", action="store_true", help="begin again in a folder that is not empty")
+    add_shared(add, "--overwrite-output-dir")
     add = parser.add_argument_group("routes").add_argument
     add(
         "--permutations",
@@ -84,13 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--num-test-routes", type=int, default=400, metavar="N", help="targets of the test (default: %(default)s)")
     add("--beams", type=int, default=5, metavar="N", help="width of its search (default: %(default)s)")
     add = parser.add_argument_group("training").add_argument
-    add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration, such as d_model=256,dropout=0.2")
+    add_shared(add, "--config-overrides")
     add("--save-strategy", default="no", help="when to save a checkpoint: no, steps or epoch (default: %(default)s)")
-    add(
-        "--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: %(default)s)"
-    )
-    add("--bf16", action="store_true", help="compute in bfloat16, on GPUs that have it")
+    add_shared(add, "--gradient-accumulation-steps", "--bf16")
     add("--seed", type=int, default=0, help="of routes, weights and order (default: %(default)s)")
-    add("--report-to", metavar="NAME", help="tensorboard, wandb, trackio, ...: where losses go")
-    add("--help-all", action="store_true", help="show every option")
+    add_shared(add, "--report-to", "--help-all")
     return parser
