@@ -48,6 +48,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
     )
+    config.addinivalue_line(
+        "markers",
+        "stays(name=values, ...): the cases that `make test` keeps, those whose parameters all have one of these values; of "
+        "several marks one is enough, and all other cases are marked integration",
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the cases of a test `integration` that its marks `stays` do not name."""
+    sets, case = list(item.iter_markers("stays")), getattr(item, "callspec", None)
+    if case is None or not sets:
+        return
+    # a misspelled parameter is a KeyError
+    if not any(all(case.params[name] in values for name, values in one.kwargs.items()) for one in sets):
+        item.add_marker(pytest.mark.integration)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -69,6 +69,10 @@ KINDS = {
     },
 }
 
+# The two that differ most: in norms, positions, heads, biases, tables and conditions. What `generate` does around the model
+# does not depend on the kind, and `make test` tries it with these; what each kind computes it tries with all.
+FEW = ("rotary across", "learned")
+
 
 def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForConditionalGeneration:
     """In 64 bits, so that no two tokens are a rounding apart; `generate` gives their scores and logits in 32 all the same."""

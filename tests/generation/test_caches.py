@@ -6,6 +6,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.generation import CompileConfig
 
 from ..conftest import one_stays
+from .conftest import FEW
 
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
@@ -24,6 +25,8 @@ def test_a_cache_changes_nothing(model, inputs, run, settings):
         torch.testing.assert_close(scores, logits[:, :steps], **EXACT)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(settings=({},))
 @pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {}], ids=str)
 def test_a_cache_changes_no_beam(model, inputs, settings):
     beams = {"num_beams": 3, "num_return_sequences": 3, "min_new_tokens": 6, "max_new_tokens": 6}
@@ -31,6 +34,7 @@ def test_a_cache_changes_no_beam(model, inputs, settings):
     assert torch.equal(model.generate(**inputs, **beams, **settings), expected)
 
 
+@pytest.mark.stays(model=FEW)
 def test_the_source_is_projected_once(model, inputs):
     calls = []
     handle = model.model.decoder.layers[0].encoder_attn.k_proj.register_forward_hook(lambda *_: calls.append(1))
@@ -41,6 +45,7 @@ def test_the_source_is_projected_once(model, inputs):
     assert len(calls) == 1
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_step_computes_one_token(model, inputs):
     lengths = []
     handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
@@ -69,6 +74,7 @@ def test_a_cache_can_be_carried_on(model, inputs, run):
     assert lengths == [1] * 5  # nothing was computed a second time
 
 
+@pytest.mark.stays(model=FEW)
 def test_an_own_cache_is_filled(model, inputs, run):
     cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     expected = run(model, 4, **inputs)
@@ -103,6 +109,7 @@ def test_steps_of_any_size_equal_one_forward(model, inputs, pieces, padded):
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.stays(model=FEW)
 def test_labels_build_no_cache(model, inputs):
     labels = torch.full((4, 3), 5)
     assert model(**inputs, labels=labels).past_key_values is None

@@ -48,6 +48,8 @@ def compiled(build):
     weftformer.fast_decoding(model, compile=False)
 
 
+@pytest.mark.stays(part=("lm_head",))
+@pytest.mark.stays(change=(one_bit,))
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
     "part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj", "model.decoder.embed_tokens"]
@@ -88,6 +90,7 @@ def test_what_the_encoder_holds_is_none_of_its_business(compiled):
     assert decode_step(compiled) is before
 
 
+@pytest.mark.stays(beams=(3,))
 @pytest.mark.parametrize("kind", ["rotary", "learned", "sparse"])
 @pytest.mark.parametrize("beams", [1, 3])
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):

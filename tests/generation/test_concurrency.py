@@ -50,6 +50,8 @@ def writes(monkeypatch):
     return names_of
 
 
+@pytest.mark.stays(kind=("larger target",))
+@pytest.mark.stays(request_=("beams, static",))
 @pytest.mark.parametrize("kind", ["sparse", *TWO_VOCABULARIES])
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_no_request_writes_to_the_configuration(build, source, writes, kind, request_):
@@ -118,6 +120,7 @@ def test_without_a_cache_in_training(build, source):
     assert model.eval()(source, decoder_input_ids=source).past_key_values.get_seq_length() == 9
 
 
+@pytest.mark.stays(kind=("larger target",))
 @pytest.mark.parametrize("kind", TWO_VOCABULARIES)
 def test_searches_in_threads_are_those_one_after_the_other(build, source, kind):
     model = build(kind)

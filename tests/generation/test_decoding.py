@@ -12,6 +12,8 @@ from weftformer.modeling import decoding_weights
 from weftformer.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
 from weftformer.modeling.decoding_step import DecodeStep
 
+from .conftest import FEW
+
 PAD, START = 0, 1
 # scores of 32 bits, of a model of 64: only their own rounding is left
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -75,6 +77,8 @@ def assert_same(short, plain):
             torch.testing.assert_close(getattr(short, name), getattr(plain, name), **CLOSE)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(request_=("greedy", "many beams, all returned"))
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_both_ways_give_the_same(model, inputs, steps, request_):
     assert_same(*both_ways(model, inputs, REQUESTS[request_], steps))
@@ -246,6 +250,7 @@ ROTARY = {
 }
 
 
+@pytest.mark.stays(beams=(3,))
 @pytest.mark.parametrize("scaling", ROTARY)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling, beams):

@@ -15,6 +15,7 @@ from weftformer.modeling.decoding_drafts import DraftSource, Forced, InTurn, Loo
 from weftformer.modeling.decoding_pace import Pace
 from weftformer.modeling.decoding_wide import WideStep
 
+from .conftest import FEW
 from .test_decoding import PADDED, REQUESTS
 
 # The logits of a step are rounded to 32 bits; what they are rounded from agrees to the last bits of 64.
@@ -71,6 +72,8 @@ def assert_same(drafted, plain):
         torch.testing.assert_close(one.values, other.values, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(request_=("greedy", "many beams, all returned"))
 @pytest.mark.parametrize("request_", OF_ALL_KINDS)
 def test_drafts_change_no_kind_of_model(model, inputs, paces, calls, request_):
     assert_same(*with_and_without(model, inputs, REQUESTS[request_]))

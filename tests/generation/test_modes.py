@@ -5,6 +5,8 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import BaseStreamer
 
+from .conftest import FEW
+
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -65,6 +67,7 @@ def test_beam_search_equals_a_loop_without_cache(model, inputs, alone):
         torch.testing.assert_close(output.sequences_scores[3 * row : 3 * row + 3], (totals / 6**0.5).float(), **CLOSE)
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 def test_a_row_that_ends_is_padded_and_its_neighbours_go_on(model, inputs, alone):
     first = reference_greedy(model, inputs, 6)
@@ -84,16 +87,19 @@ def sampled(model, given, seed, **kwargs):
     return model.generate(**given, do_sample=True, min_new_tokens=10, max_new_tokens=10, **kwargs)
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_seed_reproduces_a_sample(model, inputs):
     first = sampled(model, inputs, 3)
     assert torch.equal(sampled(model, inputs, 3), first)
     assert not torch.equal(sampled(model, inputs, 4), first)
 
 
+@pytest.mark.stays(model=FEW)
 def test_sampling_from_one_candidate_is_greedy(model, inputs, run):
     assert torch.equal(sampled(model, inputs, 0, top_k=1), run(model, 10, **inputs)[0])
 
 
+@pytest.mark.stays(model=FEW)
 def test_several_samples_of_a_row_stand_together(model, inputs):
     found = sampled(model, inputs, 0, num_return_sequences=3, temperature=3.0).view(4, 3, -1)
     assert (found[:, 0] != found[:, 1]).any(dim=-1).all()
@@ -102,6 +108,7 @@ def test_several_samples_of_a_row_stand_together(model, inputs):
     assert torch.equal(greedy, sampled(model, inputs, 0, top_k=1)[:, None].expand(-1, 3, -1))
 
 
+@pytest.mark.stays(model=FEW)
 def test_beam_sampling_is_reproducible_and_scores_what_it_returns(model, inputs):
     settings = {"num_beams": 3, "num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
     first = sampled(model, inputs, 5, temperature=2.0, **settings)
@@ -114,6 +121,7 @@ def test_beam_sampling_is_reproducible_and_scores_what_it_returns(model, inputs)
     torch.testing.assert_close(steps.sum(dim=1) / 10, first.sequences_scores, **CLOSE)
 
 
+@pytest.mark.stays(model=(*FEW, "relative", "sparse"))
 @torch.no_grad()
 def test_an_assistant_changes_nothing_but_the_speed(model, inputs, build, alone, request):
     kind = request.node.callspec.params["model"]
@@ -126,6 +134,7 @@ def test_an_assistant_changes_nothing_but_the_speed(model, inputs, build, alone,
         assert torch.equal(found, expected)
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 def test_a_perfect_assistant_saves_steps(model, inputs, build, alone, request):
     assistant = build(request.node.callspec.params["model"])
@@ -141,6 +150,7 @@ def test_a_perfect_assistant_saves_steps(model, inputs, build, alone, request):
     assert len(calls) < 5  # several candidates were checked, and kept, in one forward
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 def test_prompt_lookup_changes_nothing_but_the_speed(model, inputs, alone):
     for row in range(4):
@@ -162,6 +172,7 @@ class Recorder(LogitsProcessor):
         return scores
 
 
+@pytest.mark.stays(model=FEW)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_logits_processor_sees_every_step(model, inputs, beams):
     recorder = Recorder()
@@ -188,6 +199,7 @@ class Only(LogitsProcessor):
         return forbidden
 
 
+@pytest.mark.stays(model=FEW)
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_logits_processor_decides(model, inputs, beams):
     found = model.generate(
@@ -196,6 +208,7 @@ def test_a_logits_processor_decides(model, inputs, beams):
     assert (found[:, 1:] == 11).all()
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 def test_built_in_processors(model, inputs, run):
     free, _ = run(model, 6, **inputs)
@@ -209,6 +222,7 @@ def test_built_in_processors(model, inputs, run):
     assert all(len(set(row)) == len(row) for row in single.tolist())
 
 
+@pytest.mark.stays(model=FEW)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_allowed_tokens_of_each_row(model, inputs, beams):
     seen = []
@@ -234,6 +248,7 @@ class Collector(BaseStreamer):
         self.ended = True
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_streamer_gets_every_token_once(model, inputs, alone):
     streamer = Collector()
     found = model.generate(**alone(inputs, 1), min_new_tokens=6, max_new_tokens=6, streamer=streamer)
@@ -249,6 +264,7 @@ class StopAt(StoppingCriteria):
         return input_ids[:, -1] == self.token
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_stopping_criterion_stops(model, inputs, alone):
     free = model.generate(**alone(inputs, 0), min_new_tokens=8, max_new_tokens=8)[0]
     token = int(free[3])
@@ -259,6 +275,7 @@ def test_a_stopping_criterion_stops(model, inputs, alone):
     assert torch.equal(stopped, free[: first + 1])
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 @pytest.mark.parametrize("normalize", [False, True])
 def test_transition_scores_of_greedy_are_those_of_a_forward(model, inputs, normalize):
@@ -273,6 +290,7 @@ def test_transition_scores_of_greedy_are_those_of_a_forward(model, inputs, norma
     torch.testing.assert_close(found, expected.float(), **CLOSE)
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 @pytest.mark.parametrize("normalize", [False, True])
 def test_transition_scores_of_beams_add_up_to_their_scores(model, inputs, normalize):
@@ -292,6 +310,7 @@ def test_transition_scores_of_beams_add_up_to_their_scores(model, inputs, normal
     torch.testing.assert_close(found.sum(dim=1) / lengths**0.7, output.sequences_scores, **CLOSE)
 
 
+@pytest.mark.stays(model=(*FEW, "relative", "sparse"))
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 2])
 def test_attentions_and_hidden_states_of_every_step(model, inputs, beams):

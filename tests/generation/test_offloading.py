@@ -38,6 +38,7 @@ def loaded_in_parts(model, folder):
     ).eval()
 
 
+@pytest.mark.stays(offload=(with_hooks, loaded_in_parts))
 @pytest.mark.parametrize("offload", [with_hooks, on_disk, loaded_to_disk, loaded_in_parts])
 @pytest.mark.parametrize("kind", one_stays(["rotary", "learned", "sparse", "smaller target"]))
 def test_an_offloaded_model_writes_the_same(build, source, steps, tmp_path, kind, offload):

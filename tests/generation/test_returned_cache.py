@@ -7,6 +7,8 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
+from .conftest import FEW
+
 PAD, START = 0, 1
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 PREFIX = torch.tensor([[START, 5, 6], [PAD, START, 9], [START, 7, 7], [PAD, PAD, START]])
@@ -52,6 +54,8 @@ def assert_same_values(found, expected, **close):
             torch.testing.assert_close(layer.values, plain.values, **(CLOSE | close))
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(request_=("beams", "padded prefixes"))
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_it_is_the_cache_of_the_plain_path(model, inputs, steps, request_):
     fast, plain = both(model, inputs, **REQUESTS[request_])
@@ -152,6 +156,8 @@ def repeated(inputs, times):
     return {name: value.repeat_interleave(times, dim=0) for name, value in inputs.items()}
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(request_=({},), prefix=({},))
 @pytest.mark.parametrize("request_", [{}, {"do_sample": True, "temperature": 1.5}], ids=["greedy", "sampling"])
 @pytest.mark.parametrize("prefix", [{}, PADDED], ids=["no prefix", "padded prefixes"])
 def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, request_, prefix):
@@ -171,6 +177,7 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     assert_same_values(rest.past_key_values, whole.past_key_values, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.stays(model=FEW)
 @pytest.mark.parametrize("prefix", [{}, PADDED], ids=["no prefix", "padded prefixes"])
 def test_after_beams_it_goes_on_as_that_of_the_plain_path(model, inputs, prefix):
     """Which sequence a row holds is transformers' affair: at the last length it ranks equals."""

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from .conftest import FEW
+
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
@@ -19,6 +21,7 @@ def test_a_row_alone_equals_the_row_in_its_batch(model, inputs, run, alone):
         same(run(model, 6, **alone(inputs, row)), (sequences[row : row + 1], logits[row : row + 1]))
 
 
+@pytest.mark.stays(model=FEW)
 def test_pads_on_the_right_do_not_matter(model, inputs, run, alone):
     expected = run(model, 6, **alone(inputs, 1))
     trimmed = alone(inputs, 1)
@@ -26,6 +29,8 @@ def test_pads_on_the_right_do_not_matter(model, inputs, run, alone):
     same(run(model, 6, **trimmed), expected)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(row=(3,))
 @pytest.mark.parametrize("row", [1, 2, 3])
 def test_with_positions_given_pads_matter_nowhere(model, inputs, run, alone, row):
     real = inputs["input_ids"] != PAD
@@ -63,6 +68,7 @@ def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
         torch.testing.assert_close(batch.sequences_scores[2 * row : 2 * row + 2], single.sequences_scores, **EXACT)
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_missing_mask_is_read_from_the_pads(model, inputs, run):
     mask = inputs["input_ids"] != PAD
     inferred = run(model, 5, **inputs)
@@ -71,6 +77,7 @@ def test_a_missing_mask_is_read_from_the_pads(model, inputs, run):
     assert not torch.allclose(blind[:, 0], inferred[1][:, 0], atol=1e-2)
 
 
+@pytest.mark.stays(model=FEW)
 def test_what_stands_behind_the_mask_does_not_matter(model, inputs, run):
     mask = inputs["input_ids"] != PAD
     expected = run(model, 5, **inputs, attention_mask=mask)
@@ -78,12 +85,14 @@ def test_what_stands_behind_the_mask_does_not_matter(model, inputs, run):
     same(run(model, 5, **other, attention_mask=mask), expected)
 
 
+@pytest.mark.stays(model=FEW)
 def test_the_source_may_be_given_first_without_a_name(model, inputs):
     named = model.generate(**inputs, max_new_tokens=5)
     rest = {name: value for name, value in inputs.items() if name != "input_ids"}
     assert torch.equal(model.generate(inputs["input_ids"], max_new_tokens=5, **rest), named)
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 3])
 def test_embeddings_may_be_given_instead_of_ids(model, inputs, beams):
@@ -95,6 +104,7 @@ def test_embeddings_may_be_given_instead_of_ids(model, inputs, beams):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.stays(model=FEW)
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 3])
 def test_states_of_the_encoder_may_be_given_and_are_left_alone(model, inputs, beams):
@@ -129,6 +139,8 @@ def test_condition_values_go_to_the_encoder_once_and_stay_with_their_row(build, 
 PREFIX = torch.tensor([[PAD, PAD, PAD, START], [START, 9, 5, 14], [PAD, PAD, START, 20], [PAD, START, 4, 4]])
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(cache=("dynamic",))
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
 def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, cache):
     settings = {
@@ -155,6 +167,7 @@ def test_beams_after_forced_prefixes_of_different_lengths(model, inputs, alone):
         assert torch.equal(found[row, 4:], single[0, prefix.shape[1] :])
 
 
+@pytest.mark.stays(model=FEW)
 def test_a_prefix_without_the_start_gets_one(model, inputs):
     prefix = torch.tensor([[9, 5]]).expand(4, -1)
     found = model.generate(**inputs, decoder_input_ids=prefix, max_new_tokens=4)
@@ -162,6 +175,7 @@ def test_a_prefix_without_the_start_gets_one(model, inputs):
     assert torch.equal(found, model.generate(**inputs, decoder_input_ids=with_start, max_new_tokens=4))
 
 
+@pytest.mark.stays(model=FEW)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
     """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""
@@ -183,6 +197,8 @@ def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
         assert torch.equal(found, expected)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(cache=({},))
 @torch.no_grad()
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
 def test_given_positions_are_those_of_a_forward(model, inputs, run, cache):
@@ -203,6 +219,8 @@ def test_given_positions_are_those_of_a_forward(model, inputs, run, cache):
         assert not torch.allclose(logits, plain[:, 1:].float(), atol=1e-3)
 
 
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(cache=({},))
 @torch.no_grad()
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
 def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):

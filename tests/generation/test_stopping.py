@@ -102,6 +102,8 @@ def assert_both_paths_end_alike(model, source, steps, **request):
     return fast.sequences
 
 
+@pytest.mark.stays(search=("greedy", "beams"))
+@pytest.mark.stays(criteria=("tokens", "scores"))
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("criteria", CRITERIA)
 def test_both_paths_end_alike(build, source, steps, criteria, search):

@@ -189,6 +189,7 @@ def test_forward_and_gradients_equal_the_reference(attention, kind, cross, ids, 
         assert_close(got, wanted, kind)
 
 
+@pytest.mark.stays(masked=(True,))
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ids", "masked"), [("default", False), ("rows", True)])

@@ -84,6 +84,8 @@ def test_the_count_counts():
     assert not reads(lambda: (ones * 2).sum())
 
 
+@pytest.mark.stays(kind=("sparse",))
+@pytest.mark.stays(masks=("both",), attention=("sdpa",))
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,6 +98,8 @@ def test_a_training_step_reads_nothing(build, kind, masks, attention):
     assert reads(lambda: model.eval()(**call)) == []
 
 
+@pytest.mark.stays(kind=("relative",))
+@pytest.mark.stays(masks=("both",), attention=("sdpa",))
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("masks", ["none", "source", "both"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,6 +92,8 @@ def same_weights(first, second) -> None:
         assert torch.equal(one[name], other[name]), name
 
 
+@pytest.mark.stays(size=("5GB",))
+@pytest.mark.stays(kind=("sparse", "two vocabularies"))
 @pytest.mark.parametrize("size", ["5GB", "4KB"], ids=["one file", "shards"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()

@@ -264,6 +264,9 @@ def given_masks(form, heads, batch=2):
     return masks
 
 
+@pytest.mark.stays(kind=("bucketed",), heads=(4,))
+@pytest.mark.stays(form=("additive",), heads=(4,), batch=(1,))
+@pytest.mark.stays(form=("boolean",), heads=(1,), batch=(2,), kind=("rotary",))
 @pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
 @pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 @pytest.mark.parametrize("form", ["boolean", "additive"])

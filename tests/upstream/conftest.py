@@ -67,6 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
     add_transformers_tests()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave to `make test-integration` what takes a second and more, and all but one kind of number of the largest grid."""
+    name = item.name
+    is_of_grid = name.startswith("test_eager_matches_sdpa_inference_") and "fp32" not in name
+    if is_of_grid or name in ("test_bc_torch_dtype", "test_can_init_all_missing_weights"):
+        item.add_marker(pytest.mark.integration)
+
+
 def is_skipped_by(test_class: type[unittest.TestCase], name: str) -> bool:
     """Whether a class skips a test, or one of its parts; it is run to see that."""
     result = unittest.TestResult()

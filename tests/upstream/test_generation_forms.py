@@ -86,6 +86,8 @@ def form(value: Any) -> Any:
     return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else value
 
 
+@pytest.mark.stays(model=("grouped",))
+@pytest.mark.stays(mode=("greedy", "beam search"), record=("everything",))
 @pytest.mark.parametrize("record", RECORDS)
 @pytest.mark.parametrize("mode", MODES)
 def test_outputs_have_the_form_of_barts(model, bart, mode, record):
