@@ -167,6 +167,7 @@ def test_published_size(dms, name, mode):
     assert_same(*pair(dms, name, mode, config), *draw(config, 200))
 
 
+@pytest.mark.stays(name=("flash_10M", "flex_20M"))
 @pytest.mark.parametrize("name", ["flash_10M", *SPARSE])
 def test_steps_noise_and_capacity_matter(dms, name):
     """Else equal outputs would say nothing about them. The explorers do not read the steps."""

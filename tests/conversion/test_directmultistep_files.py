@@ -56,6 +56,7 @@ def preset_of(name):
     return "dms-" + name.lower().replace("_", "-")
 
 
+@pytest.mark.stays(name=("flash_10M", "flash_20M", *ALIKE))
 @pytest.mark.parametrize("name", NAMES)
 def test_published_shapes_tell_the_preset(dms, name):
     config, preset = dms.published(name), preset_of(name)

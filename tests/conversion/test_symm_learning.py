@@ -178,6 +178,8 @@ def all_orders_and_norms(test):
     return test
 
 
+@pytest.mark.stays(norm=("layernorm",), norm_first=(True,), bias=(True,))
+@pytest.mark.stays(own=("relative",), cross=("rotary",))
 @all_orders_and_norms
 @pytest.mark.parametrize(("own", "cross"), PAIRS)
 def test_decoder_layer(symm, own, cross, bias, norm, norm_first):
@@ -187,6 +189,8 @@ def test_decoder_layer(symm, own, cross, bias, norm, norm_first):
     assert_same(module, model, *draw("rows"))
 
 
+@pytest.mark.stays(call=("both ways",))
+@pytest.mark.stays(own=("relative",), cross=("rotary",))
 @pytest.mark.parametrize("call", ["defaults", "row", "both ways"])
 @pytest.mark.parametrize(("own", "cross"), PAIRS)
 def test_every_call_of_a_decoder_layer(symm, own, cross, call):
@@ -194,6 +198,8 @@ def test_every_call_of_a_decoder_layer(symm, own, cross, call):
     assert_same(module, converted(module), *draw(call))
 
 
+@pytest.mark.stays(norm=("rmsnorm",), norm_first=(True,), bias=(False,))
+@pytest.mark.stays(own=("relative",), final=(True,))
 @all_orders_and_norms
 @pytest.mark.parametrize("final", [True, False], ids=["final norm", "no final norm"])
 @pytest.mark.parametrize(("own", "cross"), list(zip(KINDS, KINDS[1:] + KINDS[:1], strict=True)))
@@ -205,6 +211,8 @@ def test_decoder_stack(symm, own, cross, final, bias, norm, norm_first):
     assert_same(module, model, *draw("rows"))
 
 
+@pytest.mark.stays(norm_first=(True,), final=(True,))
+@pytest.mark.stays(own=("relative",))
 @pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
 @pytest.mark.parametrize(("norm", "bias"), [("layernorm", True), ("rmsnorm", False)])
 @pytest.mark.parametrize(("stack", "final"), [(0, False), (2, False), (2, True)], ids=["layer", "stack", "final norm"])
@@ -216,6 +224,7 @@ def test_encoder(symm, own, stack, final, bias, norm, norm_first):
     assert_same(module, model, *encoder_call("rows" if norm_first else "row", stack))
 
 
+@pytest.mark.stays(stack=(2,))
 @pytest.mark.parametrize(("own", "cross"), [*PAIRS, *((kind, None) for kind in KINDS)])
 @pytest.mark.parametrize("stack", [0, 2], ids=["layer", "stack"])
 def test_the_way_back_gives_every_bit(symm, own, cross, stack):

@@ -153,6 +153,7 @@ def test_positions_over_real_tokens_can_be_given(family):
     assert_same(there, converted(there).build(), batch, position_ids=counted)
 
 
+@pytest.mark.stays(beams=(3,))
 @every_family
 @pytest.mark.parametrize("beams", [1, 3])
 def test_generation(family, beams):
@@ -271,6 +272,8 @@ def test_the_way_back(family):
         assert largest_error(other(**batch).logits, there(**batch).logits) <= tolerance(there)
 
 
+@pytest.mark.stays(bias=(True,), first=(True,))
+@pytest.mark.stays(fields=({},))
 @pytest.mark.parametrize("bias", [True, False], ids=["router bias", "no router bias"])
 @pytest.mark.parametrize("first", [True, False], ids=["normalised first", "normalised last"])
 @pytest.mark.parametrize(

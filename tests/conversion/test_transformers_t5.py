@@ -101,6 +101,7 @@ def assert_same_text(there, here, batch, beams):
     assert largest_error(torch.stack(found.logits), torch.stack(expected.logits)) <= 1e-5
 
 
+@pytest.mark.stays(padded=("both sides",))
 @every_family
 @pytest.mark.parametrize("padded", PADDED)
 def test_logits_and_encoder_states(family, padded):
@@ -111,6 +112,7 @@ def test_logits_and_encoder_states(family, padded):
     assert_same(there, here, draw(padded))
 
 
+@pytest.mark.stays(beams=(3,))
 @every_family
 @pytest.mark.parametrize("beams", [1, 3])
 def test_cached_generation(family, beams):

@@ -154,6 +154,7 @@ def test_a_teacher_without_weight_changes_nothing(tmp_path):
         torch.testing.assert_close(told[1][name], value, rtol=1e-10, atol=1e-10, msg=name)
 
 
+@pytest.mark.stays(size=(5,))
 @pytest.mark.parametrize("fields", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize(("size", "number"), [(6, 2), (5, 3)])
 def test_a_step_is_that_of_one_batch(tmp_path, fields, size, number):

@@ -106,6 +106,8 @@ SPLITS = {
 }
 
 
+@pytest.mark.stays(one_batch=("sparse",))
+@pytest.mark.stays(split=("unequal", "wider, in two"))
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_step_is_that_of_one_batch(one_batch, tmp_path, split):
     kind, expected = one_batch
@@ -288,18 +290,21 @@ def test_two_processes_take_the_step_of_one(two_processes, tmp_path, kind, part)
     assert_same((found["losses"][name], torch.load(folder / f"{name}.pth")), expected)
 
 
+@pytest.mark.integration
 def test_two_processes_evaluate_each_row_once(two_processes, tmp_path):
     expected = trainer(tmp_path, data=rows(11)).evaluate()["eval_loss"]
     for found in two_processes[1]:
         assert found["eval"] == pytest.approx([expected] * 2, **LOGGED)
 
 
+@pytest.mark.integration
 def test_two_processes_share_batches_by_tokens(two_processes):
     first, second = (found["rows"] for found in two_processes[1])
     assert len(first) == len(second) > 2
     assert sorted(row for batch in first + second for row in batch) == list(range(1, 18))
 
 
+@pytest.mark.integration
 def test_two_processes_add_up_what_their_experts_do(two_processes, tmp_path):
     trained(tmp_path, "sparse")
     expected = read_expert_load(tmp_path / EXPERT_LOAD)

@@ -104,6 +104,7 @@ def rgb(colour):
     return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 
 
+@pytest.mark.stays(scheme=("light",))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_leaves_show_their_colours(load, scheme):
     page = load(color_scheme=scheme)
@@ -128,6 +129,7 @@ def test_each_leaf_where_it_is_said_to_be(load):
         assert colour == rgb(LOOKS[kind].fill) and count > image.width * image.height / 2
 
 
+@pytest.mark.stays(width=(390,))
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_joint_is_seen(load, width):
     page = load(width, 844)
@@ -142,6 +144,7 @@ def test_a_joint_is_seen(load, width):
     assert page.locator("#t1-r1 .predicted").inner_text() == "2 of 4 reactions predicted back"
 
 
+@pytest.mark.stays(width=(320,))
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
 def test_the_page_never_moves_sideways(load, width):
     page = load(width, 740)
@@ -211,6 +214,7 @@ def test_pan(load):
     assert right["x"] + right["width"] == pytest.approx(box["x"] + 1 + 60, abs=2)  # never out of sight
 
 
+@pytest.mark.stays(clipboard=(True,))
 @pytest.mark.parametrize("clipboard", [True, False])
 def test_the_keyboard_reaches_and_copies_all(load, clipboard):
     page = load(360, 740, clipboard=clipboard)
@@ -318,6 +322,7 @@ def test_routes_are_sorted_and_filtered(load):
     assert shown(page) == ["t1-r2", "t2-r1"]
 
 
+@pytest.mark.stays(words=("Amide coup", "COc1ccc(CNC(C)=O)cc1 CC(=O)Cl"))
 @pytest.mark.parametrize(
     ("words", "found"),
     [("N#Cc1ccc(Br)cc1", ["t1-r1"]), ("n#cc1ccc(br)cc1", []), ("Amide coup", ["t1-r1"]), ("2.1", ["t2-r1"]),
@@ -365,6 +370,7 @@ def test_a_list_of_targets_jumps_to_each(load):
     expect(page.locator("#targets")).to_be_in_viewport()
 
 
+@pytest.mark.stays(width=(390,))
 @pytest.mark.parametrize(("width", "lying"), [(390, False), (1280, True)])
 def test_a_long_route_turns_on_a_phone(load, width, lying):
     page = load(width, 844)
