@@ -306,6 +306,7 @@ def test_nothing_is_left_out_of_todays(outcomes):
     assert outcomes[("gone",)] == {"warnings": [], "resized": 40}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted(name for name, kind in asked_for().items() if kind == "_needed"))
 def test_without_a_needed_name_the_error_says_what_to_install(name, outcomes):
     found = outcomes[("gone", name)]
@@ -313,6 +314,7 @@ def test_without_a_needed_name_the_error_says_what_to_install(name, outcomes):
     assert REMEDY in found["error"] and "pip install -U weftformer" in found["error"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted(name for name, kind in asked_for().items() if kind == "_optional"))
 def test_without_an_optional_name_one_warning_says_what_is_other(name, outcomes):
     found = outcomes[("gone", name)]
@@ -321,11 +323,13 @@ def test_without_an_optional_name_one_warning_says_what_is_other(name, outcomes)
     assert f"has no `{name}`" in warning and REMEDY in warning
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["utils.TransformersKwargs", "initialization"])
 def test_without_what_has_a_plain_stand_in_nothing_is_other(name, outcomes):
     assert outcomes[("gone", name)] == {"warnings": [], "resized": 40}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name", [name for name in METHODS if name not in ("_init_weights", "_resize_token_embeddings")]
 )
@@ -336,6 +340,7 @@ def test_a_replaced_method_that_is_gone_is_left_to_transformers(name, outcomes):
     assert f"has no `{name}`" in warning and "is not used" in warning and REMEDY in warning
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", transformers_names.RESIZING)
 def test_without_what_resizing_calls_it_is_refused(name, outcomes):
     found = outcomes[("renamed", name)]
@@ -345,16 +350,19 @@ def test_without_what_resizing_calls_it_is_refused(name, outcomes):
     assert "resize_token_embeddings" in warning
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [name for _, name in transformers_names.NEEDED_ATTRIBUTES])
 def test_without_a_needed_attribute_the_error_says_what_to_install(name, outcomes):
     error = outcomes[("renamed", name)]["error"]
     assert error.startswith("ImportError: ") and f"{name}`" in error and REMEDY in error
 
 
+@pytest.mark.integration
 def test_without_the_switches_it_computes_the_same(outcomes):
     assert outcomes[("renamed", *SWITCHES)] == {"warnings": [], "resized": 40}
 
 
+@pytest.mark.integration
 def test_methods_with_other_parameters_are_left_to_transformers(outcomes):
     names = [name for name in METHODS if name != "_init_weights"]
     found = outcomes[("changed", *names)]

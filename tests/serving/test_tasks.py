@@ -309,8 +309,8 @@ def test_what_routes_have_to_be(planner, known):
 def test_salts_last_reactions_and_time(planner, known):
     """Each setting gives what the planner gives."""
     task, target = RouteTask(planner), known[3].smiles
-    body = {"targets": target, "n_steps": [1, 2], "beams": 6}
-    same = {"n_steps": range(1, 3), "beams": 6, "max_new_tokens": task.max_new_tokens, "progress": False}
+    body = {"targets": target, "n_steps": 2, "beams": 4}
+    same = {"n_steps": 2, "beams": 4, "max_new_tokens": task.max_new_tokens, "progress": False}
 
     def ask(**settings):
         return server.client.post("/plan", json=body | settings).json()["plans"][0]
