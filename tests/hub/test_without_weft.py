@@ -209,16 +209,20 @@ def test_a_folder_saved_without_weft_is_the_same_folder(kind, process, folders):
     assert one == two
 
 
+@pytest.mark.stays(process=("second",))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_saved_without_weft_loads_with_it(kind, folders):
+@pytest.mark.parametrize("process", ["second", "third"])
+def test_a_folder_saved_without_weft_loads_with_it(kind, process, folders):
     model = WeftForConditionalGeneration.from_pretrained(folders["first"] / kind)
-    other = WeftForConditionalGeneration.from_pretrained(folders["third"] / kind)
+    other = WeftForConditionalGeneration.from_pretrained(folders[process] / kind)
     for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert torch.equal(one, two), name
 
 
+@pytest.mark.stays(process=("second",))
 @pytest.mark.parametrize("trust", [True, False])
-def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, folders, monkeypatch):
+@pytest.mark.parametrize("process", ["second", "third"])
+def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, process, folders, monkeypatch):
     taken = []
     fast = WeftForConditionalGeneration.fast_path.beam_search
     monkeypatch.setattr(
@@ -226,8 +230,8 @@ def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trus
         "beam_search",
         lambda *args, **kwargs: taken.append(1) or fast(*args, **kwargs),
     )
-    for count, process in enumerate(("first", "third"), start=1):
-        folder = folders[process] / "dense"
+    for count, name in enumerate(("first", process), start=1):
+        folder = folders[name] / "dense"
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
         assert type(model) is WeftForConditionalGeneration
         model.generate(IDS, num_beams=3, max_new_tokens=6)
