@@ -17,7 +17,7 @@ from transformers.utils import logging, output_capturing
 from .attention import CrossAttention, SelfAttention
 from .decoding_cache import FastPathRequest
 from .decoding_search import beam_search, sample
-from .decoding_step import DecodeStep
+from .decoding_step import GROWING_ROTARY, DecodeStep
 from .decoding_stepper import is_fast
 from .generation import DRAFT_SOURCE
 from .layers import FeedForward, Float32Linear, StdLayerNorm
@@ -57,9 +57,6 @@ _KNOWN_MODULES = frozenset(
 # Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
-
-# Rotary types whose frequencies transformers changes as a sequence grows. A compiled step has them as constants.
-_GROWING_ROTARY = ("dynamic", "longrope")
 
 # For each model that `fast_decoding` was called for: a copy of the weights of the compiled step, and the step.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
@@ -259,7 +256,7 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
         return model
     against = reason_against_model(model)
     rotary = model.model.decoder.rotary_embedding
-    if rotary is not None and rotary.rope_type in _GROWING_ROTARY:
+    if rotary is not None and rotary.rope_type in GROWING_ROTARY:  # a compiled step has frequencies as constants
         against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
     if against is not None:
         raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")

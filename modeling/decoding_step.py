@@ -27,6 +27,8 @@ from .layers import at_least_float32
 from .masks import additive
 from .positions import TokenPositions, attention_positions, embed_positions, rotate
 
+# Rotary types whose frequencies transformers changes as a sequence grows.
+GROWING_ROTARY = ("dynamic", "longrope")
 # The number of tokens from which changing the layout of the weights saves time.
 _PACK_AFTER = 8
 
@@ -53,6 +55,10 @@ class DecodeStep(nn.Module):
         self.projections: Any = nn.ModuleList(joined(part) for part in parts)
         self.taken = 0
         self.compiled = CompiledStep(self) if compiled else None
+        rotary = self.decoder.rotary_embedding
+        # Inference mode spares bookkeeping, a twentieth of a step. Frequencies that the model keeps must not come from it.
+        grows = rotary is not None and rotary.rope_type in GROWING_ROTARY
+        self.without_gradients = torch.no_grad if grows else torch.inference_mode
         self.eval()
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
@@ -89,7 +95,9 @@ class DecodeStep(nn.Module):
             target.next_column().copy_(states)
         else:
             self._pack(len(ids_W))
-            logits, _ = self(*arguments, into=target.next_column())
+            with self.without_gradients():
+                logits, _ = self(*arguments, into=target.next_column())
+            logits = logits.clone()  # processors of the user may change it
         target.end_step()
         return logits if target.slots is None else logits.index_select(0, target.slots)
 

@@ -119,9 +119,14 @@ class WideStep:
 
         Write the keys and values of the new tokens to the last places of the pool, which has room for them.
         """
+        self.step._pack(self.TOKENS)
+        with self.step.without_gradients():
+            logits_NV = self._logits(new, cache, pool)
+        return logits_NV.clone()
+
+    def _logits(self, new: Tokens, cache: DecodingCache, pool: Pool) -> torch.Tensor:
         step, target = self.step, cache.target
         device = pool.states.device
-        step._pack(self.TOKENS)
         sizes = [0] * target.sources
         for slot, size in new.slots:
             sizes[slot // target.beams] += size

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
@@ -259,6 +259,24 @@ def test_scaled_rotary_positions_past_their_first_length(build, source, steps, m
     model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
     for _ in range(2):  # frequencies of some kinds are those of the longest text so far
         assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 20, "num_beams": beams}, steps))
+
+
+@pytest.mark.parametrize("drafts", [{}, {"draft_tokens": 4}])
+def test_processors_may_change_scores_in_place(build, source, steps, drafts):
+    class Halves(LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            return scores.mul_(0.5)
+
+    request = {"max_new_tokens": 12, "logits_processor": LogitsProcessorList([Halves()]), **drafts}
+    assert_same(*both_ways(build("rotary"), {"input_ids": source}, request, steps))
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope", "yarn"])
+def test_a_model_trains_after_it_wrote(build, source, steps, scaling):
+    model = build("rotary", rope_parameters=ROTARY[scaling], max_target_positions=8, max_source_positions=12)
+    model.generate(source, max_new_tokens=20, min_new_tokens=20)
+    assert steps
+    model.train()(input_ids=source, labels=source).loss.backward()
 
 
 def test_source_positions_that_nobody_sees_are_left_out():
