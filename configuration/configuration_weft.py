@@ -130,6 +130,9 @@ class WeftConfig(PreTrainedConfig):
             Number of experts that each token is sent to.
         moe_intermediate_size (`int`, *optional*):
             Inner width of each expert. Defaults to the feed-forward width of the stack.
+        n_shared_experts (`int`, *optional*, defaults to 0):
+            Number of experts in each sparse layer that every token goes to, beside those that the router selects (Dai
+            et al. 2024). They have the width of the others, and no weight.
         norm_topk_prob (`bool`, *optional*, defaults to `True`):
             Whether the weights of a token's experts are scaled to a sum of one.
         router_type (`str`, *optional*, defaults to `"linear"`):
@@ -263,6 +266,7 @@ class WeftConfig(PreTrainedConfig):
     num_experts: int = 8
     num_experts_per_tok: int = 2
     moe_intermediate_size: int | None = None
+    n_shared_experts: int = 0
     norm_topk_prob: bool = True
     router_type: str = "linear"
     router_bias: bool = False

@@ -154,6 +154,7 @@ RULES: dict[str, Rule] = {
     "num_experts": integer(2),
     "num_experts_per_tok": integer(1),
     "moe_intermediate_size": integer(1, optional=True),
+    "n_shared_experts": integer(0),
     "norm_topk_prob": boolean(),
     "router_type": choice(ROUTER_TYPES),
     "router_bias": boolean(),

@@ -1,4 +1,4 @@
-"""The sparse feed-forward: a router, experts as 3-D parameters, and a block that composes them; and router losses.
+"""The sparse feed-forward: a router, experts as 3-D parameters, shared experts, and a block of them; and router losses.
 
 Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
 tokens of one expert.
@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import Float32Buffers, Float32Linear
+from .layers import FeedForward, Float32Buffers, Float32Linear
 from .transformers_names import ACT2FN, use_experts_implementation
 
 # All routers that have a selection bias to update.
@@ -265,13 +265,18 @@ _EXPERTS = {
 
 
 class SparseFeedForward(nn.Module):
-    """A router and its experts. The call and the shapes are those of the dense feed-forward."""
+    """A router and its experts. The call and the shapes are those of the dense feed-forward.
+
+    With `n_shared_experts`, the output of experts that take every token is added (Dai et al. 2024, arXiv:2401.06066).
+    They are one feed-forward as wide as all of them, which gives the sum of their outputs.
+    """
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
         super().__init__()
+        width, shared = config.moe_intermediate_size or ffn_dim, config.n_shared_experts
         self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
-        experts_class = _EXPERTS[config.is_gated_act, config.mlp_bias]
-        self.experts = experts_class(config, config.moe_intermediate_size or ffn_dim)
+        self.experts = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
+        self.shared_experts = FeedForward(config, shared * width) if shared else None
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
@@ -280,7 +285,8 @@ class SparseFeedForward(nn.Module):
         """
         tokens_ND = hidden_states.flatten(0, -2)
         _, weights_NK, ids_NK = self.router(tokens_ND, None if token_mask is None else token_mask.flatten().bool())
-        return self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
+        output = self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
+        return output if self.shared_experts is None else output + self.shared_experts(hidden_states)
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:

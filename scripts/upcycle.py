@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             ]
             for stack in ("encoder", "decoder")
         }
-        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **layer_types)
+        fields = layer_types | {"n_shared_experts": arguments.shared_experts}
+        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **fields)
         for file in arguments.model.glob("*token*"):  # the tokenizer's files
             if file.is_file():
                 shutil.copy2(file, staging / file.name)

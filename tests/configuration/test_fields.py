@@ -87,6 +87,7 @@ EXPECTED = {
     "num_experts": "integer >= 2",
     "num_experts_per_tok": "integer >= 1",
     "moe_intermediate_size": "integer >= 1 or None",
+    "n_shared_experts": "integer >= 0",
     "norm_topk_prob": "boolean",
     "router_type": ["linear", "noisy_top_k"],
     "router_bias": "boolean",

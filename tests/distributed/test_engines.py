@@ -39,6 +39,7 @@ KINDS = {
     "sparse, biases": {**SPARSE, **BIASES, "router_bias": True},
     "sparse, plain": {**SPARSE, **PLAIN, "moe_intermediate_size": 8},
     "sparse, plain, biases": {**SPARSE, **PLAIN, **BIASES, "router_bias_update_rate": 0.1},
+    "sparse, shared": {**SPARSE, **BIASES, "n_shared_experts": 1, "moe_intermediate_size": 8},
 }  # fmt: skip
 TENSOR, SHARDED = {"tp_size": 2}, {"fsdp_size": 2}
 # name: how the two processes share the model
@@ -62,6 +63,7 @@ FAST = [
     ("tensor", "bucketed"),
     ("tensor", "sparse, plain, biases"),
     ("expert, one batch", "sparse, biases"),
+    ("expert, one batch", "sparse, shared"),
     ("expert, two batches", "sparse"),
 ]
 # accelerate takes the encoder's table for the one that is tied to the head, and torch refuses what it then asks for: with two

@@ -59,6 +59,7 @@ KINDS = {
         "encoder_mlp_layer_types": ["dense", "sparse"],
         "decoder_mlp_layer_types": ["sparse", "dense"],
         "num_experts": 4,
+        "n_shared_experts": 1,
         "router_type": "noisy_top_k",
     },
     "larger target": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43},

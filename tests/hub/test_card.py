@@ -55,6 +55,12 @@ def test_the_stand_in_refuses_what_the_hub_would(hub, metadata):
         card.validate()
 
 
+def test_shared_experts_are_counted_apart():
+    config = WeftConfig(**TINY, decoder_mlp_layer_types="sparse", n_shared_experts=1)
+    row = "| sparse layers | 0 encoder, 1 decoder; 8 experts, 2 for each token and 1 shared by all |\n"
+    assert row in build_card(facts(config=config)).text
+
+
 def test_what_is_not_known_is_not_said():
     card = build_card(facts())
     assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}

@@ -19,7 +19,8 @@ def test_a_preset_is_recognised_whatever_its_vocabulary(name):
 
 
 def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
-    config = WeftConfig(**SMALL, vocab_size=31, decoder_mlp_layer_types="sparse", num_experts=4, num_experts_per_tok=1)
+    sparse = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "num_experts_per_tok": 1, "n_shared_experts": 2}
+    config = WeftConfig(**SMALL, vocab_size=31, **sparse)
     before = torch.get_rng_state()
     total, active = count_parameters(config)
     assert torch.equal(torch.get_rng_state(), before)

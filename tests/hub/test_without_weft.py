@@ -23,6 +23,7 @@ KINDS = {
         "encoder_mlp_layer_types": "sparse",
         "decoder_mlp_layer_types": ["sparse", "dense"],
         "num_experts": 4,
+        "n_shared_experts": 1,
         "router_bias_update_rate": 0.1,
         "share_encoder_decoder_embeddings": False,
         "decoder_vocab_size": 23,

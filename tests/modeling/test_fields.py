@@ -192,6 +192,7 @@ TABLE = {
     "num_experts": (SPARSE, 5, shapes),
     "num_experts_per_tok": (SPARSE, 1, logits),
     "moe_intermediate_size": (SPARSE, 7, shapes),
+    "n_shared_experts": (SPARSE, 2, shapes),
     "norm_topk_prob": (SPARSE, False, logits),
     "router_type": (SPARSE, "noisy_top_k", shapes),
     "router_bias": (SPARSE, True, shapes),

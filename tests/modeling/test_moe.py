@@ -524,6 +524,25 @@ def test_the_block_equals_the_loop(block, gated, noisy):
         assert_close(got, wanted)
 
 
+@pytest.mark.parametrize("width", [None, 7])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_shared_experts_add_the_sum_of_their_outputs(block, gated, width):
+    """Two shared experts, cut out of the one feed-forward that holds them."""
+    fields = {"is_gated_act": gated, "mlp_bias": True, "moe_intermediate_size": width}
+    module, alone = block(n_shared_experts=2, **fields), block(**fields)
+    alone.load_state_dict(module.state_dict(), strict=False)
+    assert alone.shared_experts is None and not any("shared" in name for name in alone.state_dict())
+    states, shared, width = torch.randn(2, 5, 16), module.shared_experts, width or 12
+    expected = alone(states) + shared.down_proj.bias
+    for rows in (slice(0, width), slice(width, 2 * width)):
+        hidden = states @ shared.up_proj.weight[rows].T + shared.up_proj.bias[rows]
+        if gated:
+            hidden = silu(states @ shared.gate_proj.weight[rows].T + shared.gate_proj.bias[rows]) * hidden
+        expected = expected + (hidden if gated else silu(hidden)) @ shared.down_proj.weight[:, rows].T
+    assert shared.up_proj.weight.shape == (2 * width, 16)
+    assert_close(module(states), expected)
+
+
 def test_alike_experts_make_the_dense_feed_forward(small, block, lopsided):
     """Upcycling: with renormalised weights and no capacity, copies of one expert are that expert."""
     dense = lopsided(FeedForward(small(mlp_bias=True), 12))
