@@ -135,6 +135,11 @@ class WeftConfig(PreTrainedConfig):
             et al. 2024). They have the width of the others, and no weight.
         norm_topk_prob (`bool`, *optional*, defaults to `True`):
             Whether the weights of a token's experts are scaled to a sum of one.
+        scoring_func (`str`, *optional*, defaults to `"softmax"`):
+            What makes an expert's score, and so its weight, of the router's logits: `"softmax"` over all experts, or
+            the `"sigmoid"` of each by itself (DeepSeek-V3, arXiv:2412.19437).
+        routed_scaling_factor (`float`, *optional*, defaults to 1.0):
+            The weights of a token's experts are multiplied by this number.
         router_type (`str`, *optional*, defaults to `"linear"`):
             `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
         router_bias (`bool`, *optional*, defaults to `False`):
@@ -268,6 +273,8 @@ class WeftConfig(PreTrainedConfig):
     moe_intermediate_size: int | None = None
     n_shared_experts: int = 0
     norm_topk_prob: bool = True
+    scoring_func: str = "softmax"
+    routed_scaling_factor: float = 1.0
     router_type: str = "linear"
     router_bias: bool = False
     router_noise: str = "training"

@@ -12,6 +12,7 @@ SINUSOIDAL_LAYOUTS = ("interleaved", "concatenated", "fairseq")
 NORM_TYPES = ("layernorm", "rmsnorm", "stdnorm")
 MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
+SCORING_FUNCS = ("softmax", "sigmoid")
 ROUTER_NOISE_MODES = ("training", "always")
 EXPERT_CAPACITY_MODES = ("training", "always")
 
@@ -156,6 +157,8 @@ RULES: dict[str, Rule] = {
     "moe_intermediate_size": integer(1, optional=True),
     "n_shared_experts": integer(0),
     "norm_topk_prob": boolean(),
+    "scoring_func": choice(SCORING_FUNCS),
+    "routed_scaling_factor": number(0.0, above=True),
     "router_type": choice(ROUTER_TYPES),
     "router_bias": boolean(),
     "router_noise": choice(ROUTER_NOISE_MODES),

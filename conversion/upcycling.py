@@ -27,9 +27,9 @@ def upcycle(
     Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward
     (Komatsuzaki et al. 2022, arXiv:2212.05055).
 
-    The weights of a token's experts sum to one and no token is dropped. Shared experts are copies too, and the outputs of
-    all experts are then divided by the number of copies whose outputs are added. So before its first training step, the
-    sparse model gives the same outputs as the dense model, with any router weights.
+    The weights of a token's experts sum to one, or to `routed_scaling_factor`, and no token is dropped. Shared experts
+    are copies too. The outputs of all experts are divided by the number of copies that their sum amounts to. So before
+    its first training step, the sparse model gives the same outputs as the dense model, with any router weights.
 
     Args:
         model ([`WeftPreTrainedModel`]):
@@ -77,19 +77,21 @@ def upcycle(
         if isinstance(block, SparseFeedForward):
             dense = model.get_submodule(name)
             assert isinstance(dense, FeedForward)
-            _copy(dense, block, config.n_shared_experts)
+            _copy(dense, block, config)
     if model.can_generate():
         sparse.generation_config = model.generation_config
     return sparse.train(model.training)
 
 
 @torch.no_grad()
-def _copy(dense: FeedForward, block: SparseFeedForward, shared: int) -> None:
+def _copy(dense: FeedForward, block: SparseFeedForward, config: WeftConfig) -> None:
     """Make every expert a copy of the dense feed-forward, with a share of its output.
 
-    A token's routed experts count as one copy, because their weights sum to one. Each shared expert is another copy.
+    A token's routed experts count as `routed_scaling_factor` copies, the sum of their weights. Each shared expert is
+    another copy.
     """
-    copies = 1 + shared
+    shared = config.n_shared_experts
+    copies = config.routed_scaling_factor + shared
     up: list[nn.Linear] = [dense.up_proj] if dense.gate_proj is None else [dense.gate_proj, dense.up_proj]
     for name, linears, parts in (
         ("up_proj" if dense.gate_proj is None else "gate_up_proj", up, 1),

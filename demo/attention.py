@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..modeling.checks import mask_of_pads
+from ..modeling.moe import router_probs
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def look(
         read=tokens[:-1],
         written=tokens[1:],
         attention_LHTS=torch.cat(outputs.cross_attentions)[..., real_S].float().cpu(),
-        encoder=list(_experts(config.encoder_mlp_layer_types, outputs, "encoder", real_S)),
-        decoder=list(_experts(config.decoder_mlp_layer_types, outputs, "decoder", everything_T)),
+        encoder=list(_experts(config, outputs, "encoder", real_S)),
+        decoder=list(_experts(config, outputs, "decoder", everything_T)),
     )
 
 
@@ -128,11 +129,12 @@ def _eager(model: Any) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def _experts(kinds: Sequence[str] | None, outputs: Any, stack: str, non_pad_N: torch.Tensor) -> Iterator[LayerExperts]:
-    sparse = [layer for layer, kind in enumerate(kinds or []) if kind == "sparse"]
+def _experts(config: Any, outputs: Any, stack: str, non_pad_N: torch.Tensor) -> Iterator[LayerExperts]:
+    kinds = getattr(config, f"{stack}_mlp_layer_types") or []
+    sparse = [layer for layer, kind in enumerate(kinds) if kind == "sparse"]
     logits, ids = (getattr(outputs, f"{stack}_{what}") or () for what in ("router_logits", "selected_experts"))
     for layer, logits_NE, ids_NK in zip(sparse, logits, ids, strict=True):
-        probs_NK = logits_NE.float().softmax(dim=-1).gather(-1, ids_NK)
+        probs_NK = router_probs(logits_NE.float(), config.scoring_func).gather(-1, ids_NK)
         yield LayerExperts(layer, ids_NK[non_pad_N].cpu(), probs_NK[non_pad_N].cpu())
 
 

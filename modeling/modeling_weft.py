@@ -1373,7 +1373,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         num_experts = self.config.num_experts
         counts = torch.stack([router_counts(one, num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)])
         counts = counts if sum_counts is None else sum_counts(counts)
-        aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
+        scoring = self.config.scoring_func
+        layers = zip(logits, ids, non_pads, counts, strict=True)
+        aux = torch.stack([balance_loss(*layer, scoring_func=scoring) for layer in layers]).mean()
         return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
@@ -1612,8 +1614,10 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         for router, layer in zip(self.routers(), ids, strict=True):
             router.count_load(layer, non_pads)
         counts = [router_counts(layer, self.config.num_experts, non_pads) for layer in ids]
-        layers = list(zip(logits, ids, counts, strict=True))
-        aux = torch.stack([balance_loss(one, chosen, non_pads, count) for one, chosen, count in layers]).mean()
+        layers, scoring = list(zip(logits, ids, counts, strict=True)), self.config.scoring_func
+        aux = torch.stack(
+            [balance_loss(one, chosen, non_pads, count, scoring) for one, chosen, count in layers]
+        ).mean()
         z = torch.stack([router_z_loss(one, non_pads, count) for one, _, count in layers]).mean()
         return self.config.router_aux_loss_coef * aux + self.config.router_z_loss_coef * z
 

@@ -38,8 +38,23 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
                 routers[id(parameter)].update_selection_bias()
 
 
+def router_scores(logits_NE: torch.Tensor, scoring_func: str) -> torch.Tensor:
+    """Return the scores of all experts (N, E): their softmax, or the sigmoid of each logit by itself."""
+    return logits_NE.sigmoid() if scoring_func == "sigmoid" else logits_NE.softmax(dim=-1)
+
+
+def router_probs(logits_NE: torch.Tensor, scoring_func: str) -> torch.Tensor:
+    """Return the scores of all experts (N, E), divided by their sum over the experts."""
+    # through the logarithms of the sigmoids, because those too small for a float32 would have the sum 0
+    return (nn.functional.logsigmoid(logits_NE) if scoring_func == "sigmoid" else logits_NE).softmax(dim=-1)
+
+
 class Router(Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
+
+    The scores of the experts are the softmax of the logits, or the sigmoid of each (DeepSeek-AI 2024, arXiv:2412.19437,
+    eq. 13-16). The weights are the scores of the chosen experts, which are divided by their sum and multiplied by
+    `routed_scaling_factor`.
 
     With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
     bias is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
@@ -53,7 +68,9 @@ class Router(Float32Buffers):
         super().__init__()
         self.num_experts = config.num_experts
         self.top_k = config.num_experts_per_tok
+        self.scoring_func = config.scoring_func
         self.renormalise = config.norm_topk_prob
+        self.scaling_factor = config.routed_scaling_factor
         self.capacity_factor = config.expert_capacity_factor
         self.always_capacity = config.expert_capacity_mode == "always"
         self.update_rate = config.router_bias_update_rate
@@ -86,12 +103,15 @@ class Router(Float32Buffers):
         """
         with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
-            probs_NE = logits_NE.softmax(dim=-1)
-            scores_NE = probs_NE if self.selection_bias is None else probs_NE + self.selection_bias
-            ids_NK = scores_NE.topk(self.top_k, dim=-1).indices
-            weights_NK = probs_NE.gather(-1, ids_NK)
+            scores_NE = router_scores(logits_NE, self.scoring_func)
+            biased_NE = scores_NE if self.selection_bias is None else scores_NE + self.selection_bias
+            ids_NK = biased_NE.topk(self.top_k, dim=-1).indices
+            weights_NK = scores_NE.gather(-1, ids_NK)
             if self.renormalise:
-                weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True)
+                # sigmoids, and what a bias has chosen, may all be 0
+                weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True).clamp(min=1e-20)
+            if self.scaling_factor != 1.0:
+                weights_NK = weights_NK * self.scaling_factor
             if self.limits_experts:
                 weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else non_pad_N)
         return logits_NE, weights_NK, ids_NK
@@ -316,6 +336,7 @@ def balance_loss(
     ids_NK: torch.Tensor,
     non_pad_N: torch.Tensor | None = None,
     counts: torch.Tensor | None = None,
+    scoring_func: str = "softmax",
 ) -> torch.Tensor:
     """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
 
@@ -327,11 +348,13 @@ def balance_loss(
         non_pad_N: False for pads. None if there are none.
         counts: [`router_counts`] of several batches. The result is then this batch's summand of the loss over all of
             them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
+        scoring_func: the scores that the probabilities are, after a division by their sum.
     """
     counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
     load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
     share_E = load_E / load_E.sum().clamp(min=1)
-    return logits_NE.shape[-1] * (share_E * _sum_over_non_pads(logits_NE.softmax(dim=-1), non_pad_N)).sum() / tokens
+    probs_E = _sum_over_non_pads(router_probs(logits_NE, scoring_func), non_pad_N)
+    return logits_NE.shape[-1] * (share_E * probs_E).sum() / tokens
 
 
 def router_z_loss(

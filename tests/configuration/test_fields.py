@@ -89,6 +89,8 @@ EXPECTED = {
     "moe_intermediate_size": "integer >= 1 or None",
     "n_shared_experts": "integer >= 0",
     "norm_topk_prob": "boolean",
+    "scoring_func": ["softmax", "sigmoid"],
+    "routed_scaling_factor": "number > 0",
     "router_type": ["linear", "noisy_top_k"],
     "router_bias": "boolean",
     "router_noise": ["training", "always"],

@@ -60,6 +60,8 @@ KINDS = {
         "decoder_mlp_layer_types": ["sparse", "dense"],
         "num_experts": 4,
         "n_shared_experts": 1,
+        "scoring_func": "sigmoid",
+        "routed_scaling_factor": 1.5,
         "router_type": "noisy_top_k",
     },
     "larger target": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43},

@@ -194,6 +194,8 @@ TABLE = {
     "moe_intermediate_size": (SPARSE, 7, shapes),
     "n_shared_experts": (SPARSE, 2, shapes),
     "norm_topk_prob": (SPARSE, False, logits),
+    "scoring_func": (SPARSE, "sigmoid", logits),
+    "routed_scaling_factor": (SPARSE, 2.5, logits),
     "router_type": (SPARSE, "noisy_top_k", shapes),
     "router_bias": (SPARSE, True, shapes),
     "router_noise": (SPARSE | {"router_type": "noisy_top_k"}, "always", logits),

@@ -100,6 +100,14 @@ def test_balance_loss_by_hand():
     assert math.isclose(balance_loss(LOGITS, TOP).item(), expected, rel_tol=1e-6)
 
 
+def test_balance_loss_of_sigmoids_by_hand():
+    """Scores of 1/2 and 1/5 and 4/5, divided by their sum."""
+    logits = torch.tensor([[0.0, math.log(0.25)], [math.log(4.0), 0.0]])
+    expected = 2 * (1 / 2 * (5 / 7 + 8 / 13) / 2 + 1 / 2 * (2 / 7 + 5 / 13) / 2)
+    found = balance_loss(logits, torch.tensor([[0], [1]]), scoring_func="sigmoid")
+    assert math.isclose(found.item(), expected, rel_tol=1e-6)
+
+
 def test_balance_loss_leaves_pads_out_of_both_factors():
     real = torch.tensor([True, True, False])
     expected = 3 * (2 / 4 * 0.7 / 2 + 2 / 4 * 0.85 / 2)

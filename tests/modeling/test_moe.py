@@ -5,10 +5,20 @@ import pickle
 
 import pytest
 import torch
+from transformers import DeepseekV3Config, MixtralConfig
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.layers import FeedForward
-from weftformer.modeling.moe import NoisyTopKRouter, Router, SparseFeedForward, expert_load
+from weftformer.modeling.moe import (
+    NoisyTopKRouter,
+    Router,
+    SparseFeedForward,
+    expert_load,
+    router_probs,
+    router_scores,
+)
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -145,11 +155,11 @@ def test_expert_dropout_acts_in_training_only(block, tokens, gated, implementati
 # --- the linear router
 
 
-def chosen(logits, k, renormalise=True, bias=None):
+def chosen(logits, k, renormalise=True, bias=None, sigmoid=False):
     """Weights and ids of each token by the definition, biggest first."""
     all_weights, all_ids = [], []
     for row in logits:
-        probs = row.exp() / row.exp().sum()
+        probs = 1 / (1 + (-row).exp()) if sigmoid else row.exp() / row.exp().sum()
         scores = probs if bias is None else probs + bias
         ids = sorted(range(len(row)), key=lambda e: -scores[e].item())[:k]
         weights = probs[ids]
@@ -174,6 +184,41 @@ def test_linear_router_by_definition(router, tokens, k, renormalise, bias):
         assert_close(sums, torch.ones(TOKENS))
     elif k < 4:
         assert (sums < 1.0).all()
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize("k", [1, 3])
+def test_sigmoid_scores_by_definition(router, tokens, k, renormalise):
+    fields = {"num_experts_per_tok": k, "norm_topk_prob": renormalise, "router_bias_update_rate": 1e-3}
+    module = router(scoring_func="sigmoid", routed_scaling_factor=2.5, **fields)
+    module.selection_bias.copy_(torch.tensor([-0.4, 0.1, 0.0, 0.3]))
+    logits, weights, ids = module(tokens)
+    wanted_weights, wanted_ids = chosen(logits, k, renormalise, module.selection_bias, sigmoid=True)
+    assert torch.equal(ids, wanted_ids)
+    assert_close(weights, 2.5 * wanted_weights)
+    without_bias = chosen(logits, k, renormalise, sigmoid=True)[1]
+    assert not torch.equal(ids, without_bias)
+
+
+def test_scores_that_are_all_zero_give_weights_of_zero_and_not_nan(router):
+    """As sigmoids of very negative logits are, whose sum is 0."""
+    module = router(scoring_func="sigmoid", router_bias=True)
+    with torch.no_grad():
+        module.classifier.bias.fill_(-1e4)
+    weights = module(torch.zeros(2, 16))[1]
+    assert torch.equal(weights, torch.zeros(2, 2))
+    weights.sum().backward()
+    assert module.classifier.bias.grad.isfinite().all()
+    probs = router_probs(torch.full((2, 4), -1e4), "sigmoid")
+    assert_close(probs, torch.full((2, 4), 0.25))
+
+
+def test_probabilities_are_scores_by_their_sum():
+    logits = torch.randn(5, 4)
+    scores = 1 / (1 + (-logits).exp())
+    assert_close(router_scores(logits, "sigmoid"), scores)
+    assert_close(router_probs(logits, "sigmoid"), scores / scores.sum(-1, keepdim=True))
+    assert_close(router_probs(logits, "softmax"), router_scores(logits, "softmax"))
 
 
 @pytest.mark.dtype(torch.float32)
@@ -522,6 +567,56 @@ def test_the_block_equals_the_loop(block, gated, noisy):
         torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
     ):
         assert_close(got, wanted)
+
+
+def randomised(module):
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.normal_(std=0.35)
+    return module.eval()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_block_is_mixtrals(block, k):
+    """transformers' own, with its weights. It computes the softmax in 32 bits."""
+    theirs = randomised(
+        MixtralSparseMoeBlock(
+            MixtralConfig(
+                hidden_size=16, intermediate_size=12, num_local_experts=4, num_experts_per_tok=k, hidden_act="silu",
+                experts_implementation="eager",
+            )
+        )
+    )  # fmt: skip
+    ours = block(num_experts_per_tok=k, moe_intermediate_size=12)
+    state = {name.replace("gate.weight", "router.classifier.weight"): one for name, one in theirs.state_dict().items()}
+    ours.load_state_dict(state)
+    states = torch.randn(2, 5, 16)
+    torch.testing.assert_close(ours(states), theirs(states), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_the_block_is_deepseeks(block, shared, renormalise):
+    """transformers' own, with its weights and its bias, without groups of experts. It computes the logits in 32 bits."""
+    theirs = randomised(
+        DeepseekV3MoE(
+            DeepseekV3Config(
+                hidden_size=16, moe_intermediate_size=7, n_routed_experts=4, num_experts_per_tok=3, hidden_act="silu",
+                n_shared_experts=shared, n_group=1, topk_group=1, norm_topk_prob=renormalise, routed_scaling_factor=2.5,
+                experts_implementation="eager",
+            )
+        )
+    )  # fmt: skip
+    ours = block(
+        num_experts_per_tok=3, moe_intermediate_size=7, n_shared_experts=shared, scoring_func="sigmoid",
+        norm_topk_prob=renormalise, routed_scaling_factor=2.5, router_bias_update_rate=1e-3,
+    )  # fmt: skip
+    names = {"gate.weight": "router.classifier.weight", "gate.e_score_correction_bias": "router.selection_bias"}
+    ours.load_state_dict({names.get(name, name): one for name, one in theirs.state_dict().items()})
+    states = torch.randn(2, 5, 16)
+    torch.testing.assert_close(ours(states), theirs(states), atol=1e-6, rtol=1e-6)
+    ours.router.selection_bias.zero_()  # it has a part in the choice
+    assert (ours(states) - theirs(states)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("width", [None, 7])
