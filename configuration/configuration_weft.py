@@ -157,6 +157,8 @@ class WeftConfig(PreTrainedConfig):
             0 switches it off.
         router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
             Weight of the balance loss (Fedus et al. 2022) in the training loss.
+        router_sequence_aux_loss_coef (`float`, *optional*, defaults to 0.0):
+            Weight of the balance loss of each sequence by itself (DeepSeek-V3, arXiv:2412.19437) in the training loss.
         router_z_loss_coef (`float`, *optional*, defaults to 0.001):
             Weight of the router z-loss (Zoph et al. 2022) in the training loss.
         output_router_logits (`bool`, *optional*, defaults to `False`):
@@ -282,6 +284,7 @@ class WeftConfig(PreTrainedConfig):
     expert_capacity_mode: str = "training"
     router_bias_update_rate: float = 0.0
     router_aux_loss_coef: float = 0.01
+    router_sequence_aux_loss_coef: float = 0.0
     router_z_loss_coef: float = 0.001
     output_router_logits: bool = False
 

@@ -166,6 +166,7 @@ RULES: dict[str, Rule] = {
     "expert_capacity_mode": choice(EXPERT_CAPACITY_MODES),
     "router_bias_update_rate": number(0.0),
     "router_aux_loss_coef": number(0.0),
+    "router_sequence_aux_loss_coef": number(0.0),
     "router_z_loss_coef": number(0.0),
     "output_router_logits": boolean(),
     "num_condition_features": integer(0),

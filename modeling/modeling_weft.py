@@ -47,7 +47,16 @@ from .layers import FeedForward, at_least_float32, build_norm
 from .loading import LoadingMixin
 from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
-from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
+from .moe import (
+    ExpertsBase,
+    Router,
+    SparseFeedForward,
+    TokenSequences,
+    balance_loss,
+    router_counts,
+    router_z_loss,
+    sequence_balance_loss,
+)
 from .positions import (
     AttentionPositions,
     TokenPositions,
@@ -142,12 +151,16 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
             Router logits, one tensor for each sparse layer of the encoder.
         decoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * target, num_experts)`, *optional*):
             Router logits, one tensor for each sparse layer of the decoder.
+        sequence_aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
+            Balance loss of each sequence by itself, the mean over tokens and sparse layers, without its weight in `loss`.
+            It is computed if it has one.
     """
 
     aux_loss: torch.Tensor | None = None
     z_loss: torch.Tensor | None = None
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
     decoder_router_logits: tuple[torch.Tensor, ...] | None = None
+    sequence_aux_loss: torch.Tensor | None = None
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
@@ -1269,7 +1282,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         scored = outputs.last_hidden_state[:, kept]
-        loss = aux_loss = z_loss = None
+        loss = aux_loss = z_loss = sequence_aux_loss = None
         is_fused = labels is not None and skips_logits(self.lm_head, skip_logits, self.training)
         logits = None if is_fused else self.lm_head(scored)
         if labels is not None:
@@ -1284,9 +1297,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             )
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            aux_loss, z_loss = self._router_losses(outputs, *non_pads, sum_router_counts)
+            packed = (sequence_ids, decoder_sequence_ids)
+            aux_loss, z_loss, sequence_aux_loss = self._router_losses(outputs, non_pads, packed, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
+                if sequence_aux_loss is not None:
+                    extra = extra + self.config.router_sequence_aux_loss_coef * sequence_aux_loss
                 # without it the losses are means of this batch, which count by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
@@ -1305,6 +1321,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             z_loss=z_loss,
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
+            sequence_aux_loss=sequence_aux_loss,
         )
 
     def prepare_decoder_input_ids_from_labels(
@@ -1354,18 +1371,26 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
     def _router_losses(
-        self, outputs, source_non_pads, target_non_pads, sum_counts
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return balance loss and z-loss, the means over the sparse layers.
+        self, outputs, non_pads_of_stacks, sequence_ids_of_stacks, sum_counts
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return balance loss, z-loss and, if it has a weight, the balance loss of sequences: means over the sparse layers.
 
         In training, also count the load of the routers.
         """
+        has_sequence_loss = self.config.router_sequence_aux_loss_coef > 0
         ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
         if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
-            return target_non_pads.new_zeros((), dtype=torch.float), target_non_pads.new_zeros((), dtype=torch.float)
+            zero = outputs.last_hidden_state.new_zeros((), dtype=torch.float)
+            return zero, zero, zero if has_sequence_loss else None
         logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
-        non_pads = [source_non_pads] * len(outputs.encoder_selected_experts or ())
-        non_pads += [target_non_pads] * len(outputs.decoder_selected_experts or ())
+        layers_of_stacks = [
+            len(one or ()) for one in (outputs.encoder_selected_experts, outputs.decoder_selected_experts)
+        ]
+
+        def of_layers(of_stacks):
+            return [one for one, layers in zip(of_stacks, layers_of_stacks, strict=True) for _ in range(layers)]
+
+        non_pads = of_layers(non_pads_of_stacks)
         if self.training:
             routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
@@ -1376,7 +1401,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         scoring = self.config.scoring_func
         layers = zip(logits, ids, non_pads, counts, strict=True)
         aux = torch.stack([balance_loss(*layer, scoring_func=scoring) for layer in layers]).mean()
-        return aux, torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
+        z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
+        if not has_sequence_loss:
+            return aux, z, None
+        rows, top_k = len(outputs.last_hidden_state), self.config.num_experts_per_tok
+        sequences = of_layers([TokenSequences(rows, packed) for packed in sequence_ids_of_stacks])
+        by_sequence = [
+            sequence_balance_loss(one, top_k, sequence, mask, count, scoring)
+            for one, sequence, mask, count in zip(logits, sequences, non_pads, counts, strict=True)
+        ]
+        return aux, z, torch.stack(by_sequence).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """
@@ -1609,7 +1643,7 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
     def _router_loss(self, outputs: WeftEncoderOutput, non_pads: torch.Tensor) -> torch.Tensor:
-        """Return the weighed balance loss and z-loss, and let the routers count their load."""
+        """Return the weighed balance losses and z-loss, and let the routers count their load."""
         ids, logits = outputs.selected_experts or (), outputs.router_logits or ()
         for router, layer in zip(self.routers(), ids, strict=True):
             router.count_load(layer, non_pads)
@@ -1619,7 +1653,14 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
             [balance_loss(one, chosen, non_pads, count, scoring) for one, chosen, count in layers]
         ).mean()
         z = torch.stack([router_z_loss(one, non_pads, count) for one, _, count in layers]).mean()
-        return self.config.router_aux_loss_coef * aux + self.config.router_z_loss_coef * z
+        loss = self.config.router_aux_loss_coef * aux + self.config.router_z_loss_coef * z
+        if self.config.router_sequence_aux_loss_coef == 0:
+            return loss
+        top_k, sequences = self.config.num_experts_per_tok, TokenSequences(len(outputs.last_hidden_state))
+        by_sequence = [
+            sequence_balance_loss(one, top_k, sequences, non_pads, count, scoring) for one, _, count in layers
+        ]
+        return loss + self.config.router_sequence_aux_loss_coef * torch.stack(by_sequence).mean()
 
 
 __all__ = [

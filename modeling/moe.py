@@ -1,7 +1,7 @@
 """The sparse feed-forward: a router, experts as 3-D parameters, shared experts, and a block of them; and router losses.
 
-Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
-tokens of one expert.
+Shape suffixes: N tokens (all batch rows, flattened), B batch rows, D model width, F expert width, E experts, K experts
+per token, S tokens of one expert, Q sequences.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import FeedForward, Float32Buffers, Float32Linear
+from .positions import sequence_starts
 from .transformers_names import ACT2FN, use_experts_implementation
 
 # All routers that have a selection bias to update.
@@ -371,3 +372,59 @@ def router_z_loss(
     if counts is not None:
         return total / counts[-1].clamp(min=1)
     return total / (len(logits_NE) if non_pad_N is None else non_pad_N.sum().clamp(min=1))
+
+
+class TokenSequences:
+    """Which of the flattened tokens (N) are of one sequence: those of a row, or those of a packed sequence.
+
+    Args:
+        rows: the number of rows.
+        sequence_ids_BT: the packed sequence of each token, None if each row is one sequence.
+    """
+
+    def __init__(self, rows: int, sequence_ids_BT: torch.Tensor | None = None):
+        self.rows = rows
+        self.index_N = None
+        if sequence_ids_BT is not None:  # every row begins a sequence
+            self.index_N = sequence_starts(sequence_ids_BT.expand(rows, -1)).flatten().cumsum(dim=0) - 1
+
+    def sums(self, values_NE: torch.Tensor) -> torch.Tensor:
+        """Return the sums over each sequence (Q, E). With packed sequences, which may be up to N, the last sums are 0."""
+        if self.index_N is None:
+            return values_NE.view(self.rows, -1, values_NE.shape[-1]).sum(dim=1)
+        return torch.zeros_like(values_NE).index_add(0, self.index_N, values_NE)
+
+
+def sequence_balance_loss(
+    logits_NE: torch.Tensor,
+    top_k: int,
+    sequences: TokenSequences,
+    non_pad_N: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+    scoring_func: str = "softmax",
+) -> torch.Tensor:
+    """Return the balance loss of each sequence by itself, and of these the mean over the non-pad tokens.
+
+    This is eq. 17-20 of DeepSeek-AI 2024 (arXiv:2412.19437), without its coefficient: as there, an expert counts as chosen
+    if its score without the selection bias is among the best.
+
+    Args:
+        logits_NE: the router's logits.
+        top_k: the number of experts of a token.
+        sequences: the sequence of each token.
+        non_pad_N: False for pads. None if there are none.
+        counts: as in [`balance_loss`].
+        scoring_func: as in [`balance_loss`].
+    """
+    probs_NE = router_probs(logits_NE, scoring_func)
+    # the order of the logits is that of the scores
+    chosen_NE = torch.zeros_like(probs_NE).scatter(1, logits_NE.topk(top_k, dim=-1).indices, 1.0)
+    if non_pad_N is not None:
+        real_N1 = non_pad_N[:, None].to(probs_NE.dtype)
+        probs_NE, chosen_NE = probs_NE * real_N1, chosen_NE * real_N1
+    loads_QE, probs_QE = sequences.sums(chosen_NE), sequences.sums(probs_NE)
+    tokens_Q = loads_QE.sum(dim=-1) / top_k
+    # a sequence of T tokens has the loss E / (K T) * load * (probs / T), and counts T times
+    losses_Q = logits_NE.shape[-1] / top_k * (loads_QE * probs_QE).sum(dim=-1) / tokens_Q.clamp(min=1)
+    tokens = tokens_Q.sum() if counts is None else counts[-1]
+    return losses_Q.sum() / tokens.clamp(min=1)

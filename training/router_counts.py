@@ -2,9 +2,9 @@
 
 An optimizer step may be split into accumulated batches and over processes. The cross-entropy is a sum over labels,
 divided by the number of labels in the whole step. The balance loss is a product of two means over tokens, and the
-z-loss is a mean over source and target tokens. Each batch can therefore compute its summand only with the token
-counts, and for the balance loss with the load of every expert, of the whole step. Qiu et al. 2025 (arXiv:2501.11873)
-sum the counts over processes. Here they are summed over accumulated batches too.
+z-loss and the balance loss of each sequence are means over source and target tokens. Each batch can therefore compute
+its summand only with the token counts, and for the balance loss with the load of every expert, of the whole step. Qiu
+et al. 2025 (arXiv:2501.11873) sum the counts over processes. Here they are summed over accumulated batches too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,8 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     """
     model, args = weft_model(trainer.model), trainer.args
     config = model.config
-    if not config.has_sparse_layers or not (config.router_aux_loss_coef or config.router_z_loss_coef):
+    coefficients = (config.router_aux_loss_coef, config.router_sequence_aux_loss_coef, config.router_z_loss_coef)
+    if not config.has_sparse_layers or not any(coefficients):
         return None
     if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
         return None  # these losses do not include the router losses

@@ -98,6 +98,7 @@ EXPECTED = {
     "expert_capacity_mode": ["training", "always"],
     "router_bias_update_rate": "number >= 0",
     "router_aux_loss_coef": "number >= 0",
+    "router_sequence_aux_loss_coef": "number >= 0",
     "router_z_loss_coef": "number >= 0",
     "output_router_logits": "boolean",
     "infer_attention_mask": "boolean",

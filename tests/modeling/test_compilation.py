@@ -16,6 +16,7 @@ SMALL = {
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_bias": True,
     "router_bias_update_rate": 0.1, "n_shared_experts": 1, "scoring_func": "sigmoid", "routed_scaling_factor": 1.5,
+    "router_sequence_aux_loss_coef": 0.1,
 }  # fmt: skip
 KINDS = {
     "dense": {"num_key_value_heads": 1, "lm_head_bias": True},

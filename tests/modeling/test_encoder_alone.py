@@ -25,6 +25,7 @@ from weftformer import (
     WeftForSequenceClassification,
     WeftModel,
 )
+from weftformer.modeling.moe import TokenSequences, sequence_balance_loss
 from weftformer.tokenization import train_tokenizer
 
 from ..conftest import TINY_CONFIG
@@ -33,6 +34,7 @@ TINY = TINY_CONFIG | {"init_std": 0.3, "pad_token_id": 0, "dropout": 0.0}
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4,
     "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.1,
+    "router_sequence_aux_loss_coef": 0.3,
 }  # fmt: skip
 KINDS = {
     "shared": {},
@@ -125,6 +127,16 @@ def test_routers_learn_and_count():
     torch.testing.assert_close(
         output.loss, ForSequenceClassificationLoss(torch.tensor([0, 1]), output.logits, model.config)
     )
+
+
+def test_each_text_has_a_balance_of_its_own():
+    model = WeftForSequenceClassification(WeftConfig(**(TINY | SPARSE), num_labels=2)).train()
+    call = {"input_ids": IDS, "attention_mask": MASK, "labels": torch.tensor([0, 1])}
+    found = model(**call).loss
+    layers = model.model(IDS, MASK, output_router_logits=True).router_logits
+    losses = [sequence_balance_loss(logits, 2, TokenSequences(2), MASK.flatten().bool()) for logits in layers]
+    model.config.router_sequence_aux_loss_coef = 0.0
+    torch.testing.assert_close(found - model(**call).loss, 0.3 * sum(losses) / 2)
 
 
 def test_the_vocabulary_is_resized(tmp_path):

@@ -203,6 +203,7 @@ TABLE = {
     "expert_capacity_mode": (SPARSE | {"expert_capacity_factor": 0.5}, "always", logits),
     "router_bias_update_rate": (SPARSE | {"router_bias_update_rate": 0.1}, 0.2, bias_update),
     "router_aux_loss_coef": (SPARSE, 0.5, loss),
+    "router_sequence_aux_loss_coef": (SPARSE, 0.5, loss),
     "router_z_loss_coef": (SPARSE, 0.5, loss),
     "output_router_logits": (SPARSE, True, router_outputs),
     "num_condition_features": ({}, 2, shapes),

@@ -13,7 +13,7 @@ from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalG
 from weftformer.configuration import PRESETS
 from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
-from weftformer.modeling.moe import balance_loss, router_z_loss
+from weftformer.modeling.moe import TokenSequences, balance_loss, router_z_loss, sequence_balance_loss
 
 from ..conftest import one_stays
 
@@ -330,6 +330,26 @@ def test_router_losses_enter_the_loss_in_training_alone(build):
     shared = model(**call, num_items_in_batch=torch.tensor(36))  # 9 labels here
     torch.testing.assert_close(shared.loss, (likelihood + 0.3 * aux + 0.07 * z) / 4)
     assert model(**call, num_items_in_batch=36).loss == shared.loss
+
+
+def test_the_balance_loss_of_sequences_enters_the_loss_in_training_alone(build):
+    model = build(router_aux_loss_coef=0.3, router_z_loss_coef=0.07, router_sequence_aux_loss_coef=0.2, **SPARSE)
+    call = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS, "output_router_logits": True}
+    output = model(**call)
+    likelihood, aux, z = parts_of_the_loss(model, output)
+    stacks = ((output.encoder_router_logits, MASK), (output.decoder_router_logits, LABELS != -100))
+    losses = [
+        sequence_balance_loss(logits, model.config.num_experts_per_tok, TokenSequences(2), mask.flatten())
+        for stack, mask in stacks
+        for logits in stack
+    ]
+    by_sequence = sum(losses) / len(losses)
+    torch.testing.assert_close((output.loss, output.sequence_aux_loss), (likelihood, by_sequence))
+    assert abs(by_sequence - aux) > 1e-3
+    trained = model.train()(**call)
+    torch.testing.assert_close(trained.loss, likelihood + 0.3 * aux + 0.07 * z + 0.2 * by_sequence)
+    model.config.router_sequence_aux_loss_coef = 0.0
+    assert model(**call).sequence_aux_loss is None
 
 
 def test_router_losses_leave_pads_out(build):

@@ -40,7 +40,7 @@ POSITIONS = {
 }  # fmt: skip
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "router_aux_loss_coef": 0.5,
-    "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.05,
+    "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.05, "router_sequence_aux_loss_coef": 0.3,
 }  # fmt: skip
 LEARNING = {
     "dense": {},
@@ -140,7 +140,7 @@ def test_router_losses_count_the_same_tokens(build, kind, in_pieces):
     assert len(loads) == (0 if "sparse" not in kind else 3)
     for router, load in zip(model.routers(), loads, strict=True):
         assert load.sum() > 0 and torch.equal(router.expert_load, load)
-    for name in ("aux_loss", "z_loss"):
+    for name in ("aux_loss", "z_loss", "sequence_aux_loss"):
         if loads:
             torch.testing.assert_close(getattr(found[2], name), getattr(expected[2], name))
 
