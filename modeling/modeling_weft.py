@@ -742,7 +742,7 @@ class WeftDecoder(WeftStack):
             is_causal (`bool`, *optional*):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                False for pads, which take no expert's capacity. Defaults to what a 2-D `attention_mask` says.
+                False for pads, which no expert computes. Defaults to what a 2-D `attention_mask` says.
             sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
                 The packed sequence that each token belongs to: tokens see those before them with the same id, which
                 stand side by side. A negative id is that of a pad. Positions then begin anew in each sequence by
@@ -1250,7 +1250,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, decoder_sequence_ids)
-            if decoder_attention_mask is None and self.config.expert_capacity_factor is not None:
+            is_causal = kwargs.get("is_causal") is not False
+            if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
                 # a position from which on all labels are -100 is padding: it changes no score that counts
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
         has_router_losses = labels is not None and self.config.has_sparse_layers

@@ -5,7 +5,7 @@ per token, S tokens of one expert, Q sequences.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -225,7 +225,7 @@ class ExpertsBase(nn.Module):
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
         output_ND = torch.zeros_like(tokens_ND)
-        # an id of `num_experts`, which expert parallelism writes for experts of other processes, matches none
+        # an id of `num_experts`, which pads have, and in expert parallelism experts of other processes, matches none
         for expert in range(self.num_experts):
             token_S, slot_S = torch.where(ids_NK == expert)
             states_SD = self._expert(tokens_ND[token_S], expert) * weights_NK[token_S, slot_S, None]
@@ -285,8 +285,14 @@ _EXPERTS = {
 }
 
 
+# Implementations that compute no row for an id of `num_experts`, or throw the row away ("batched_mm").
+_WITHOUT_PADS = (None, "eager", "batched_mm", "grouped_mm")
+
+
 class SparseFeedForward(nn.Module):
     """A router and its experts. The call and the shapes are those of the dense feed-forward.
+
+    Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0.
 
     With `n_shared_experts`, the output of experts that take every token is added (Dai et al. 2024, arXiv:2401.06066).
     They are one feed-forward as wide as all of them, which gives the sum of their outputs.
@@ -296,18 +302,45 @@ class SparseFeedForward(nn.Module):
         super().__init__()
         width, shared = config.moe_intermediate_size or ffn_dim, config.n_shared_experts
         self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
-        self.experts = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
+        experts: Any = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
+        # transformers' implementations otherwise do not look for ids of `num_experts`, which pads have
+        experts._is_expert_parallel = True
+        self.experts = experts
         self.shared_experts = FeedForward(config, shared * width) if shared else None
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
 
-        `token_mask` (...) is False for pads, which use no capacity. It is None if there are no pads.
+        `token_mask` (...) is False for pads, which use no capacity and get no routed experts' output. It is None if there
+        are no pads.
         """
         tokens_ND = hidden_states.flatten(0, -2)
-        _, weights_NK, ids_NK = self.router(tokens_ND, None if token_mask is None else token_mask.flatten().bool())
-        output = self.experts(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
+        non_pad_N = None if token_mask is None else token_mask.flatten().bool()
+        _, weights_NK, ids_NK = self.router(tokens_ND, non_pad_N)
+        # capacity as published counts pads too
+        is_published = self.router.capacity_factor is not None and self.router.always_capacity
+        dispatch = self.experts if non_pad_N is None or is_published else partial(self._without_pads, non_pad_N)
+        output = dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
         return output if self.shared_experts is None else output + self.shared_experts(hidden_states)
+
+    def _without_pads(
+        self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the experts' output (N, D), computed for the tokens that are no pads."""
+        experts: Any = self.experts
+        experts = experts.get_base_layer() if hasattr(experts, "get_base_layer") else experts  # of an adapter (PEFT)
+        num_experts = self.router.num_experts
+        if experts.num_experts != num_experts:
+            # Expert parallelism sends each row to the process of its expert, which an id of no expert breaks. It waits for
+            # the device in any case, to learn how many rows it sends.
+            rows = non_pad_N.nonzero()[:, 0]
+            output = self.experts(tokens_ND[rows], ids_NK[rows], weights_NK[rows])
+            return torch.zeros_like(tokens_ND).index_copy(0, rows, output)
+        if isinstance(experts, ExpertsBase) and experts.config._experts_implementation in _WITHOUT_PADS:
+            # the shapes do not depend on the number of pads, so nothing waits for the device and no graph breaks
+            is_pad_N1 = ~non_pad_N[:, None]
+            ids_NK, weights_NK = ids_NK.masked_fill(is_pad_N1, num_experts), weights_NK.masked_fill(is_pad_N1, 0.0)
+        return self.experts(tokens_ND, ids_NK, weights_NK)
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:

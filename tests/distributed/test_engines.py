@@ -113,6 +113,7 @@ def batch_for(fields):
         "labels": torch.randint(3, target, (4, 5), generator=generator),
     }
     batch["input_ids"][0, 4:] = 0
+    batch["attention_mask"] = batch["input_ids"].ne(0).long()
     batch["labels"][3, 2:] = -100  # the two halves count differently
     if fields.get("num_condition_features"):
         batch["condition_values"] = torch.tensor([[1.0], [2.0], [-1.0], [0.5]])

@@ -6,12 +6,14 @@ import pickle
 import pytest
 import torch
 from transformers import DeepseekV3Config, MixtralConfig
+from transformers.integrations import moe as moe_integration
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.layers import FeedForward
 from weftformer.modeling.moe import (
+    ExpertsBase,
     NoisyTopKRouter,
     Router,
     SparseFeedForward,
@@ -636,6 +638,135 @@ def test_shared_experts_add_the_sum_of_their_outputs(block, gated, width):
         expected = expected + (hidden if gated else silu(hidden)) @ shared.down_proj.weight[:, rows].T
     assert shared.up_proj.weight.shape == (2 * width, 16)
     assert_close(module(states), expected)
+
+
+# --- pads
+
+
+PADS = torch.tensor([[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]).bool()
+
+
+def counted_rows(monkeypatch, experts):
+    """The number of rows that the projections of these experts compute, call by call."""
+    rows, one_expert, grouped = [], experts._expert, moe_integration._grouped_mm
+
+    def looped(tokens_SD, expert):
+        rows.append(len(tokens_SD))
+        return one_expert(tokens_SD, expert)
+
+    def in_groups(input, weight, offs):
+        rows.append(int(offs[-1]))
+        return grouped(input, weight, offs)
+
+    monkeypatch.setattr(experts, "_expert", looped)
+    monkeypatch.setattr(moe_integration, "_grouped_mm", in_groups)
+    return rows
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("implementation", BACKENDS)
+def test_tokens_are_computed_as_if_there_were_no_pads(block, implementation, bias):
+    module = block(implementation=implementation, ffn_dim=16, mlp_bias=bias, n_shared_experts=1).train()
+    states = torch.randn(2, 5, 16)
+    upstream, found = torch.randn(4, 16), []
+    for mask in (None, PADS):
+        leaf = (states[PADS][None] if mask is None else states).clone().requires_grad_()
+        output = module(leaf, mask)
+        real = output[0] if mask is None else output[PADS]
+        gradients = torch.autograd.grad(real, [leaf, *module.parameters()], upstream)
+        found.append((real, gradients[0].flatten(0, 1) if mask is None else gradients[0][PADS], *gradients[1:]))
+    for got, wanted in zip(found[1], found[0], strict=True):
+        assert_close(got, wanted)
+    assert_close(
+        module(states, PADS)[~PADS], module.shared_experts(states)[~PADS]
+    )  # which pads go to, as to dense layers
+
+
+@pytest.mark.parametrize("implementation", ["eager", GROUPED])
+def test_only_rows_of_tokens_are_computed(block, implementation, monkeypatch):
+    module = block(implementation=implementation, ffn_dim=16, num_experts_per_tok=3)
+    rows = counted_rows(monkeypatch, module.experts)
+    states = torch.randn(2, 5, 16)
+    module(states)
+    assert sum(rows) == (30 if implementation == "eager" else 60)  # of both projections, in groups
+    rows.clear()
+    states[~PADS] = torch.nan
+    output = module(states, PADS)
+    assert sum(rows) == 3 * PADS.sum() * (1 if implementation == "eager" else 2)
+    assert output[PADS].isfinite().all() and (output[~PADS] == 0).all()
+    nothing = module(states, torch.zeros_like(PADS))
+    assert torch.equal(nothing, torch.zeros_like(states))
+
+
+def test_experts_of_other_processes_get_rows_of_tokens_alone(block):
+    """Expert parallelism breaks at an id of no expert."""
+    module = block(n_shared_experts=1)
+    states = torch.randn(2, 5, 16)
+    expected, seen = module(states, PADS), []
+
+    class Spread(torch.nn.Module):
+        def __init__(self, experts):
+            super().__init__()
+            self.num_experts, self.whole = 2, experts  # half of them are here
+
+        def forward(self, tokens_ND, ids_NK, weights_NK):
+            seen.append(len(tokens_ND))
+            assert ids_NK.max() < 4
+            return self.whole(tokens_ND, ids_NK, weights_NK)
+
+    module.experts = Spread(module.experts)
+    assert_close(module(states, PADS), expected)
+    assert seen == [PADS.sum()]
+
+
+def test_an_implementation_that_knows_no_pads_computes_them(block, monkeypatch):
+    module = block(implementation="batched_mm")
+    monkeypatch.setitem(
+        moe_integration.ALL_EXPERTS_FUNCTIONS, "mine", lambda experts, *given: ExpertsBase.forward(experts, *given)
+    )
+    states = torch.randn(2, 5, 16)
+    module.experts.config._experts_implementation = "mine"
+    assert_close(module(states, PADS), module(states))
+    module.experts.config._experts_implementation = "batched_mm"
+    assert_close(module(states, PADS), module(states) * PADS[..., None])
+
+
+def test_published_capacity_sends_pads_to_experts_too(block):
+    module = block(expert_capacity_factor=0.9, expert_capacity_mode="always")
+    states = torch.randn(2, 5, 16)
+    assert torch.equal(module(states, PADS), module(states))
+    assert module(states)[~PADS].abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_sends_the_tokens_of_a_padded_batch_alone(build, training, monkeypatch):
+    """Rows with pads behind and between them, against each row by itself."""
+    model = build(encoder_mlp_layer_types="sparse", decoder_mlp_layer_types=["dense", "sparse"]).train(training)
+    ids = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 0, 0, 0]])
+    labels = torch.tensor([[4, 5, -100, 7, 8], [8, 9, 3, -100, -100]])
+    counted = [
+        counted_rows(monkeypatch, stack.layers[1].mlp.experts) for stack in (model.model.encoder, model.model.decoder)
+    ]
+    output = model(input_ids=ids, attention_mask=ids.ne(0), labels=labels)
+    # without a mask of its own the end of a target is seen from the labels, in training
+    assert [sum(rows) for rows in counted] == [2 * 7, 2 * (8 if training else 10)]
+    for row, length in ((0, 5), (1, 3)):
+        call = {"input_ids": ids[row : row + 1], "attention_mask": ids[row : row + 1].ne(0)}
+        if row == 1:
+            call = {name: tensor[:, :3] for name, tensor in call.items()}
+        alone = model(**call, labels=labels[row : row + 1, :length])
+        assert_close(output.logits[row, :length], alone.logits[0])
+    assert_close(output.encoder_last_hidden_state[1, :3], alone.encoder_last_hidden_state[0])
+
+
+def test_pads_of_a_target_that_tokens_see_are_computed(build):
+    """Without a causal mask, what stands behind a target changes it."""
+    model = build(decoder_mlp_layer_types="sparse").train()
+    call = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100, -100]]), "is_causal": False}
+    assert_close(model(**call).logits, model.eval()(**call).logits)
+
+
+# --- the block as a whole
 
 
 def test_alike_experts_make_the_dense_feed_forward(small, block, lopsided):
