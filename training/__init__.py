@@ -33,7 +33,7 @@ from .checkpoints import (
     remove_checkpoints,
     save_model_folder,
 )
-from .data import Columns, load_file, load_pairs, split_validation
+from .data import Columns, load_file, load_file_stream, load_pairs, load_stream, split_validation
 from .denoising import (
     DataCollatorForSpanCorruption,
     DataCollatorForTextInfilling,
@@ -41,12 +41,13 @@ from .denoising import (
     DenoisingCollator,
 )
 from .distillation import Distillation
-from .encoding import encode_pairs, longest
+from .encoding import encode_pairs, encode_stream, longest
 from .metrics import METRICS, TextMetrics
 from .packing import DataCollatorForPackedSeq2Seq, PackingSampler
 from .pairs import FittedPairs, fit_pairs
 from .parsing import ArgumentParser, parse_arguments, parse_overrides, parse_pretraining_arguments
 from .pretraining import fit_texts, load_texts
+from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "PretrainingArguments",
     "PushCodeCallback",
     "RouterBiasCallback",
+    "ShuffledStream",
     "TextMetrics",
     "TokenBudgetSampler",
     "WeftPretrainingArguments",
@@ -83,11 +85,14 @@ __all__ = [
     "check_same_model",
     "draw_expert_load",
     "encode_pairs",
+    "encode_stream",
     "find_checkpoint",
     "fit_pairs",
     "fit_texts",
     "load_file",
+    "load_file_stream",
     "load_pairs",
+    "load_stream",
     "load_texts",
     "longest",
     "parse_arguments",

@@ -95,7 +95,8 @@ class DataArguments:
     train_file: str | None = _argument(
         None,
         "Training pairs: csv, tsv, json, jsonl or parquet with named columns; txt or tsv with source and target "
-        "separated by a tab; or a text with one source a line and --train-target-file beside it. All may end in .gz.",
+        "separated by a tab; or a text with one source a line and --train-target-file beside it. All may end in .gz or .zst. "
+        "With --streaming also a pattern (pairs-*.jsonl.gz), or several files or patterns, separated by commas.",
     )
     train_target_file: str | None = _argument(None, "The targets of train_file, line by line.")
     validation_file: str | None = _argument(None, "Validation pairs, as train_file.")
@@ -104,6 +105,16 @@ class DataArguments:
     test_target_file: str | None = _argument(None, "The targets of test_file, line by line.")
     dataset_name: str | None = _argument(None, "A data set on the Hub (or a folder with one) instead of files.")
     dataset_config_name: str | None = _argument(None, "Which configuration of dataset_name.")
+    streaming: bool = _argument(
+        False,
+        "Read the training pairs as a stream, again and again, and tokenize them on the fly: for data that does not fit into "
+        "memory or on the disk. Needs --max-steps. Validation and test pairs are in memory.",
+    )
+    shuffle_buffer_size: int = _argument(
+        10_000,
+        "With --streaming: pairs that are in memory at a time and are shuffled among each other, on each process; 1 keeps the "
+        "order.",
+    )
     no_header: bool = _argument(
         False, "csv and tsv files begin with data: their columns are source, target, column_3, ... (always so in txt)."
     )
@@ -124,13 +135,15 @@ class DataArguments:
     validation_split: float = _argument(
         0.05,
         "Without validation pairs, take this share of the training pairs (below 1), or this number of them (1 or "
-        "more); 0 trains on all and evaluates nothing. A vocabulary trained on the pairs sees them all.",
+        "more); 0 trains on all and evaluates nothing. A vocabulary trained on the pairs sees them all. With --streaming, which "
+        "knows no shares: the first so many pairs.",
     )
     num_proc: int | None = _argument(None, "Processes that tokenize. Default: one.")
     pad_to_multiple_of: int | None = _argument(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
 
     def __post_init__(self):
-        if bool(self.dataset_name) == bool(self.train_file):
+        # a stream may also be handed to `fit_pairs`
+        if bool(self.dataset_name) == bool(self.train_file) and not (self.streaming and not self.train_file):
             got = "both" if self.train_file else "neither"
             raise ValueError(f"Give either --train-file or --dataset-name: got {got}.")
         for split in _SPLITS:
@@ -143,7 +156,7 @@ class DataArguments:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
         for name in (
             "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
-            "pad_to_multiple_of",
+            "pad_to_multiple_of", "shuffle_buffer_size",
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -193,7 +206,8 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     packing_length: int | None = _argument(
         None,
         "With packing: most source tokens, and most target tokens, of a row. Default: the longest source or target, which is "
-        "the shortest row that holds every pair: in a longer one attention computes more that it hides.",
+        "the shortest row that holds every pair: in a longer one attention computes more that it hides. With --streaming the "
+        "default is the longest that a source or target may be.",
     )
     generation_metrics: str | None = _argument(
         None,

@@ -25,6 +25,9 @@ from .parsing import parse_overrides
 
 logger = logging.getLogger(__name__)
 
+# A vocabulary is trained on the first so many texts of a stream: more change it little, and a stream may have no end.
+VOCABULARY_TEXTS = 1_000_000
+
 
 def build_tokenizer(
     args: ModelArguments,

@@ -1,18 +1,23 @@
-"""Loading training pairs from files or from the Hub as `datasets.Dataset`s, and checking their columns."""
+"""Loading training pairs from files or from the Hub, into memory or as a stream, and checking their columns."""
 
 import csv
-import gzip
+import glob
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import datasets
+import fsspec
 import pyarrow
-from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from ..configuration.fields import closest
 from .arguments import DataArguments
+from .streaming import flattened
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +25,7 @@ _KINDS = {
     ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
     ".txt": "txt",
 }  # fmt: skip
+_COMPRESSED = (".gz", ".zst")
 _HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 
 
@@ -55,6 +61,139 @@ def load_pairs(args: DataArguments) -> tuple[DatasetDict, Columns]:
             _check_column(name, dataset, _origin(args, split))
         splits[split] = _first(dataset, args.max_train_samples if split == "train" else args.max_eval_samples)
     return splits, columns
+
+
+def load_stream(
+    args: DataArguments, rows: IterableDataset | None = None
+) -> tuple[IterableDataset, DatasetDict, Columns]:
+    """Load the training pairs that the arguments name as a stream, of which only a few are in memory at a time.
+
+    Args:
+        args: the arguments. `max_train_samples` and a `validation_split` of 1 or more are numbers of rows at the beginning
+            of the stream.
+        rows: the training pairs, in place of those that the arguments name.
+
+    Returns:
+        The training pairs, the other splits (those there are of "validation" and "test", in memory), and the names of the
+        columns.
+
+    Raises:
+        FileNotFoundError: a file or data set does not exist, or no file matches a pattern.
+        ValueError: a file cannot be read, has no rows, or lacks a column, or an argument is not for streams.
+    """
+    if args.train_target_file:
+        raise ValueError(
+            f"--train-target-file {args.train_target_file} is not for --streaming: put sources and targets into one file "
+            "(paste SOURCES TARGETS > pairs.txt)."
+        )
+    others = DatasetDict()
+    if rows is not None:
+        others = _from_files(args, ("validation", "test"))
+    elif args.dataset_name:
+        rows, others = _stream_from_hub(args)
+    elif args.train_file:
+        rows, others = load_file_stream(args.train_file, args.no_header), _from_files(args, ("validation", "test"))
+    else:
+        raise ValueError("Give either --train-file or --dataset-name: got neither.")
+    origin = args.train_file or args.dataset_name or "the stream"
+    first = _first_rows(rows, 1, origin)
+    columns = find_columns(first, args, origin)
+    splits = {origin: first, **{_origin(args, split): dataset for split, dataset in others.items()}}
+    for name, dataset in splits.items():
+        for column in (columns.source, columns.target, *columns.conditions):
+            _check_column(column, dataset, name)
+    for split, dataset in others.items():
+        others[split] = _first(dataset, args.max_eval_samples)
+    if "validation" not in others:
+        rows = _split_stream(rows, others, args, origin)
+    if args.max_train_samples is not None:
+        rows = rows.take(args.max_train_samples)
+    return rows, others, columns
+
+
+def _split_stream(rows: IterableDataset, others: DatasetDict, args: DataArguments, origin: str) -> IterableDataset:
+    """Move the first rows to the split "validation" if a number of them is asked for; return the others."""
+    share = args.validation_split
+    if share >= 1:
+        taken = int(share)
+        others["validation"] = _first(_first_rows(rows, taken, origin), args.max_eval_samples)
+        return rows.skip(taken)
+    if share:
+        logger.warning(
+            f"validation_split={share} is a share of the pairs, and a stream has no length: nothing is evaluated. Give "
+            "--validation-file, or --validation-split 1000 for the first 1,000 pairs; 0 says nothing."
+        )
+    return rows
+
+
+def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
+    """Load files of training pairs of one format as a stream, as [`load_file`] loads one.
+
+    Args:
+        file: the file, a pattern such as "pairs-*.jsonl.gz", or several of these separated by commas.
+        no_header: as in [`load_file`].
+
+    Raises:
+        FileNotFoundError: a file does not exist, or no file matches a pattern.
+        ValueError: the format is unknown, or not that of all files, or csv or tsv files have different columns.
+    """
+    files = _matching(file)
+    options = {name: _reader(name, no_header) for name in files}
+    kind, first = options[files[0]]
+    for name, (other, option) in options.items():
+        if other != kind or option.get("sep") != first.get("sep"):
+            raise ValueError(f"{files[0]} and {name} have different formats: give files of one format.")
+        if option.get("names") != first.get("names"):
+            raise ValueError(
+                f"{files[0]} has the columns {_list(first['names'])} and {name} has {_list(option['names'])}: give files "
+                "with the same columns in the same order."
+            )
+    try:
+        return load_dataset(kind, data_files=files, split="train", streaming=True, **first)
+    except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
+        raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
+
+
+def _matching(file: str) -> list[str]:
+    if Path(file).is_file():
+        return [file]
+    found: list[str] = []
+    for pattern in filter(None, map(str.strip, file.split(","))):
+        names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
+        if not names and glob.has_magic(pattern):
+            raise FileNotFoundError(f"no file matches {pattern}.")
+        _check_exist(*(names or [pattern]))
+        found += names
+    return found
+
+
+def _first_rows(rows: IterableDataset, number: int, origin: str) -> Dataset:
+    """The first rows of a stream, in memory, with the columns that they have when dictionaries are flattened."""
+    try:
+        table = next(rows.with_format("arrow").iter(number), None)
+    except Exception as error:  # each reader of `datasets` has errors of its own, without the name of a file
+        raise ValueError(f"{origin} cannot be read: {error.__cause__ or error}") from error
+    if table is None:
+        raise ValueError(f"{origin} has no training pairs.")
+    return Dataset(flattened(table))
+
+
+def _stream_from_hub(args: DataArguments) -> tuple[IterableDataset, DatasetDict]:
+    loaded = load_dataset(args.dataset_name, args.dataset_config_name, streaming=True)
+    names = _split_names(loaded)
+    if "train" not in names:
+        raise ValueError(f"{args.dataset_name} has no split `train`; it has {_list(loaded)}.")
+    others = DatasetDict()
+    for split in ("validation", "test"):
+        if split in names:
+            # only as many as are wanted: a split that is not a stream would be fetched with all others
+            rows = loaded[names[split]]
+            rows = rows if args.max_eval_samples is None else rows.take(args.max_eval_samples)
+            tables = [flattened(table) for table in rows.with_format("arrow").iter(10_000)]
+            if not tables:
+                raise ValueError(f"{_origin(args, split)} has no training pairs.")
+            others[split] = Dataset(pyarrow.concat_tables(tables))
+    return loaded[names["train"]], others
 
 
 def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -> None:
@@ -118,39 +257,51 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         FileNotFoundError: a file does not exist.
         ValueError: the ending of the name is unknown, or the content does not have this format.
     """
-    for path in (file, target_file):
+    _check_exist(file, target_file)
+    if target_file:
+        return _load_aligned(file, target_file)
+    kind, options = _reader(file, no_header)
+    dataset = _load(kind, file, **options)
+    # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+    return dataset if kind == "csv" else dataset.flatten()
+
+
+def _check_exist(*files: str | None) -> None:
+    for path in files:
         if path and not Path(path).is_file():
             beside = Path(path).parent
             found = sorted(entry.name for entry in beside.iterdir()) if beside.is_dir() else []
             hint = closest(Path(path).name, found) if found else f" There is no folder {beside} either."
             raise FileNotFoundError(f"the file {path} does not exist.{hint}")
-    if target_file:
-        return _load_aligned(file, target_file)
+
+
+def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
+    """The reader of `datasets` for a file, and its options."""
     kind = _kind(file)
+    if file.endswith(".zst") and not datasets.config.ZSTANDARD_AVAILABLE:
+        raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
     if kind == "json" or kind == "parquet":
-        return _load(kind, file).flatten()  # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+        return kind, {}
     dialect = csv.excel if kind == "csv" else _TabSeparated
     first = _first_row(file, dialect)
     headless = no_header or kind == "txt"
     names = (
         ["source", "target", *(f"column_{i}" for i in range(3, len(first) + 1))][: len(first)] if headless else first
     )
-    return _load(
-        "csv",
-        file,
-        sep=dialect.delimiter,
-        quoting=dialect.quoting,
-        header=None if headless else 0,
-        names=names,
-        features=Features({name: Value("string") for name in names}),
-        encoding="utf-8-sig",
-        na_filter=False,
-    )
+    return "csv", {
+        "sep": dialect.delimiter,
+        "quoting": dialect.quoting,
+        "header": None if headless else 0,
+        "names": names,
+        "features": Features({name: Value("string") for name in names}),
+        "encoding": "utf-8-sig",
+        "na_filter": False,
+    }
 
 
-def _from_files(args: DataArguments) -> DatasetDict:
+def _from_files(args: DataArguments, wanted: Sequence[str] = tuple(_HUB_SPLITS)) -> DatasetDict:
     splits = DatasetDict()
-    for split in _HUB_SPLITS:
+    for split in wanted:
         file, target_file = args.files(split)
         if file:
             splits[split] = load_file(file, target_file, args.no_header)
@@ -163,13 +314,20 @@ def _from_hub(args: DataArguments) -> DatasetDict:
     except DatasetGenerationError as error:
         raise ValueError(f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}") from error
     splits = DatasetDict()
-    for split, names in _HUB_SPLITS.items():
-        found = next((name for name in names if name in loaded), None)
-        if found:
-            splits[split] = loaded[found].flatten()
+    for split, name in _split_names(loaded).items():
+        splits[split] = loaded[name].flatten()
     if "train" not in splits:
         raise ValueError(f"{args.dataset_name} has no split `train`; it has {_list(loaded)}.")
     return splits
+
+
+def _split_names(loaded: Mapping[str, Any]) -> dict[str, str]:
+    """The names that a data set has for the splits there are."""
+    return {
+        split: found
+        for split, names in _HUB_SPLITS.items()
+        if (found := next((name for name in names if name in loaded), None)) is not None
+    }
 
 
 def _load_aligned(file: str, target_file: str) -> Dataset:
@@ -194,21 +352,20 @@ def _load(kind: str, file: str, **options) -> Dataset:
 
 def _kind(file: str) -> str:
     suffixes = [suffix.lower() for suffix in Path(file).suffixes]
-    if suffixes and suffixes[-1] == ".gz":
+    if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     kind = _KINDS.get(suffixes[-1]) if suffixes else None
     if kind is None:
         raise ValueError(
-            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz may follow), or give a "
-            "second file with the targets, and both are read line by line."
+            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give "
+            "a second file with the targets, and both are read line by line."
         )
     return kind
 
 
 def _first_row(file: str, dialect: type[csv.Dialect]) -> list[str]:
-    opener = gzip.open if file.endswith(".gz") else open
     try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="") as lines:
+        with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig", newline="") as lines:
             row = next(csv.reader(lines, dialect), None)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error

@@ -2,15 +2,17 @@
 
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pyarrow.compute
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
 from ..tokenization import check_encodable
 from .data import Columns
+from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,71 @@ def encode_pairs(
         )
         _report(split, len(dataset), len(encoded[split]), max_source_length, max_target_length, truncate)
     return encoded
+
+
+def encode_stream(
+    rows: IterableDataset,
+    columns: Columns,
+    tokenizer: PreTrainedTokenizerFast,
+    limits: tuple[int, int],
+    decoder_start_token_id: int | None = None,
+    truncate: bool = False,
+    **order: Any,
+) -> ShuffledStream:
+    """Training pairs as a stream of batches that are encoded as they are read, as [`encode_pairs`] encodes those of a split.
+
+    Args:
+        rows: the training pairs.
+        columns: the names of their columns.
+        tokenizer: the tokenizer of the model.
+        limits: the largest number of tokens of a source and of a target.
+        decoder_start_token_id: the model's start token.
+        truncate: whether to truncate long texts instead of leaving their pairs out.
+        **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
+
+    Raises:
+        ValueError: while it is read, as in [`encode_pairs`]. Rows are numbered in the order in which they are read.
+    """
+    encode = partial(
+        _encode_batch,
+        split="train",
+        columns=columns,
+        tokenizer=tokenizer,
+        limits=limits,
+        start=decoder_start_token_id,
+        truncate=truncate,
+    )
+    names = [columns.source, columns.target, *columns.conditions]
+    if rows.column_names is not None:  # others may differ in type from file to file
+        present = rows.column_names
+        rows = rows.select_columns(sorted({name if name in present else name.partition(".")[0] for name in names}))
+    return ShuffledStream(rows, _StreamEncoder(encode, names, limits, truncate), **order)
+
+
+class _StreamEncoder:
+    """Encodes some rows of a stream, and warns when pairs are left out for the first time."""
+
+    def __init__(
+        self, encode: Callable[..., dict[str, list]], names: list[str], limits: tuple[int, int], truncate: bool
+    ):
+        self.encode, self.names, self.limits, self.truncate = encode, names, limits, truncate
+        self._has_warned = False
+
+    def __call__(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+        for name in self.names:
+            if name not in batch:
+                raise ValueError(
+                    f"Row {rows[0]} of train has no column {name!r}; it has {', '.join(map(repr, batch))}."
+                )
+        encoded = self.encode(batch, rows)
+        left_out = len(rows) - len(encoded["labels"])
+        if left_out and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are left out: they "
+                f"{_why_left_out(*self.limits, self.truncate)}. There may be more, of which nothing is said."
+            )
+        return encoded
 
 
 def longest(dataset: Dataset, column: str = "labels") -> int:
@@ -158,9 +225,10 @@ def _report(split: str, before: int, after: int, max_source: int, max_target: in
     if not after:
         raise ValueError(f"All {before} pairs of {split} are empty or too long ({limits}): raise the limits.")
     if after < before:
-        reason = (
-            "have an empty text"
-            if truncate
-            else f"have an empty text or are too long ({limits}; --truncate shortens them)"
-        )
+        reason = _why_left_out(max_source, max_target, truncate)
         logger.warning(f"{before - after} of {before} pairs of {split} are left out: they {reason}.")
+
+
+def _why_left_out(max_source: int, max_target: int, truncate: bool) -> str:
+    limits = f"max_source_length={max_source}, max_target_length={max_target}"
+    return "have an empty text" + ("" if truncate else f" or are too long ({limits}; --truncate shortens them)")

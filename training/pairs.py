@@ -1,7 +1,9 @@
 """Training on pairs of texts, from the data to a folder that loads and says how well it does."""
 
 import copy
+import itertools
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ from ..hub import Measured, measured
 from ..tokenization import iter_columns
 from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
 from .building import (
+    VOCABULARY_TEXTS,
     build_config,
     build_distributed_config,
     build_model,
@@ -22,9 +25,10 @@ from .building import (
     source_and_target_limits,
 )
 from .checkpoints import check_output_dir, check_same_model, find_checkpoint, remove_checkpoints, save_model_folder
-from .data import load_pairs, split_validation
-from .encoding import encode_pairs, longest
+from .data import Columns, load_pairs, load_stream, split_validation
+from .encoding import encode_pairs, encode_stream, longest
 from .metrics import METRICS, TextMetrics
+from .streaming import ShuffledStream, flattened
 from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
@@ -38,7 +42,10 @@ class FittedPairs(NamedTuple):
 
 
 def fit_pairs(
-    model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    training_args: WeftTrainingArguments,
+    train_dataset: datasets.IterableDataset | None = None,
 ) -> FittedPairs:
     """Train a model on pairs of texts, evaluate it by generation, save it with tokenizer and model card.
 
@@ -48,6 +55,8 @@ def fit_pairs(
         model_args: the model to begin with, or the size of a new one; and its tokenizer.
         data_args: the pairs.
         training_args: how to train, and the folder to write to. They are the trainer's own from then on.
+        train_dataset: training pairs as a stream, in place of those that `data_args` names: these need `streaming=True` then.
+            The stream must give the same rows whenever it is read.
 
     Returns:
         The trainer, with the trained model, and a source to try it on.
@@ -55,6 +64,7 @@ def fit_pairs(
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
     """
+    _check_stream(data_args, training_args, train_dataset)
     distributed_config = build_distributed_config(model_args, training_args)
     if training_args.is_main_process:  # the others would meet what this one has already written
         check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
@@ -66,32 +76,37 @@ def fit_pairs(
     checkpoint = find_checkpoint(training_args)
 
     with training_args.main_process_first(desc="reading the data"):
-        splits, columns = load_pairs(data_args)
-    texts = iter_columns(splits["train"], (columns.source, columns.target))
+        rows, splits, columns = _load(data_args, train_dataset)
+    texts = _texts(rows, columns)
     tokenizer = build_tokenizer(model_args, texts, training_args.is_main_process, checkpoint=checkpoint)
     config = build_config(model_args, tokenizer, len(columns.conditions), training_args.label_smoothing_factor)
     # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
     training_args.label_smoothing_factor = 0.0
     if checkpoint:
         check_same_model(config, checkpoint)
-    example = str(splits["train"][0][columns.source])[:200]
+    example = next(_texts(rows, columns))[:200]
     limits = source_and_target_limits(config, data_args)
     with training_args.main_process_first(desc="tokenizing"):
         splits = encode_pairs(
             splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
         )
-        split_validation(splits, data_args, training_args.seed)
+        if not data_args.streaming:
+            split_validation(splits, data_args, training_args.seed)
+    train = _training_rows(rows, splits, columns, tokenizer, config, data_args, training_args)
 
     set_seed(training_args.seed)  # here: whatever drew random numbers above, the first weights are the same
     model = build_model(model_args, config, distributed_config)
-    longest_target = limits[1] if data_args.max_target_length else max(map(longest, splits.values()))
+    is_known = data_args.max_target_length or data_args.streaming
+    longest_target = limits[1] if is_known else max(map(longest, splits.values()))
     set_generation_defaults(model, longest_target, training_args)
+    splits = {**splits, "train": train}
     trainer = _build_trainer(model, tokenizer, splits, model_args, data_args, training_args)
     generation_config = copy.deepcopy(model.generation_config)
     if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
         remove_checkpoints(training_args.output_dir)
     result = trainer.train(resume_from_checkpoint=checkpoint)
-    _report(trainer, "train", result.metrics | {"train_samples": len(splits["train"])})
+    size = {} if isinstance(train, ShuffledStream) else {"train_samples": len(train)}
+    _report(trainer, "train", result.metrics | size)
     trainer.save_state()
     model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
     save_model_folder(trainer, training_args.output_dir)
@@ -111,8 +126,77 @@ def fit_pairs(
     return FittedPairs(trainer, example)
 
 
+def _check_stream(
+    args: DataArguments, training_args: WeftTrainingArguments, train_dataset: datasets.IterableDataset | None
+) -> None:
+    if train_dataset is not None:
+        if not args.streaming or args.train_file or args.dataset_name:
+            raise ValueError(
+                "A train_dataset comes in place of the data that the arguments name: give DataArguments(streaming=True) without "
+                "train_file and dataset_name."
+            )
+        if not isinstance(train_dataset, datasets.IterableDataset):
+            raise ValueError(
+                f"train_dataset is a {type(train_dataset).__name__}, and must be a datasets.IterableDataset: a Dataset makes one "
+                "by to_iterable_dataset()."
+            )
+    if not args.streaming:
+        return
+    if training_args.max_steps < 1:
+        raise ValueError("--streaming needs --max-steps: a stream has no length, so that epochs cannot be counted.")
+    strategy = training_args.train_sampling_strategy
+    if strategy != "random":
+        raise ValueError(
+            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not have: "
+            "--max-tokens-per-batch groups the pairs of each shuffle buffer by length."
+        )
+    if training_args.save_strategy == "epoch":
+        logger.warning(
+            "A stream has no length, so the Trainer takes all steps for one epoch, and saves at its end alone. Give "
+            "--save-strategy steps --save-steps N for checkpoints to resume from, and --eval-strategy steps --eval-steps N."
+        )
+
+
+def _load(
+    args: DataArguments, train_dataset: datasets.IterableDataset | None
+) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.DatasetDict, Columns]:
+    """The training pairs, all splits that are in memory, and the names of the columns."""
+    if args.streaming:
+        return load_stream(args, train_dataset)
+    splits, columns = load_pairs(args)
+    return splits["train"], splits, columns
+
+
+def _training_rows(
+    rows: datasets.Dataset | datasets.IterableDataset, splits: datasets.DatasetDict, columns: Columns, tokenizer, config,
+    args: DataArguments, training_args: WeftTrainingArguments,
+) -> datasets.Dataset | ShuffledStream:  # fmt: skip
+    """The encoded training pairs: a split that is in memory, or a stream that encodes what it reads."""
+    if isinstance(rows, datasets.Dataset):
+        return splits["train"]
+    limits = source_and_target_limits(config, args)
+    if training_args.packing and training_args.packing_length is None:
+        training_args.packing_length = max(limits)
+    order = {
+        "buffer_size": args.shuffle_buffer_size,
+        "seed": training_args.seed if training_args.data_seed is None else training_args.data_seed,
+        "name": args.train_file or args.dataset_name or "the stream",
+    }
+    return encode_stream(rows, columns, tokenizer, limits, config.decoder_start_token_id, args.truncate, **order)
+
+
+def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> Iterator[str]:
+    """Sources and targets for a vocabulary, of a stream those at its beginning."""
+    names = (columns.source, columns.target)
+    if isinstance(rows, datasets.Dataset):
+        return iter_columns(rows, names)
+    tables = map(flattened, rows.with_format("arrow").iter(1000))
+    pairs = (row for table in tables for row in table.to_pylist())
+    return itertools.islice(iter_columns(pairs, names), VOCABULARY_TEXTS)
+
+
 def _build_trainer(
-    model, tokenizer, splits: datasets.DatasetDict, model_args: ModelArguments, data_args: DataArguments,
+    model, tokenizer, splits: Mapping[str, Any], model_args: ModelArguments, data_args: DataArguments,
     training_args: WeftTrainingArguments,
 ) -> WeftTrainer:  # fmt: skip
     if "validation" not in splits:

@@ -5,6 +5,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from ..hub import measured
 from ..tokenization import Objective, add_denoising_tokens, check_encodable, iter_columns
 from .arguments import ModelArguments, PretrainingArguments, WeftPretrainingArguments
 from .building import (
+    VOCABULARY_TEXTS,
     build_config,
     build_distributed_config,
     build_model,
@@ -28,12 +30,10 @@ from .building import (
 )
 from .checkpoints import check_output_dir, check_same_model, find_checkpoint, remove_checkpoints, save_model_folder
 from .denoising import COLLATORS, DenoisingCollator
+from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
-
-# A vocabulary is trained on the first so many lines: more change it little, and a corpus has no end.
-_VOCABULARY_LINES = 1_000_000
 
 
 def fit_texts(
@@ -67,7 +67,7 @@ def fit_texts(
         )
 
     texts = load_texts(str(data_args.train_file))
-    some = itertools.islice(iter_columns(texts, "text"), _VOCABULARY_LINES)
+    some = itertools.islice(iter_columns(texts, "text"), VOCABULARY_TEXTS)
     tokenizer = build_tokenizer(model_args, some, training_args.is_main_process)
     if not model_args.model_name_or_path:
         add_denoising_tokens(tokenizer, data_args.objective)
@@ -88,16 +88,21 @@ def fit_texts(
         pad_to_multiple_of=data_args.pad_to_multiple_of,
     )
     longest = collator.longest_text(*limits)
-    stream = _stream(texts, data_args, tokenizer, longest, training_args.seed)
+    stream = ShuffledStream(
+        texts,
+        partial(_encode_lines, tokenizer=tokenizer, longest=longest, file=data_args.train_file),
+        buffer_size=data_args.shuffle_buffer,
+        seed=training_args.seed,
+        name=str(data_args.train_file),
+        too_bad="they have fewer than two tokens",
+        jumps=False,  # the collator draws random numbers for one batch after another
+    )
     validation = None
     if data_args.validation_file:
         validation = _corrupted_once(data_args, tokenizer, collator, longest, training_args.seed)
 
     set_generation_defaults(model, limits[1], training_args)
     training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
-    if training_args.accelerator_config.dispatch_batches is None:
-        # else one process makes the batches of all, which need the same lengths then
-        training_args.accelerator_config.dispatch_batches = False
     trainer = WeftTrainer(
         model=model,
         args=training_args,
@@ -159,22 +164,6 @@ def _evaluate_and_describe(trainer: WeftTrainer, args: PretrainingArguments) -> 
         trainer.create_model_card(**details)
 
 
-def _stream(
-    texts: IterableDataset, args: PretrainingArguments, tokenizer: PreTrainedTokenizerFast, longest: int, seed: int
-) -> IterableDataset:
-    """Ids of the pieces of the texts, without end, in an order that is another each time they are read."""
-    stream = texts.map(
-        lambda batch, lines: {"input_ids": _pieces(batch["text"], lines, tokenizer, longest, args.train_file)},
-        with_indices=True,
-        batched=True,
-        remove_columns=["text"],
-    )
-    if next(iter(stream), None) is None:
-        raise ValueError(f"{args.train_file} holds no text of two tokens or more.")
-    # repeated before it is shuffled: else the order is the same each time
-    return stream.repeat(None).shuffle(seed, buffer_size=args.shuffle_buffer)
-
-
 def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Objective, is_in_parts: bool) -> None:
     config: WeftConfig = model.config
     if config.has_two_vocabularies:
@@ -192,6 +181,10 @@ def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Ob
         )
     logger.info(f"The vocabulary gets {added} tokens for the objective {objective}.")
     model.resize_token_embeddings(len(tokenizer))
+
+
+def _encode_lines(batch: dict[str, list], lines: list[int], **settings: Any) -> dict[str, list]:
+    return {"input_ids": _pieces(batch["text"], lines, **settings)}
 
 
 def _pieces(

@@ -4,14 +4,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch
+from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
@@ -39,6 +41,7 @@ from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
 from .distillation import Distillation
 from .packing import SEQUENCE_INPUTS, DataCollatorForPackedSeq2Seq, PackingSampler
 from .router_counts import SumCounts, build_sum_counts
+from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
 
 _SAVING = ".saving-checkpoint"
 _PUSHING = ".pushing-checkpoint"
@@ -49,6 +52,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
     - `args.packing` puts several pairs into each row of training ([`PackingSampler`]). Evaluation has a row for each pair.
+    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of all three kinds. A resumed run goes on
+      at the exact row.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
       accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
       step, which costs a forward pass more ([`build_sum_counts`]).
@@ -83,6 +88,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     # (sum of losses, labels) of each batch of the evaluation that is going on
     _evaluated: list[torch.Tensor] | None = None
     _has_trained = False
+    # the place behind the last batch of a stream that was trained on, of each worker that reads it
+    _places: dict[str, str] = {}
 
     def __init__(
         self,
@@ -119,9 +126,16 @@ class WeftTrainer(WholeCheckpointsTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         budget, is_packed = getattr(self.args, "max_tokens_per_batch", None), getattr(self.args, "packing", False)
+        if isinstance(self.train_dataset, ShuffledStream):
+            return self._stream_loader(self.train_dataset, budget, is_packed)
         if budget is None and not is_packed:
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
+        if not has_length(dataset):
+            raise ValueError(
+                f"max_tokens_per_batch={budget} needs all lengths before training begins, and the train_dataset has no length: "
+                "give a ShuffledStream (weftformer.training), or leave it out."
+            )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         sources, targets = row_lengths(dataset, ("input_ids", "labels"))
@@ -156,6 +170,40 @@ class WeftTrainer(WholeCheckpointsTrainer):
         )
         return self.accelerator.prepare(loader)
 
+    def _stream_loader(self, stream: ShuffledStream, budget: int | None, is_packed: bool) -> DataLoader:
+        args, collator = self.args, self.data_collator
+        rows = self._train_batch_size
+        if is_packed:
+            row_length = getattr(args, "packing_length", None)
+            if row_length is None:
+                raise ValueError("packing=True needs a packing_length: the longest pair of a stream is not known.")
+            collator = self._packing_collator(row_length)
+            rows = rows if budget is None else _rows_within(budget, row_length)
+            stream.set_batches(rows, partial(_packed_batches, row_length=row_length, rows=rows))
+        else:
+            stream.set_batches(rows, None if budget is None else partial(_budget_batches, budget=budget))
+        # processes that share the weights of one layer read the same
+        stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
+        loader = DataLoader(
+            stream,
+            batch_size=None,  # the stream makes them
+            collate_fn=StreamCollator(collator),
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+        )
+        # as for one process: accelerate would share it once more
+        return prepare_data_loader(
+            loader,
+            self.accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=True,
+            dispatch_batches=False,
+        )
+
     def _check_packing(self) -> None:
         collator = self.data_collator
         if not getattr(self.args, "packing", False):
@@ -171,9 +219,11 @@ class WeftTrainer(WholeCheckpointsTrainer):
                 f"packing=True packs what DataCollatorForSeq2Seq would pad, and evaluates with it; the data_collator is a "
                 f"{type(collator).__name__}."
             )
-        if self.train_dataset is not None and not has_length(self.train_dataset):
+        is_known = isinstance(self.train_dataset, ShuffledStream) or has_length(self.train_dataset)
+        if self.train_dataset is not None and not is_known:
             raise ValueError(
-                "packing=True needs all lengths before training begins, and the training data is a stream."
+                "packing=True needs all lengths before training begins, and the train_dataset has no length: give a "
+                "ShuffledStream (weftformer.training), or leave it out."
             )
         config = weft_model(self.model).config
         if uses_flash(config):
@@ -201,10 +251,35 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.control.should_training_stop = True
         else:
             self._has_trained = True
+            if isinstance(self.train_dataset, ShuffledStream):
+                self._find_place(self.train_dataset, **arguments)
             super()._run_epoch(**arguments)
+
+    def _find_place(
+        self,
+        stream: ShuffledStream,
+        resume_from_checkpoint,
+        steps_trained_in_current_epoch,
+        epoch,
+        epochs_trained,
+        **rest,
+    ) -> None:
+        """Let the stream go on where the checkpoint was saved. Where it does not know, all batches are made again."""
+        self._places, before = {}, 0
+        is_resumed = resume_from_checkpoint is not None and epoch == epochs_trained
+        if is_resumed and stream.jumps and not self.args.ignore_data_skip:
+            file = Path(resume_from_checkpoint, self._place_name)
+            if steps_trained_in_current_epoch and file.is_file():
+                self._places = json.loads(file.read_text(encoding="utf-8"))
+                before = steps_trained_in_current_epoch
+        stream.start_at(self._places, before, self.args.dataloader_num_workers)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         self._to_count, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if isinstance(self.train_dataset, ShuffledStream):
+            for batch in self._to_count:
+                place = batch.pop(STREAM_POSITION)
+                self._places[str(json.loads(place)["worker"])] = place
         return self._to_count, num_items
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -303,6 +378,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if self.expert_statistics is not None:
             window["experts"] = self.expert_statistics.sums()
         Path(output_dir, self._window_name).write_text(json.dumps(window), encoding="utf-8")
+        if self._places:
+            Path(output_dir, self._place_name).write_text(json.dumps(self._places), encoding="utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
@@ -318,8 +395,16 @@ class WeftTrainer(WholeCheckpointsTrainer):
     @property
     def _window_name(self) -> str:
         """What each process holds of the losses since the last log, which the Trainer forgets when it resumes."""
-        rank = f"_{self.args.process_index}" if self.args.world_size > 1 else ""
-        return f"since_last_log{rank}.json"
+        return f"since_last_log{self._rank}.json"
+
+    @property
+    def _place_name(self) -> str:
+        """Where each process was in a stream, of each worker that reads it."""
+        return f"stream{self._rank}.json"
+
+    @property
+    def _rank(self) -> str:
+        return f"_{self.args.process_index}" if self.args.world_size > 1 else ""
 
     def _get_output_dir(self, trial) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
@@ -417,6 +502,32 @@ class _EpochCallback(TrainerCallback):
         for sampler in self.samplers:
             # a sum of fractions, which may be a little below the whole number
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
+
+
+def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
+    """The batches of a window of a stream, as those of [`TokenBudgetSampler`]."""
+    if lengths.max() > budget:
+        raise ValueError(
+            f"A pair of the stream has {lengths.max()} tokens on one side, more than the {budget} of a batch: raise "
+            "--max-tokens-per-batch, or leave long pairs out (--max-source-length, --max-target-length)."
+        )
+    return iter(TokenBudgetSampler(*lengths, budget, seed=_seed(rng)))
+
+
+def _packed_batches(
+    lengths: np.ndarray, rng: np.random.Generator, *, row_length: int, rows: int
+) -> Iterator[list[int]]:
+    """The batches of a window of a stream, as those of [`PackingSampler`]."""
+    if lengths.max() > row_length:
+        raise ValueError(
+            f"A pair of the stream has {lengths.max()} tokens on one side, more than the {row_length} of a packed row: raise "
+            "--packing-length, or leave long pairs out (--max-source-length, --max-target-length)."
+        )
+    return iter(PackingSampler(*lengths, row_length, rows, seed=_seed(rng)))
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))
 
 
 def _rows_within(max_tokens: int, row_length: int) -> int:

@@ -19,7 +19,9 @@ def build_parser() -> argparse.ArgumentParser:
         "  weftformer train --train-file de.txt --train-target-file en.txt --preset modern-small --output-dir runs/de-en",
     )
     add = parser.add_argument_group("what is needed most").add_argument
-    add("--train-file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz too")
+    add(
+        "--train-file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz and .zst too"
+    )
     add_shared(add, "--output-dir")
     add("--source-column", metavar="NAME", help="column to read (default: source, else the first)")
     add("--target-column", metavar="NAME", help="column to learn to write (default: target, else the second)")
@@ -40,6 +42,14 @@ def build_parser() -> argparse.ArgumentParser:
     add("--validation-file", metavar="FILE", help="pairs to watch (default: 5 %% of the training pairs)")
     add("--test-file", metavar="FILE", help="pairs to score the trained model on")
     add("--dataset-name", metavar="NAME", help="a data set on the Hub instead of files")
+    add("--streaming", action="store_true", help="read pairs that do not fit into memory, files too: pairs-*.jsonl.gz")
+    add(
+        "--shuffle-buffer-size",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="pairs of a stream that are shuffled at a time (default: %(default)s)",
+    )
     add("--condition-columns", metavar="A,B", help="columns of numbers that the model is told beside the source")
     add("--max-train-samples", type=int, metavar="N", help="train on the first N pairs only")
     add = parser.add_argument_group("model").add_argument

@@ -1,5 +1,6 @@
 """Training on two processes, with the model in parts or not: as on one, killed and resumed as if nothing had happened."""
 
+import itertools
 import random
 import shutil
 import time
@@ -150,8 +151,28 @@ ROWS = {
 }  # fmt: skip
 
 
+# 25 rows an epoch for each process, 8 of them a step: the fourth step ends in the second epoch
+STREAM = ROWS | {"validation_split": 0, "streaming": True, "shuffle_buffer_size": 16}
+STREAM_BY_TOKENS = {"streaming": True, "shuffle_buffer_size": 16}
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("other", [*IN_PARTS, ROWS], ids=["fsdp", "experts", "rows"])
+def test_a_stream_is_shared_without_loss(pair, data, tmp_path):
+    with data.open() as lines:
+        sources = sorted(line.partition(",")[0] for line in lines if not line.startswith("source"))
+    shares = pair.run("training_jobs.read_stream", data=data, folder=tmp_path, shuffle_buffer_size=16)
+    orders = []
+    for epoch in (0, 1):
+        parts = [[source for number, source in share if number == epoch] for share in shares]
+        assert sorted(itertools.chain(*parts)) == sources and min(map(len, parts)) > 20
+        orders.append(parts)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "other", [*IN_PARTS, ROWS, STREAM, STREAM_BY_TOKENS], ids=["fsdp", "experts", "rows", "stream", "stream by tokens"]
+)
 def test_resumed(pair, data, tmp_path, other):
     settings = {**KILLED, "data": data, "save_total_limit": 9, **other}
     settings = {name: value for name, value in settings.items() if value is not None}

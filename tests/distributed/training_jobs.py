@@ -100,6 +100,21 @@ def train(
     }
 
 
+def read_stream(data: Path, folder: Path, **settings) -> list[tuple[int, str]]:
+    """The sources that this process reads of a stream in the first two epochs, each with its epoch, from the loader that
+    training has."""
+    datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
+    settings |= {"streaming": True, "max_steps": 1, "per_device_train_batch_size": 1}
+    trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
+    found: list[tuple[int, str]] = []
+    for batch in trainer.get_train_dataloader():
+        epoch = json.loads(batch["stream_position"])["position"]["epoch"]
+        if epoch > 1:
+            return found
+        found.append((epoch, trainer.processing_class.decode(batch["input_ids"][0], skip_special_tokens=True)))
+    raise AssertionError("a stream has no end")
+
+
 def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
     """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
     torch.manual_seed(0)

@@ -291,7 +291,7 @@ def test_what_does_not_go_together_is_said(tmp_path, tokenizer, monkeypatch):
     with pytest.raises(ValueError, match="--packing needs all lengths before training begins"):
         WeftPretrainingArguments(output_dir=str(tmp_path), max_steps=1, packing=True)
     with pytest.raises(
-        ValueError, match="needs all lengths before training begins, and the training data is a stream"
+        ValueError, match="needs all lengths before training begins, and the train_dataset has no length"
     ):
         trainer(tmp_path, packing=True, data=Dataset.from_list(rows()).to_iterable_dataset())
     monkeypatch.setattr("weftformer.training.trainer.uses_flash", lambda config: True)

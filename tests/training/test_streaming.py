@@ -1,0 +1,464 @@
+"""A stream gives every row once an epoch, in an order of seed and epoch, to one process or several, and goes on where it was."""
+
+import gzip
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, IterableDataset
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+
+from weftformer.tokenization import train_tokenizer
+from weftformer.training import (
+    DataArguments,
+    ModelArguments,
+    ShuffledStream,
+    WeftTrainingArguments,
+    fit_pairs,
+    load_file_stream,
+    load_stream,
+    parse_arguments,
+)
+from weftformer.training.trainer import _budget_batches, _packed_batches
+
+ROWS = 57
+SIZE = {
+    "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1,
+}  # fmt: skip
+
+
+def pairs(numbers) -> list[dict[str, str]]:
+    return [{"source": f"{number}", "target": "ab" * (number % 5 + 1)} for number in numbers]
+
+
+def as_numbers(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+    """Rows as features that still say which they are."""
+    assert len(batch["source"]) == len(rows)
+    return {
+        "input_ids": [[int(text)] * (int(text) % 7 + 1) for text in batch["source"]],
+        "labels": [[len(text)] * len(text) for text in batch["target"]],
+    }
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    if path.suffix == ".parquet":
+        Dataset.from_list(rows).to_parquet(str(path))
+        return
+    if ".jsonl" in path.name:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    else:
+        comma = "\t" if ".tsv" in path.name else ","
+        text = "".join(
+            f"{row['source']}{comma}{row['target']}\n" for row in [{"source": "source", "target": "target"}, *rows]
+        )
+    content = text.encode()
+    if path.suffix == ".gz":
+        content = gzip.compress(content)
+    elif path.suffix == ".zst":
+        content = pytest.importorskip("zstandard").compress(content)
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def shards(tmp_path) -> IterableDataset:
+    """Three files, of which the last is the longest."""
+    for number, part in enumerate((range(11), range(11, 29), range(29, ROWS))):
+        write(tmp_path / f"pairs-{number}.jsonl", pairs(part))
+    return load_file_stream(str(tmp_path / "pairs-*.jsonl"))
+
+
+def numbers(batches) -> list[int]:
+    return [row["input_ids"][0] for batch in batches for row in batch.features]
+
+
+def epochs(stream: ShuffledStream, count: int) -> list[list[int]]:
+    """The rows of each of the first epochs, in batches of one."""
+    stream.set_batches(1)
+    found = numbers(itertools.islice(stream, count * ROWS))
+    return [found[start : start + ROWS] for start in range(0, len(found), ROWS)]
+
+
+@pytest.mark.parametrize("buffer_size", [8, 1000])
+def test_every_row_once_an_epoch_in_an_order_of_seed_and_epoch(shards, buffer_size):
+    stream = partial(ShuffledStream, shards, as_numbers, buffer_size=buffer_size)
+    first = epochs(stream(seed=3), 4)
+    assert all(sorted(epoch) == list(range(ROWS)) for epoch in first)
+    assert len({tuple(epoch) for epoch in first}) == 4
+    assert epochs(stream(seed=3), 4) == first
+    assert all(one != other for one, other in zip(epochs(stream(seed=4), 4), first, strict=True))
+    # a window is shuffled, not only its border moved
+    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(first[0])) < ROWS / 2
+
+
+def test_shards_change_places_and_a_buffer_of_one_keeps_the_order(shards):
+    first = {number: [] for number in range(3)}
+    for epoch in epochs(ShuffledStream(shards, as_numbers, buffer_size=2, seed=0), 12):
+        for number, begin in enumerate((0, 11, 29)):
+            first[number].append(min(map(epoch.index, range(begin, begin + 2))))
+    assert all(len(set(places)) > 1 for places in first.values())
+    assert epochs(ShuffledStream(shards, as_numbers, buffer_size=1, seed=0), 2) == [list(range(ROWS))] * 2
+
+
+def test_windows_do_not_always_have_the_same_rows():
+    rows = Dataset.from_list(pairs(range(ROWS))).to_iterable_dataset()
+    windows = {frozenset(epoch[:15]) for epoch in epochs(ShuffledStream(rows, as_numbers, buffer_size=20, seed=0), 6)}
+    assert len(windows) > 2
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_every_row_of_an_epoch(shards, processes):
+    shares = []
+    for index in range(processes):
+        stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
+        stream.set_process(index, processes)
+        # rows that an encoder of one process numbers as those of all
+        stream.encode = lambda batch, rows: {
+            "input_ids": [[int(s), n] for s, n in zip(batch["source"], rows, strict=True)]
+        }
+        shares.append([])
+        for (batch,), position in ((batch.features, json.loads(batch.position)["position"]) for batch in stream):
+            if position["epoch"] > 1:
+                break
+            shares[-1].append((position["epoch"], *batch["input_ids"]))
+    for epoch in (0, 1):
+        found = [row for share in shares for number, row, _ in share if number == epoch]
+        assert sorted(found) == list(range(ROWS))  # neither twice nor lost
+        assert sorted(n for share in shares for number, _, n in share if number == epoch) == list(range(ROWS))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 2 * 4  # one at most for each window of an epoch
+
+
+@pytest.mark.integration
+def test_workers_share_every_row_and_go_on(shards):
+    stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
+    stream.set_batches(4)
+
+    def batches(number):
+        return list(itertools.islice(DataLoader(stream, batch_size=None, num_workers=2, collate_fn=list), number))
+
+    whole = batches(40)
+    first_epoch = [
+        row["input_ids"][0]
+        for features, text in whole
+        for row in features
+        if json.loads(text)["position"]["epoch"] == 0
+    ]
+    # the last batch of each worker's epoch ends in the next one
+    assert len(set(first_epoch)) == len(first_epoch) >= ROWS - 2 * 3
+    taken = 7
+    stream.start_at({json.loads(text)["worker"]: text for _, text in whole[:taken]}, taken, num_workers=2)
+    resumed = list(itertools.islice(DataLoader(stream, batch_size=None, num_workers=2, collate_fn=_listed), 20))
+    assert resumed[:taken] == [None] * taken
+    assert list(map(places, resumed[taken:])) == list(map(places, whole[taken:20]))
+    with pytest.raises(ValueError, match=r"another order of the stream: dataloader_num_workers \(2 there, 1 here\)"):
+        stream.start_at({0: whole[0][1]}, 1)
+
+
+def _listed(batch):
+    return None if batch is None else list(batch)
+
+
+def generated():
+    yield from pairs(range(ROWS))
+
+
+KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "csv.zst", "parquet"]
+FORMS = {
+    "rows": None, "tokens": partial(_budget_batches, budget=40), "packed": partial(_packed_batches, row_length=12, rows=2)
+}  # fmt: skip
+
+
+def check_resumes_anywhere(rows, form="rows", jumps=True):
+    stream = ShuffledStream(rows, as_numbers, buffer_size=8, seed=5)
+    stream.set_batches(5, FORMS[form])
+    whole = list(itertools.islice(stream, 45))
+    if form == "rows":
+        assert sorted(numbers(whole)[:ROWS]) == list(range(ROWS))
+    assert {json.loads(batch.position)["position"]["epoch"] for batch in whole} > {0, 1}
+    for taken in range(0, 40, 3):
+        text = whole[taken].position
+        assert bool(json.loads(text)["position"]["state"]) == (jumps and json.loads(text)["position"]["row"] > 0)
+        stream.start_at({0: text}, taken + 1)
+        again = list(itertools.islice(stream, taken + 3))
+        assert again[: taken + 1] == [None] * (taken + 1)
+        stream.start_at({0: again[-1].position}, 0)  # killed twice
+        again += itertools.islice(stream, 2)
+        assert [places(batch) for batch in again[taken + 1 :]] == [
+            places(batch) for batch in whole[taken + 1 : taken + 5]
+        ]
+
+
+def places(batch):
+    """A batch, and the place behind it without the state of `datasets`, which can say the same in different ways."""
+    features, text = batch
+    return features, json.loads(text)["position"] | {"state": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_goes_on_at_the_exact_row_of_each_format(tmp_path, kind):
+    for number, part in enumerate((range(20), range(20, ROWS))):
+        write(tmp_path / f"{number}.{kind}", pairs(part))
+    check_resumes_anywhere(load_file_stream(str(tmp_path / f"*.{kind}")))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_goes_on_at_the_exact_batch_of_each_kind(shards, form):
+    check_resumes_anywhere(shards, form)
+
+
+@pytest.mark.parametrize("kind", ["generator", "shuffled", "mapped", "taken"])
+def test_goes_on_in_streams_of_any_kind(shards, kind):
+    """Those that `datasets` cannot go on with at the exact row are read again up to it."""
+    streams = {
+        "generator": lambda: IterableDataset.from_generator(generated),
+        "shuffled": lambda: shards.shuffle(seed=2, buffer_size=9),
+        "mapped": lambda: shards.map(lambda batch: batch, batched=True, batch_size=4),
+        "taken": lambda: Dataset.from_list(pairs(range(80))).to_iterable_dataset(num_shards=4).take(ROWS),
+    }
+    check_resumes_anywhere(streams[kind](), jumps=kind == "generator")
+
+
+@pytest.mark.parametrize("form", ["tokens", "packed"])
+def test_batches_by_length_have_every_row_once(shards, form):
+    stream = ShuffledStream(shards, as_numbers, buffer_size=20, seed=0)
+    stream.set_batches(5, FORMS[form])
+    found, orders = {0: [], 1: []}, set()
+    for batch in stream:
+        epoch = json.loads(batch.position)["position"]["epoch"]
+        if epoch > 1:
+            break
+        found[epoch] += numbers([batch])
+        lengths = np.array([[len(row[name]) for row in batch.features] for name in ("input_ids", "labels")])
+        if form == "tokens":
+            assert lengths.max() * len(batch.features) <= 40
+        else:
+            assert lengths.sum(axis=1).max() <= 2 * 12
+    assert sorted(found[0]) == sorted(found[1]) == list(range(ROWS))
+    orders = {tuple(rows) for rows in found.values()}
+    assert len(orders) == 2
+
+
+def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
+    empty = ShuffledStream(
+        IterableDataset.from_generator(generated), lambda batch, rows: {"input_ids": []}, name="a.csv"
+    )
+    with pytest.raises(ValueError, match=r"a\.csv has nothing to train on: it has no rows, or all are left out"):
+        next(iter(empty))
+    broken = tmp_path / "broken.csv"
+    broken.write_text("source,target\n" + "a,b\n" * 5 + "a,b,c,d\n")
+    with pytest.raises(ValueError, match=r"broken\.csv cannot be read after row 0: .*line 7"):
+        next(iter(ShuffledStream(load_file_stream(str(broken)), as_numbers, name=str(broken))))
+
+
+def test_without_zstandard_its_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "ZSTANDARD_AVAILABLE", False)
+    (tmp_path / "a.csv.zst").touch()
+    with pytest.raises(ValueError, match=r"a\.csv\.zst is compressed by Zstandard.*pip install zstandard"):
+        load_file_stream(str(tmp_path / "a.csv.zst"))
+
+
+def test_files_are_named_by_patterns_and_lists(tmp_path):
+    for name in ("a.csv", "b.csv", "c.jsonl"):
+        write(tmp_path / name, pairs([ord(name[0])]))
+    (tmp_path / "d.csv").write_text("target,source\nab,1\n")
+
+    def sources(text):
+        return [int(row["source"]) for row in load_file_stream(text.replace("@", f"{tmp_path}/"))]
+
+    assert sources("@[ab].csv") == sources("@b.csv, @a.csv")[::-1] == [97, 98] and sources("@a.csv") == [97]
+    with pytest.raises(ValueError, match=r"a\.csv and .*c\.jsonl have different formats"):
+        sources("@a.csv,@c.jsonl")
+    with pytest.raises(
+        ValueError, match=r"a\.csv has the columns 'source', 'target' and .*d\.csv has 'target', 'source'"
+    ):
+        sources("@*.csv")
+    with pytest.raises(FileNotFoundError, match=r"no file matches .*x\*\.csv"):
+        sources("@x*.csv")
+    with pytest.raises(FileNotFoundError, match=r"c\.csv does not exist"):
+        sources("@a.csv,@c.csv")
+
+
+def test_columns_in_dictionaries_and_other_splits(tmp_path, caplog):
+    lines = "".join(json.dumps({"translation": {"en": f"{n}", "de": "ab"}}) + "\n" for n in range(9))
+    (tmp_path / "train.jsonl").write_text(lines)
+    file = str(tmp_path / "train.jsonl")
+    names = {"source_column": "translation.en", "target_column": "translation.de", "streaming": True}
+    rows, others, columns = load_stream(DataArguments(train_file=file, **names, validation_split=2))
+    assert others["validation"]["translation.en"][:] == ["0", "1"] and columns.target == "translation.de"
+    assert [row["translation"]["en"] for row in rows] == [str(n) for n in range(2, 9)]
+    rows, others, _ = load_stream(DataArguments(train_file=file, max_train_samples=3, **names))
+    assert len(list(rows)) == 3 and not others and "validation_split=0.05 is a share" in caplog.text
+    (tmp_path / "hub").mkdir()
+    for name in ("train", "validation"):
+        (tmp_path / "hub" / f"{name}.jsonl").write_text(lines)
+    folder = DataArguments(dataset_name=str(tmp_path / "hub"), max_eval_samples=4, **names)
+    rows, others, _ = load_stream(folder)  # a folder is read as a data set on the Hub is
+    assert len(list(rows)) == 9 and others["validation"].num_rows == 4
+    with pytest.raises(
+        ValueError, match=r"has no column 'translation\.fr'; it has 'translation.en', 'translation.de'"
+    ):
+        load_stream(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
+
+
+def argv(folder, **settings) -> list[str]:
+    settings = {
+        "streaming": True, "output_dir": folder, "config_overrides": json.dumps(SIZE), "tokenizer_vocab_size": 265,
+        "max_steps": 7, "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 8, "save_strategy": "steps",
+        "save_steps": 3, "save_total_limit": 9, "logging_steps": 2, "shuffle_buffer_size": 16, "validation_split": 0,
+        "resume_from_checkpoint": "true",
+    } | settings  # fmt: skip
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+
+
+def curve(trainer) -> list[tuple]:
+    return [(log["step"], log["loss"], log["grad_norm"]) for log in trainer.state.log_history if "loss" in log]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient_accumulation_steps": 2},
+        pytest.param({"max_tokens_per_batch": 60}, marks=pytest.mark.integration),
+        pytest.param({"packing": True, "packing_length": 20}, marks=pytest.mark.integration),
+        pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.integration),
+    ],
+    ids=["rows", "tokens", "packing", "workers"],
+)
+def test_a_run_that_goes_on_ends_as_one_that_was_left_alone(shards, tmp_path, settings):
+    """Within the second epoch or later, and between two logs."""
+    settings = settings | {"train_file": str(tmp_path / "pairs-*.jsonl")}
+    whole, _ = fit_pairs(*parse_arguments(argv(tmp_path / "whole", **settings)))
+    (tmp_path / "part").mkdir()
+    assert (tmp_path / "whole" / "checkpoint-3" / "stream.json").is_file()  # else all batches would be made again
+    shutil.copytree(tmp_path / "whole" / "checkpoint-3", tmp_path / "part" / "checkpoint-3")
+    part, example = fit_pairs(*parse_arguments(argv(tmp_path / "part", **settings)))
+    assert curve(part) == curve(whole) and len(curve(whole)) == 3 and example == "0"
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_another_order_is_not_gone_on_with(shards, tmp_path):
+    settings = {"train_file": str(tmp_path / "pairs-*.jsonl"), "max_steps": 2, "save_steps": 1}
+    fit_pairs(*parse_arguments(argv(tmp_path / "run", **settings)))
+    settings |= {"max_steps": 3, "shuffle_buffer_size": 32}
+    with pytest.raises(ValueError, match=r"another order of .*: shuffle_buffer_size \(16 there, 32 here\)"):
+        fit_pairs(*parse_arguments(argv(tmp_path / "run", **settings)))
+
+
+def test_a_stream_from_python(tmp_path, caplog):
+    arguments = {
+        "max_steps": 2, "use_cpu": True, "disable_tqdm": True, "report_to": "none", "save_strategy": "no",
+        "predict_with_generate": False,
+    }  # fmt: skip
+    model = ModelArguments(config_overrides=SIZE, tokenizer_vocab_size=265)
+    data = DataArguments(streaming=True, validation_split=8, shuffle_buffer_size=16, max_source_length=3)
+    stream = IterableDataset.from_generator(generated).map(lambda row: {"source": row["source"] * 2})
+    trainer, example = fit_pairs(model, data, WeftTrainingArguments(str(tmp_path / "a"), **arguments), stream)
+    assert trainer.state.global_step == 2 and example == "88"
+    results = json.loads((tmp_path / "a" / "all_results.json").read_text())
+    assert 0 < results["eval_samples"] <= 8 and results["eval_loss"] > 0
+    assert "pairs of the stream, from row" in caplog.text and "max_source_length=3" in caplog.text
+
+    def refused(message, stream, **changes):
+        with pytest.raises(ValueError, match=message):
+            fit_pairs(model, DataArguments(**changes), WeftTrainingArguments(str(tmp_path / "b"), **arguments), stream)
+
+    refused(r"give DataArguments\(streaming=True\) without train_file", stream, train_file="a.csv")
+    refused("train_dataset is a Dataset", Dataset.from_list(pairs(range(3))), streaming=True)
+    refused("got neither", None, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_steps": -1}, "--streaming needs --max-steps: a stream has no length"),
+        (
+            {"train_sampling_strategy": "group_by_length"},
+            "--train-sampling-strategy group_by_length needs all lengths",
+        ),
+        ({"train_target_file": "b.txt"}, "--train-target-file b.txt is not for --streaming"),
+        ({"max_tokens_per_batch": 1}, "on one side, more than the 1 of a batch: raise --max-tokens-per-batch"),
+        ({"packing": True, "packing_length": 1}, "more than the 1 of a packed row"),
+        ({"shuffle_buffer_size": 0}, "shuffle_buffer_size=0 is not allowed"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_a_stream_cannot_do_is_refused(shards, tmp_path, settings, message):
+    settings = {"train_file": str(tmp_path / "pairs-*.jsonl")} | settings
+    with pytest.raises(ValueError, match=message):
+        fit_pairs(*parse_arguments(argv(tmp_path / "run", **settings)))
+
+
+def train_and_watch(folder: str) -> None:
+    """Train on the file of the folder for a little more than an epoch; print the resident megabytes at each step."""
+    from transformers import TrainerCallback
+
+    from weftformer.training import pairs as module
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            print(f"\n@ {pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.1f}", flush=True)
+
+    build = module._build_trainer
+
+    def built(*args):
+        trainer = build(*args)
+        trainer.add_callback(Watch())
+        return trainer
+
+    module._build_trainer = built
+    steps = int(Path(folder, "steps").read_text())
+    settings = {
+        "train_file": str(Path(folder, "pairs.jsonl")), "max_steps": steps, "save_strategy": "no", "max_source_length": 20,
+        "shuffle_buffer_size": 2000, "per_device_train_batch_size": 32, "tokenizer_name": str(Path(folder, "tokenizer")),
+    }  # fmt: skip
+    fit_pairs(*parse_arguments(argv(str(Path(folder, "run")), **settings)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells the resident memory so")
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """A run over a file of 300 MB and the beginning of its second epoch.
+
+    With a file of 5 GB: `WEFT_STREAM_MB=5000 pytest tests/training/test_streaming.py -k memory -n 0`.
+
+    Of twenty pairs one is trained on. The others are read, tokenized and left out as too long, so that most of the time goes
+    into reading.
+    """
+    megabytes = int(os.environ.get("WEFT_STREAM_MB", "300"))
+    words = [f"word{number}" for number in range(500)]
+    train_tokenizer(words, vocab_size=800).save_pretrained(tmp_path / "tokenizer")
+    draw, file, rows = np.random.default_rng(0), tmp_path / "pairs.jsonl", 0
+    texts = [" ".join(draw.choice(words, 130)) for _ in range(1000)]
+    with file.open("w") as lines:
+        while lines.tell() < megabytes * 2**20:
+            for text in texts:
+                source = f"{rows}" if rows % 20 == 0 else f"{rows} {text}"
+                lines.write(json.dumps({"source": source, "target": "b"}) + "\n")
+                rows += 1
+    (tmp_path / "steps").write_text(str(rows // 20 // 32 + 5))
+    watched = subprocess.run([sys.executable, __file__, str(tmp_path)], capture_output=True, text=True)
+    file.unlink()
+    assert watched.returncode == 0, watched.stderr[-3000:]
+    resident = [float(line[2:]) for line in watched.stdout.splitlines() if line.startswith("@ ")]
+    begin = len(resident) // 5
+    print(f"{megabytes} MB: {resident[begin]} MB at step {begin}, {resident[-1]} MB at step {len(resident)}, ", end="")
+    print(f"at most {max(resident)} MB")
+    assert len(resident) == rows // 20 // 32 + 5
+    assert max(resident[begin:]) - max(resident[:begin]) < min(64, megabytes / 4)
+
+
+if __name__ == "__main__":
+    train_and_watch(sys.argv[1])
