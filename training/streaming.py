@@ -119,15 +119,15 @@ class ShuffledStream(IterableDataset):
         """Set which of the processes this is that share the rows."""
         self.process_index, self.num_processes = index, number
 
-    def start_at(self, positions: Mapping[int, str], batches_before: int, num_workers: int = 0) -> None:
+    def start_at(self, positions: Mapping[str, str], batches_before: int, num_workers: int = 0) -> None:
         """
         Let `iter` begin behind batches that were given.
 
         It yields None for each of these, because a resumed Trainer takes them and leaves them out.
 
         Args:
-            positions (`Mapping[int, str]`):
-                The place behind the last batch of each worker, as JSON.
+            positions (`Mapping[str, str]`):
+                The place behind the last batch of each worker, as JSON, by the number of the worker.
             batches_before (`int`):
                 The number of batches.
             num_workers (`int`, *optional*, defaults to 0):

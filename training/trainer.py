@@ -184,10 +184,11 @@ class WeftTrainer(WholeCheckpointsTrainer):
             stream.set_batches(rows, None if budget is None else partial(_budget_batches, budget=budget))
         # processes that share the weights of one layer read the same
         stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
+        collate: Any = StreamCollator(collator)
         loader = DataLoader(
             stream,
             batch_size=None,  # the stream makes them
-            collate_fn=StreamCollator(collator),
+            collate_fn=collate,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -511,7 +512,8 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
             f"A pair of the stream has {lengths.max()} tokens on one side, more than the {budget} of a batch: raise "
             "--max-tokens-per-batch, or leave long pairs out (--max-source-length, --max-target-length)."
         )
-    return iter(TokenBudgetSampler(*lengths, budget, seed=_seed(rng)))
+    sources, targets = lengths
+    return iter(TokenBudgetSampler(sources, targets, budget, seed=_seed(rng)))
 
 
 def _packed_batches(
@@ -523,7 +525,8 @@ def _packed_batches(
             f"A pair of the stream has {lengths.max()} tokens on one side, more than the {row_length} of a packed row: raise "
             "--packing-length, or leave long pairs out (--max-source-length, --max-target-length)."
         )
-    return iter(PackingSampler(*lengths, row_length, rows, seed=_seed(rng)))
+    sources, targets = lengths
+    return iter(PackingSampler(sources, targets, row_length, rows, seed=_seed(rng)))
 
 
 def _seed(rng: np.random.Generator) -> int:
