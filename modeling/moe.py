@@ -336,7 +336,8 @@ class SparseFeedForward(nn.Module):
             rows = non_pad_N.nonzero()[:, 0]
             output = self.experts(tokens_ND[rows], ids_NK[rows], weights_NK[rows])
             return torch.zeros_like(tokens_ND).index_copy(0, rows, output)
-        if isinstance(experts, ExpertsBase) and experts.config._experts_implementation in _WITHOUT_PADS:
+        implementation = getattr(experts.config, "_experts_implementation", None)  # as the experts look it up
+        if isinstance(experts, ExpertsBase) and implementation in _WITHOUT_PADS:
             # the shapes do not depend on the number of pads, so nothing waits for the device and no graph breaks
             is_pad_N1 = ~non_pad_N[:, None]
             ids_NK, weights_NK = ids_NK.masked_fill(is_pad_N1, num_experts), weights_NK.masked_fill(is_pad_N1, 0.0)
