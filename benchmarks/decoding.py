@@ -100,7 +100,7 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
         if contender.is_slow:  # the first run counts, because a run of minutes needs no warm-up
             rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
-    for _ in tqdm(range(arguments.runs), desc=case.title, unit="run"):
+    for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
         for contender, row in in_turn:
             if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
                 continue
@@ -134,7 +134,7 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     for _ in range(runs - 1):
         output, memory = peak_memory(contender.run)
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
-    return {"case": case.title, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
+    return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
             "output": output if contender.check is None else checked} | shape  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Case:
     tokens of the target are given.
     """
 
-    name: str
+    what: str
     beams: int = 1
     batch: int = 1
     new_tokens: int = 500
@@ -58,8 +58,8 @@ class Case:
     prefix: int = 60
 
     @property
-    def title(self) -> str:
-        return f"{self.name}, {self.new_tokens} new tokens"
+    def name(self) -> str:
+        return f"{self.what}, {self.new_tokens} new tokens"
 
     @property
     def units(self) -> int:

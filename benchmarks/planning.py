@@ -42,10 +42,6 @@ class FileCase:
     model: str | None = None
     routes: str | None = None
 
-    @property
-    def title(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
 class RoutesCase(FileCase):

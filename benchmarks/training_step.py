@@ -24,10 +24,6 @@ class TrainingCase:
     target: int = 300
 
     @property
-    def title(self) -> str:
-        return self.name
-
-    @property
     def units(self) -> int:
         """The number of target tokens of a step."""
         return self.batch * self.target

@@ -1,4 +1,4 @@
-"""Compiled decoding steps, which on a CPU are kept in files: a later process loads them in a fraction of a second.
+"""Compiled decoding steps, which on a CPU are kept in files: a later process loads them instead of compiling.
 
 On a CPU, a step is exported and compiled ahead of time, to a package of AOTInductor for each shape of its inputs. Lengths
 are no part of the shape: one package serves them all. On other devices `torch.compile` compiles a step in every process.
@@ -280,16 +280,9 @@ def _is_ours(folder: Path) -> bool:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide what torch's compiler prints for its own developers."""
-    from torch._inductor import select_algorithm
-
-    printed = select_algorithm.PRINT_AUTOTUNE
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
-        select_algorithm.PRINT_AUTOTUNE = False
-        try:
-            yield
-        finally:
-            select_algorithm.PRINT_AUTOTUNE = printed
+        yield
 
 
 def _with_own_code(method: Any) -> MethodType:

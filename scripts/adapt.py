@@ -66,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         name, has_tokenizer = arguments.out.resolve().name, tokenizer is not None
         card = adapted_card(model, name, arguments.model, arguments.encoder, has_tokenizer=has_tokenizer)
         card.save(staging / "README.md")
-    size = sum(parameter.numel() for parameter in model.parameters())
     print(
-        f"An encoder-decoder of {size:,} parameters is in {arguments.out}. It has to be trained before use: weftformer pretrain "
+        f"An encoder-decoder of {model.num_parameters():,} parameters is in {arguments.out}. It has to be trained before use: weftformer pretrain "
         f"--model-name-or-path {arguments.out} --objective ul2 --train-file TEXTS ..."
     )
 

@@ -58,3 +58,7 @@ def decode(model: weftformer.WeftForConditionalGeneration, beams: int, batch_siz
     if config.num_condition_features:
         inputs["condition_values"] = torch.ones(batch_size, config.num_condition_features)
     model.generate(**inputs, num_beams=beams, max_new_tokens=_TOKENS, min_new_tokens=_TOKENS, do_sample=False)
+
+
+if __name__ == "__main__":
+    main()
