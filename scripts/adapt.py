@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         card = adapted_card(model, name, arguments.model, arguments.encoder, has_tokenizer=has_tokenizer)
         card.save(staging / "README.md")
     print(
-        f"An encoder-decoder of {model.num_parameters():,} parameters is in {arguments.out}. It has to be trained before use: weftformer pretrain "
-        f"--model-name-or-path {arguments.out} --objective ul2 --train-file TEXTS ..."
+        f"An encoder-decoder of {model.num_parameters():,} parameters is in {arguments.out}. It has to be trained before use: "
+        f"weftformer pretrain --model-name-or-path {arguments.out} --objective ul2 --train-file TEXTS ..."
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import BartConfig, DataCollatorForSeq2Seq
+from transformers import BartConfig, DataCollatorForSeq2Seq, PreTrainedModel
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
@@ -21,6 +21,9 @@ from weftformer.training import (
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
          "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip
 TEXTS = ["a b c", "d e f"] * 3
+# What transformers has, from 5.23 on, where its Trainer trains a model in parts.
+SPLITS = "is_distributed_loading_by_transformers"
+splits = pytest.mark.skipif(not hasattr(PreTrainedModel, SPLITS), reason="this transformers trains no model in parts")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,7 @@ def test_messages(folder, tokenizer, tmp_path):
         build_model(arguments, build_config(arguments, tokenizer))
 
 
+@splits
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -150,12 +154,23 @@ def test_a_split_that_cannot_be(given, message):
     assert message in _message(raised)
 
 
+def test_an_old_transformers_splits_nothing(monkeypatch):
+    for owner in [kind for kind in PreTrainedModel.__mro__ if SPLITS in vars(kind)]:
+        monkeypatch.delattr(owner, SPLITS)
+    with pytest.raises(ValueError, match=r"fsdp_size.* Use transformers 5\.23 or newer"):
+        build_distributed_config(
+            ModelArguments(distributed_config="fsdp_size=2"), WeftTrainingArguments(output_dir="out", use_cpu=True)
+        )
+
+
+@splits
 def test_nothing_to_split():
     training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
     for given in (None, "fsdp_size=1", {}):
         assert build_distributed_config(ModelArguments(distributed_config=given), training_args) is None
 
 
+@splits
 def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
     training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
