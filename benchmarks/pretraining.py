@@ -2,8 +2,8 @@
 
     python -m weftformer.benchmarks.pretraining --texts corpus.txt.gz --train pairs.csv --validation more.csv --output-dir runs/pretraining
 
-For each seed, a model and its vocabulary are pretrained on the texts and trained on the pairs. A new model of the same
-size and vocabulary is trained on the pairs for equally many steps.
+For each seed, a model and its vocabulary are pretrained on the texts and trained on the pairs. Two new models of the same
+size and vocabulary are trained on the pairs: one for equally many steps on the pairs, one for equally many steps in all.
 """
 
 import sys
@@ -31,9 +31,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                  "--output-dir", first, "--max-steps", args.pretraining_steps, "--save-strategy", "no",
                  "--per-device-train-batch-size", args.batch]  # fmt: skip
         fit_texts(*parse_pretraining_arguments([str(word) for word in asked]))
+        new = ["--preset", args.preset, "--tokenizer-name", first]
         return {
             "with": ["--model-name-or-path", first],
-            "without": ["--preset", args.preset, "--tokenizer-name", first],
+            "without": new,
+            "without, as many steps in all": [*new, "--max-steps", args.steps + args.pretraining_steps],
         }
 
     compare(args, "pretraining", ways)

@@ -121,8 +121,7 @@ class WideStep:
         """
         self.step._pack(self.TOKENS)
         with self.step.without_gradients():
-            logits_NV = self._logits(new, cache, pool)
-        return logits_NV.clone()
+            return self._logits(new, cache, pool)
 
     def _logits(self, new: Tokens, cache: DecodingCache, pool: Pool) -> torch.Tensor:
         step, target = self.step, cache.target
