@@ -51,7 +51,7 @@ _KNOWN_MODULES = frozenset(
         WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
         Router, NoisyTopKRouter, PlainExperts, PlainBiasedExperts, GatedExperts, GatedBiasedExperts,
         SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, Float32Linear,
-        nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
+        nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm,
     ]
 )  # fmt: skip
 # Methods that the plain path calls for each token, and that the fast path does not call.

@@ -43,7 +43,7 @@ from .checks import (
     with_batch_dimension,
 )
 from .generation import WeftGenerationMixin
-from .layers import FeedForward, at_least_float32, build_norm
+from .layers import FeedForward, at_least_float32, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
@@ -241,7 +241,7 @@ class ResidualLayer(GradientCheckpointingLayer):
         return norm(hidden_states) if self.norm_first else hidden_states
 
     def _add_residual(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        hidden_states = residual + dropout(hidden_states, self.dropout, self.training)
         return hidden_states if self.norm_first else norm(hidden_states)
 
 
@@ -526,7 +526,7 @@ class WeftStack(WeftPreTrainedModel):
             hidden_states = hidden_states + condition
         if self.layernorm_embedding is not None:
             hidden_states = self.layernorm_embedding(hidden_states)
-        return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        return dropout(hidden_states, self.config.dropout, self.training)
 
     def _finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states if self.layer_norm is None else self.layer_norm(hidden_states)
@@ -1606,7 +1606,7 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         mask_BS = states_BSD.new_ones(states_BSD.shape[:2], dtype=torch.bool) if mask_BS is None else mask_BS.bool()
         weights_BS1 = mask_BS[..., None].to(states_BSD.dtype)
         pooled_BD = (states_BSD * weights_BS1).sum(dim=1) / weights_BS1.sum(dim=1).clamp(min=1)
-        pooled_BD = nn.functional.dropout(pooled_BD, p=self.config.dropout, training=self.training)
+        pooled_BD = dropout(pooled_BD, self.config.dropout, self.training)
         logits = self.classifier(pooled_BD)
         loss = None
         if labels is not None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import FeedForward, Float32Buffers, Float32Linear
+from .layers import FeedForward, Float32Buffers, Float32Linear, dropout
 from .positions import sequence_starts
 from .transformers_names import ACT2FN, use_experts_implementation
 
@@ -205,14 +205,14 @@ class ExpertsBase(nn.Module):
             if config.mlp_bias:
                 self.register_parameter(f"{key}_bias", nn.Parameter(torch.empty(config.num_experts, shape[0])))
         # dropout is part of the activation, the only thing between the projections that every implementation calls
-        self.activation, self.dropout = ACT2FN[config.activation_function], nn.Dropout(config.activation_dropout)
+        self.activation, self.dropout = ACT2FN[config.activation_function], config.activation_dropout
 
     def act_fn(self, up: torch.Tensor) -> torch.Tensor:
-        return self.dropout(self.activation(up))
+        return dropout(self.activation(up), self.dropout, self.training)
 
     def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
-        return self.dropout(self.activation(gate) * up)
+        return dropout(self.activation(gate) * up, self.dropout, self.training)
 
     def _expert(self, tokens_SD: torch.Tensor, expert: int) -> torch.Tensor:
         name = "gate_up_proj" if self.has_gate else "up_proj"

@@ -13,7 +13,6 @@ from weftformer.modeling.decoding_compiled import CompiledStep, compiled_folder
 from .conftest import KINDS
 
 PLENTY = {"max_new_tokens": 24, "min_new_tokens": 24}
-ONE_OF_EACH = ("rotary", "learned")
 
 
 @pytest.fixture
@@ -29,9 +28,9 @@ def exported(monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in ONE_OF_EACH else pytest.param(kind, marks=pytest.mark.integration) for kind in KINDS]
-)
+@pytest.mark.stays(kind=["rotary"], beams=[3])
+@pytest.mark.stays(kind=["learned"], beams=[1])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_one_program_serves_all_lengths(build, source, exported, kind, beams):
     model = build(kind)

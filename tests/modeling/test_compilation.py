@@ -80,7 +80,7 @@ def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXA
 
 
 @pytest.mark.parametrize(
-    "kind, skip_logits", one_stays([("sparse", False), ("dense", True), ("dms", True), ("relative", False)])
+    "kind, skip_logits", one_stays([("dense", True), ("sparse", False), ("dms", True), ("relative", False)])
 )
 def test_a_training_step_is_one_graph(kind, skip_logits):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""

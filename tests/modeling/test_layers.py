@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weftformer.modeling.layers import FeedForward
+from weftformer.modeling.layers import FeedForward, dropout
 from weftformer.modeling.modeling_weft import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
 from weftformer.modeling.moe import SparseFeedForward
 
@@ -149,3 +149,37 @@ def test_the_encoder_attends_both_ways_and_the_decoder_backwards(layer):
         changed[:, 2] += 1
         moved = (module(x) - module(changed)).abs().amax(dim=(0, 2)) > 1e-6
         assert moved.tolist() == reach
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("shape", [(1000, 999), (3,), (0, 4)])
+def test_dropout_keeps_its_share_and_the_mean(p, shape):
+    torch.manual_seed(0)
+    ones = torch.ones(shape)
+    found = dropout(ones, p, training=True)
+    assert found.shape == shape and found.dtype == ones.dtype
+    assert all(value in (0, pytest.approx(1 / (1 - p), rel=1e-4)) for value in found.unique().tolist())
+    if len(shape) == 2 and shape[0]:
+        assert float(found.count_nonzero()) / found.numel() == pytest.approx(1 - p, abs=2e-3)  # 4 deviations
+        assert float(found.mean()) == pytest.approx(1.0, abs=4e-3)
+        # neighbours, which share a word, know nothing of each other
+        kept = found.bool()
+        assert float((kept[:, 0:996:4] & kept[:, 1:996:4]).double().mean()) == pytest.approx((1 - p) ** 2, abs=5e-3)
+
+
+def test_dropout_follows_the_seed_and_its_gradient_the_mask():
+    x = torch.randn(40, 50, requires_grad=True)
+    torch.manual_seed(3)
+    first = dropout(x, 0.3, training=True)
+    torch.manual_seed(3)
+    assert torch.equal(dropout(x, 0.3, training=True), first)
+    assert not torch.equal(dropout(x, 0.3, training=True), first)
+    first.sum().backward()
+    torch.testing.assert_close(x.grad, first.detach() / x.detach())
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_dropout_of_nothing_and_of_everything(p):
+    x = torch.randn(4, 5)
+    assert torch.equal(dropout(x, p, training=True), x * (1 - p))
+    assert dropout(x, p, training=False) is x

@@ -98,6 +98,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, c
     assert len(read(path)) == 1 and "cannot be written" in caplog.text
 
 
+@pytest.mark.integration
 def test_several_processes_find_the_same(tmp_path):
     path = tmp_path / "list.smi"
     path.write_text("".join(f"{'C' * (1 + i % 90)}{'O' * (i // 90 % 70)}\n" for i in range(12_000)))
