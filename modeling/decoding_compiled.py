@@ -149,12 +149,15 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
         facts: what the package depends on; they name it.
         folder: the folder of the package.
     """
+    from torch._inductor.utils import fresh_cache  # imports much, which only this function needs
+
     rows = len(arguments[0])
     logger.warning_once(
         f"The decoding step is compiled for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is kept in {folder}."
     )
     package = folder / f"{_name(facts)}.pt2"
-    with _quiet(), whole_file(package) as file:
+    # torch's own cache may hold empty libraries, which processes left that were killed, and which fail to load
+    with _quiet(), fresh_cache(), whole_file(package) as file:
         program = exported(step, arguments)
         settings = dict(_COMPILER)  # torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)

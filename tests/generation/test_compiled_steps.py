@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import weftformer
 from weftformer.modeling import decoding_compiled
@@ -153,6 +154,23 @@ def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
     with pytest.raises(RuntimeError, match="no compiler"):
         answer()
     assert not any(compiled_folder().iterdir())
+
+
+def test_nothing_of_an_earlier_compilation_is_used(answer, monkeypatch):
+    """A process that is killed while it compiles leaves empty libraries in torch's own cache, which fail to load for ever."""
+    found = []
+
+    def compiles(program, package_path, inductor_configs):
+        found.append(Path(cache_dir()))
+        assert found[0].is_dir() and not any(found[0].iterdir())
+        Path(package_path).write_bytes(b"compiled")
+
+    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(decoding_compiled, "load", lambda package: decoding_compiled._Forward(None))
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compiles)
+    with pytest.raises(AttributeError):  # nothing was compiled
+        answer()
+    assert not found[0].exists() and Path(cache_dir()) != found[0]
 
 
 def test_the_folder_can_be_named(monkeypatch):
