@@ -384,7 +384,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             if cls.parallelism is None:
                 raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
             cls.parallelism.prepare_to_split(model, distributed_config)
-        return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
+        model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
+        if distributed_config is not None:
+            cls.parallelism.average_expert_gradients(model, distributed_config)
+        return model
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:

@@ -23,6 +23,7 @@ from transformers.distributed.tensor_parallel import (
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from ..configuration.configuration_weft import WeftConfig
+from .moe import ExpertsBase
 
 _ATTENTION = {
     "q_proj": "colwise",
@@ -188,6 +189,22 @@ def prepare_to_split(model: Any, sizes: Any) -> None:
         # Until weights are loaded, embedding table and head are two weights. If FSDP2 saw two, it would update only
         # one of them from then on.
         model.tie_weights()
+
+
+def average_expert_gradients(model: Any, sizes: Any) -> None:
+    """Divide the gradients of experts that FSDP2 does not shard by the number of batches, once.
+
+    Where one process of a node holds an expert whole, the mesh that would shard it has one process. There FSDP2 of torch
+    2.13 divides gradients of 64 and 16 bits twice by the factor that transformers sets.
+    """
+    if getattr(sizes, "ep_size", 1) <= 1 or sizes.efsdp_size > 1:
+        return
+    batches = data_parallel_size(sizes)
+    for module in model.modules():
+        if isinstance(module, ExpertsBase) and is_fully_sharded(module):
+            module.set_gradient_divide_factor(1.0)  # type: ignore[operator]
+            # after the sum over copies of the model, if there are any, and before gradients are accumulated
+            module.set_all_reduce_hook(lambda gradient: gradient.div_(batches))  # type: ignore[operator]
 
 
 def check_sizes(config: WeftConfig, sizes: Any) -> None:
