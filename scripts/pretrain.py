@@ -7,6 +7,7 @@ Runs as `weftformer pretrain`, `python -m weftformer.scripts.pretrain`, and unde
 import sys
 from collections.abc import Sequence
 
+from weftformer.common.agent import end_with_agent
 from weftformer.scripts.cli import run_script
 from weftformer.scripts.train import set_up_logging
 from weftformer.training import fit_texts, parse_pretraining_arguments
@@ -18,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
     """
+    end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_pretraining_arguments(argv)
     set_up_logging(training_args.is_main_process)
     fit_texts(model_args, data_args, training_args)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import datasets
 
+from weftformer.common.agent import end_with_agent
 from weftformer.scripts.cli import run_script
 from weftformer.training import fit_pairs, parse_arguments
 
@@ -20,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
     """
+    end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_arguments(argv)
     set_up_logging(training_args.is_main_process)
     _, example = fit_pairs(model_args, data_args, training_args)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import parse_flag_from_env
+from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from safetensors.torch import load_file
 from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
@@ -101,17 +101,41 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
     """Find the checkpoint to resume from.
 
+    Of several processes the first decides for all: on a file system that nodes share, others may see later what is there.
+    Every process must call it.
+
     Returns:
         The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not wanted. It is
         also None if the last checkpoint is wanted and `output_dir` has neither a checkpoint nor a model, so that a run
         that was killed before its first checkpoint can be started again with the same command.
 
     Raises:
-        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing), or there is
-            no checkpoint but a trained model, which would be overwritten.
+        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing); there is no
+            checkpoint but a trained model, which would be overwritten; or this process does not see the checkpoint that
+            the first has chosen.
     """
     if not args.wants_resume:
         return None
+    if args.world_size == 1:
+        return _last_whole_checkpoint(args)
+    found: list[Any] = [None, None]
+    if args.is_main_process:
+        try:
+            found[0] = _last_whole_checkpoint(args)
+        except ValueError as error:  # the others would wait for an answer
+            found[1] = str(error)
+    checkpoint, problem = broadcast_object_list(found)
+    if problem is not None:
+        raise ValueError(problem)
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        raise ValueError(
+            f"Process {args.process_index} does not see {checkpoint}, from which the first process resumes: all nodes need "
+            "the same --output-dir, on a file system that they share."
+        )
+    return checkpoint
+
+
+def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
     # sharded runs write other files, and check them on reading
     is_sharded = (
         args.uses_fsdp_of_accelerate or bool(args.deepspeed) or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
@@ -130,13 +154,12 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
         else:
             if not is_sharded:
                 check_weights_files(folder)
-            if problems and args.is_main_process:
+            if problems:
                 logger.warning(f"Skipped checkpoints: {'; '.join(problems)}.")
             return str(folder)
     folder = Path(args.output_dir)
     if not problems and not (folder.is_dir() and any(map(_is_weights, folder.iterdir()))):
-        if args.is_main_process:
-            logger.warning(f"There is no checkpoint in {folder} yet: training starts from the beginning.")
+        logger.warning(f"There is no checkpoint in {folder} yet: training starts from the beginning.")
         return None
     reason = "; ".join(problems) or f"{folder} has a model, but no checkpoint-<step> to continue from"
     raise ValueError(f"resume_from_checkpoint={args.resume_from_checkpoint}: {reason}.")

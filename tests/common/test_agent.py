@@ -1,0 +1,47 @@
+"""Processes of a killed torchrun agent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import weftformer
+
+# the file alone: the package would take seconds to import
+LOAD = f"import runpy; end_with_agent = runpy.run_path({str(Path(weftformer.__file__).parent / 'common' / 'agent.py')!r})['end_with_agent']"
+CHILD = f"{LOAD}; end_with_agent(); import time; print('ready', flush=True); time.sleep(60)"
+AGENT = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {CHILD!r}], start_new_session=True).pid, flush=True); input()"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # dead, and nobody has asked how
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+@pytest.mark.parametrize("is_elastic", [True, False], ids=["torchrun", "no torchrun"])
+def test_processes_die_with_the_agent_that_started_them(is_elastic):
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHELASTIC_RUN_ID"}
+    environment |= {"TORCHELASTIC_RUN_ID": "run"} if is_elastic else {}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", AGENT], env=environment, text=True, **pipes) as agent:
+        assert agent.stdout is not None
+        pid = int(agent.stdout.readline())
+        try:
+            assert agent.stdout.readline() == "ready\n" and is_running(pid)
+            agent.kill()
+            agent.wait()
+            end = time.monotonic() + (10 if is_elastic else 0.5)
+            while is_running(pid) and time.monotonic() < end:
+                time.sleep(0.01)
+            assert is_running(pid) != is_elastic
+        finally:
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
