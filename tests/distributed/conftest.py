@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -127,3 +128,13 @@ def alone():
 def alone_training():
     """The jobs of `training_jobs.py`, for this process alone."""
     return _load(WORKER.with_name("training_jobs.py"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Fifty pairs: texts of four letters, and the same read backwards."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
+    file = tmp_path_factory.mktemp("data") / "pairs.csv"
+    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
+    return file

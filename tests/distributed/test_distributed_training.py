@@ -23,15 +23,6 @@ SPARSE = {
 TIED = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    draw = random.Random(0)
-    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
-    file = tmp_path_factory.mktemp("data") / "pairs.csv"
-    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
-    return file
-
-
 STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "exact_balance_loss": True}
 
 
@@ -182,6 +173,27 @@ def test_resumed(pair, data, tmp_path, other):
     shutil.copy(whole / EXPERT_LOAD, folder)
     found = pair.run("training_jobs.train", folder=folder, **settings)
     assert_same_end(found, expected, folder, whole)
+
+
+@pytest.mark.integration
+def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
+    """On a file system of several machines, a process may not see yet what another has written."""
+    here, there, none = tmp_path / "here", tmp_path / "there", [[], []]
+    here.mkdir()
+    there.mkdir()
+    assert pair.run("training_jobs.found", folders=[here, here], hidden=none) == [(None, None)] * 2
+    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "per_device_train_batch_size": 4}
+    pair.run("training_jobs.train", folder=here / "run", data=data, **settings)
+    last, before = "run/checkpoint-4", "run/checkpoint-2"
+    assert pair.run("training_jobs.found", folders=[here, here], hidden=none) == [(last, None)] * 2
+    assert pair.run("training_jobs.found", folders=[here, here], hidden=[[], ["checkpoint-4"]]) == [(last, None)] * 2
+    assert pair.run("training_jobs.found", folders=[here, here], hidden=[["checkpoint-4"], []]) == [(before, None)] * 2
+    first, second = pair.run("training_jobs.found", folders=[here, there], hidden=none)
+    assert first == (last, None) and second[0] is None and f"Process 1 does not see {last}" in second[1]
+    for path in here.glob("run/checkpoint-*"):
+        (path / "rng_state_1.pth").unlink()  # of the other process, and the first says so to both
+    answers = pair.run("training_jobs.found", folders=[here, here], hidden=none)
+    assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]
 
 
 @pytest.mark.integration

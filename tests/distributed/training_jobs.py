@@ -1,5 +1,6 @@
 """What two processes do that train with `WeftTrainer`; see `worker.py`."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -14,7 +15,16 @@ from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments, building, fit_pairs, pairs, parse_arguments
+from weftformer.training import (
+    WeftTrainer,
+    WeftTrainingArguments,
+    building,
+    checkpoints,
+    find_checkpoint,
+    fit_pairs,
+    pairs,
+    parse_arguments,
+)
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -145,6 +155,26 @@ def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
         "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
         "before": before, "after": kept(adapters=False), "new": adapters, "adapters": kept(adapters=True),
     }  # fmt: skip
+
+
+def found(folders: list[Path], hidden: list[list[str]]) -> tuple[str | None, str | None]:
+    """The checkpoint that this process resumes from in `run`, or why not, as (checkpoint, message).
+
+    Args:
+        folders: the working folder of each process.
+        hidden: names of checkpoints that each process does not see yet in a listing, as on a network's file system.
+    """
+    rank, listed = int(os.environ.get("RANK", "0")), checkpoints.checkpoints
+
+    def seen(folder):
+        return [path for path in listed(folder) if path.name not in hidden[rank]]
+
+    args = WeftTrainingArguments(output_dir="run", resume_from_checkpoint="true", use_cpu=True, ddp_backend="gloo")
+    with contextlib.chdir(folders[rank]), mock.patch.object(checkpoints, "checkpoints", seen):
+        try:
+            return find_checkpoint(args), None
+        except ValueError as error:
+            return None, str(error)
 
 
 def refused(data: Path, folder: Path, **settings) -> str | None:

@@ -1,0 +1,83 @@
+"""What `torchrun` starts on each of two nodes: `python node.py FOLDER`, or `python node.py FOLDER WORDS OF weftformer train`.
+
+Without words: the jobs of `FOLDER/jobs.pt`, a list of functions of `training_jobs.py` with their arguments, one after another in
+the same processes. Their results go to `FOLDER/RANK.pt`. With words: the command itself, which waits where the test is to kill.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import torch
+from transformers import TrainerCallback
+
+LIMIT = 300  # seconds that a process waits for the test
+
+
+class Stops(TrainerCallback):
+    """Waits where the test wants to kill: `FOLDER/hold` has the name of a place, until the test writes another."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.at(f"step {state.global_step}")
+
+    def at(self, place: str) -> None:
+        hold, end = self.folder / "hold", time.monotonic() + LIMIT
+        if hold.read_text() != place:
+            return
+        part = self.folder / f"{os.getpid()}.part"
+        part.write_text(json.dumps({"pid": os.getpid(), "rank": int(os.environ["RANK"])}))
+        part.rename(self.folder / f"reached-{os.environ['NODE']}")
+        while hold.read_text() == place:
+            assert time.monotonic() < end, f"The test left {place} waiting."
+            time.sleep(0.01)
+
+
+def run_jobs(folder: Path) -> None:
+    import training_jobs
+
+    torch.set_default_dtype(torch.float64)  # in which the Trainer then adds up losses
+    jobs = torch.load(folder / "jobs.pt", weights_only=False)
+    results = [getattr(training_jobs, name)(**given) for name, given in jobs]
+    torch.save(results, folder / f"{os.environ['RANK']}.pt")
+
+
+def run_command(folder: Path, words: list[str]) -> None:
+    from weftformer.scripts import train as script
+    from weftformer.training import WeftTrainer, pairs
+    from weftformer.training import trainer as trainer_module
+
+    stops, build = Stops(folder), pairs._build_trainer
+    save_rng_state, write_manifest = WeftTrainer._save_rng_state, trainer_module.write_manifest
+
+    def built(*args):
+        trainer = build(*args)
+        trainer.add_callback(stops)
+        return trainer
+
+    def saved(trainer, new):  # each process its own
+        stops.at(f"random state {trainer.state.global_step}")
+        save_rng_state(trainer, new)
+
+    def written(new):  # everything but the list lies there, and not yet under its name
+        stops.at(f"save {new.name.rpartition('-')[2]}")
+        write_manifest(new)
+
+    with (
+        mock.patch.object(pairs, "_build_trainer", built),
+        mock.patch.object(WeftTrainer, "_save_rng_state", saved),
+        mock.patch.object(trainer_module, "write_manifest", written),
+    ):
+        script.main(words)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        run_command(Path(sys.argv[1]), sys.argv[2:])
+    else:
+        run_jobs(Path(sys.argv[1]))

@@ -1,0 +1,255 @@
+"""Two `torchrun` agents that find each other by a rendezvous count as two nodes: as on one process, and killed at any place."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM
+
+from weftformer.training import EXPERT_LOAD, read_expert_load
+from weftformer.training.checkpoints import damage
+
+from .test_distributed_training import SPARSE, STEPS, TIED
+
+NODE = Path(__file__).with_name("node.py")
+LIMIT = 300  # seconds, of a start or of a whole run, on a machine with other things to do
+
+
+class Nodes:
+    """Two agents, which are started again when they die, as a scheduler would.
+
+    Args:
+        folder: logs, and what `node.py` reads and writes.
+        words: what each agent starts, and its arguments.
+        processes: processes of each agent.
+    """
+
+    def __init__(self, folder: Path, words: list, processes: int):
+        folder.mkdir(exist_ok=True)
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            self.port = free.getsockname()[1]
+        self.folder, self.starts = folder, [0, 0]
+        self.words = [
+            "--nnodes", 2, "--nproc-per-node", processes, "--max-restarts", 3, "--rdzv-backend", "c10d", "--rdzv-id", "test",
+            "--rdzv-endpoint", f"localhost:{self.port}", *words,
+        ]  # fmt: skip
+        self.agents = [self._start(0)]
+        self._wait(self._is_listening)  # the first agent has the store by which they meet
+        self.agents.append(self._start(1))
+
+    def _start(self, node: int) -> subprocess.Popen:
+        # as the page says: else an agent that is started again does not learn where the others meet
+        environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.starts[node] += 1
+        with open(self.folder / f"log-{node}", "a") as log:
+            command = [sys.executable, "-m", "torch.distributed.run", *map(str, self.words)]
+            return subprocess.Popen(command, env=environment | {"NODE": str(node)}, stdout=log, stderr=log)
+
+    def _is_listening(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("localhost", self.port)) == 0
+
+    def _wait(self, is_done) -> None:
+        end = time.monotonic() + LIMIT
+        while not is_done():
+            if time.monotonic() > end:
+                logs = [(self.folder / f"log-{node}").read_text()[-3000:] for node in range(len(self.agents))]
+                pytest.fail(f"The agents took more than {LIMIT} s:\n" + "\n".join(logs))
+            time.sleep(0.05)
+
+    def reached(self, place: str, nodes: int) -> list[dict]:
+        """Wait until the processes of so many nodes are at a place, and return their pids and ranks by node, the others {}."""
+        found = [self.folder / f"reached-{node}" for node in range(2)]
+        self._wait(lambda: self.look_after() and sum(file.exists() for file in found) == nodes)
+        processes = [json.loads(file.read_text()) if file.exists() else {} for file in found]
+        for file in found:
+            file.unlink(missing_ok=True)
+        return processes
+
+    def look_after(self) -> bool:
+        """Start an agent again that did not end well."""
+        for node, agent in enumerate(self.agents):
+            if agent.poll():
+                assert self.starts[node] < 4, (self.folder / f"log-{node}").read_text()[-3000:]
+                self.agents[node] = self._start(node)
+        return True
+
+    def kill(self, node: int) -> None:
+        """SIGKILL for an agent alone."""
+        self.agents[node].kill()
+        self.agents[node].wait()
+
+    def end(self) -> None:
+        """Wait until both agents have ended well."""
+        self._wait(lambda: self.look_after() and all(agent.poll() == 0 for agent in self.agents))
+
+    def stop(self) -> None:
+        for node in range(len(self.agents)):
+            self.kill(node)  # their processes die with them
+
+
+@pytest.fixture
+def new_nodes():
+    started: list[Nodes] = []
+
+    def start(*args) -> Nodes:
+        started.append(Nodes(*args))
+        return started[-1]
+
+    yield start
+    for nodes in started:
+        nodes.stop()
+
+
+HYBRID = "dp_replicate_size=2,fsdp_size=2"
+LAYOUTS = {
+    "ddp": (SPARSE, {}),
+    "fsdp": (TIED, {"distributed_config": HYBRID}),
+    "experts": (SPARSE, {"distributed_config": f"{HYBRID},ep_size=2"}),
+}
+ROWS = {"max_train_samples": 48}  # three whole steps an epoch: no process repeats rows, which experts would see twice
+# two batches a step, and gradients are summed over nodes after the second
+SPLIT = {"gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 9}
+
+
+@pytest.mark.dtype(torch.float64)
+@pytest.mark.parametrize(
+    ("processes", "names"),
+    [
+        pytest.param(1, ["ddp"], id="two processes", marks=pytest.mark.integration),
+        pytest.param(2, list(LAYOUTS), id="four processes", marks=pytest.mark.slow),
+    ],
+)
+def test_as_on_one_process(new_nodes, alone_training, data, tmp_path, processes, names):
+    jobs = []
+    for name in names:
+        fields, sizes = LAYOUTS[name]
+        given = STEPS | ROWS | SPLIT | sizes | {"fields": fields, "data": data, "dtype": torch.float64}
+        given |= {"per_device_train_batch_size": 4 // processes}
+        jobs.append(("train", given | {"folder": tmp_path / name}))
+        from_step_2 = {
+            "folder": tmp_path / f"{name}-resumed",
+            "resume_from_checkpoint": tmp_path / name / "checkpoint-2",
+        }
+        jobs.append(("train", given | from_step_2))
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+    torch.save(jobs, folder / "jobs.pt")
+    new_nodes(folder, [NODE, folder], processes).end()
+    results = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2 * processes)]
+    for name, whole, resumed in zip(names, range(0, len(jobs), 2), range(1, len(jobs), 2), strict=True):
+        one = alone_training.train(
+            folder=tmp_path / f"{name}-one", per_device_train_batch_size=16, fields=LAYOUTS[name][0], data=data,
+            dtype=torch.float64, **STEPS, **ROWS,
+        )  # fmt: skip
+        assert [step for step, *_ in one["curve"]] == [1, 2, 3, 4]
+        for result in results:
+            torch.testing.assert_close(result[whole]["curve"], one["curve"], rtol=0, atol=1e-9)
+            assert result[resumed]["curve"] == result[whole]["curve"]
+            # DDP alone holds all on each process
+            assert (result[whole]["held"] < 0.8 * one["held"]) == (name != "ddp")
+        weights = [
+            AutoModelForSeq2SeqLM.from_pretrained(tmp_path / f"{name}{end}").state_dict()
+            for end in ("-one", "", "-resumed")
+        ]
+        for part, value in weights[0].items():
+            assert value.dtype == torch.float64 or part.endswith("selection_bias")
+            torch.testing.assert_close(weights[1][part], value, rtol=0, atol=1e-9, msg=part)
+            assert torch.equal(weights[2][part], weights[1][part]), part
+
+
+# As in `test_resume.py`: losses are logged between two saves, and saves come between two logs and within an epoch.
+SIZE = {
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1, "activation_dropout": 0.1,
+    "router_type": "noisy_top_k", **SPARSE,
+}  # fmt: skip
+
+
+def command(data: Path, folder: Path) -> list[str]:
+    """The words of `weftformer train`, the same for each start."""
+    settings = {
+        "train-file": data, "output-dir": folder, "config-overrides": json.dumps(SIZE), "use-cpu": True, "ddp-backend": "gloo",
+        "tokenizer-vocab-size": 262, "validation-split": 0, "disable-tqdm": True, "learning-rate": 0.01, "max-steps": 6,
+        "save-strategy": "steps", "save-steps": 2, "logging-steps": 3, "gradient-accumulation-steps": 2,
+        "max-tokens-per-batch": 20, "resume-from-checkpoint": True,
+    }  # fmt: skip
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+
+
+def saved_steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("checkpoint-*"))
+
+
+def assert_gone(pid: int) -> None:
+    """A process has died with its agent, though it was not killed itself."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except OSError:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"Process {pid} lives on without its agent.")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the processes of a killed agent live on")
+def test_killed_and_back_by_itself(new_nodes, data, tmp_path, monkeypatch):
+    """A process in the middle of a save, an agent before all random states are saved, and the agent that all meet at."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    whole, run, folder = tmp_path / "whole", tmp_path / "run", tmp_path / "nodes"
+    new_nodes(tmp_path / "left alone", ["-m", "weftformer.scripts.train", *command(data, whole)], 1).end()
+    folder.mkdir()
+    (folder / "hold").write_text("save 4")
+    nodes = new_nodes(folder, [NODE, folder, *command(data, run)], 1)
+
+    (first,) = filter(None, nodes.reached("save 4", nodes=1))
+    assert first["rank"] == 0 and saved_steps(run) == ["checkpoint-2"]
+    move_on(folder, "random state 4")
+    os.kill(first["pid"], signal.SIGKILL)  # the agents see to the rest
+
+    processes = nodes.reached("random state 4", nodes=2)
+    assert nodes.starts == [1, 1] and saved_steps(run) == ["checkpoint-2"] and (run / ".saving-checkpoint").is_dir()
+    nodes.kill(1)
+    assert_gone(processes[1]["pid"])
+    move_on(folder, "step 5")
+
+    processes = nodes.reached("step 5", nodes=2)
+    assert nodes.starts == [1, 2] and saved_steps(run) == ["checkpoint-2", "checkpoint-4"]
+    nodes.kill(0)
+    assert_gone(processes[0]["pid"])
+    move_on(folder, "nowhere")
+    nodes.end()
+    assert nodes.starts == [2, 3]  # without the store the other agent gives up as well
+
+    assert saved_steps(run) == saved_steps(whole) and all(damage(path) == [] for path in run.glob("checkpoint-*"))
+    assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+    curves = [json.loads((path / "trainer_state.json").read_text())["log_history"] for path in (run, whole)]
+    logged = [[(log["step"], log["loss"], log["grad_norm"]) for log in logs if "loss" in log] for logs in curves]
+    assert logged[0] == logged[1] and [step for step, *_ in logged[0]] == [3, 6]
+    assert read_expert_load(run / EXPERT_LOAD) == read_expert_load(whole / EXPERT_LOAD)
+    for name in ("model.safetensors", "checkpoint-6/model.safetensors"):
+        found, expected = (load_file(path / name) for path in (run, whole))
+        assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
+    states = [torch.load(path / "checkpoint-6" / "optimizer.pt", weights_only=True)["state"] for path in (run, whole)]
+    assert states[0].keys() == states[1].keys() and len(states[0]) > 20
+    for index, state in states[1].items():
+        assert all(torch.equal(states[0][index][name], value) for name, value in state.items())
+
+
+def move_on(folder: Path, place: str) -> None:
+    """Let the processes go on to another place."""
+    (folder / "hold.part").write_text(place)
+    (folder / "hold.part").rename(folder / "hold")
