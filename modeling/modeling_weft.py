@@ -380,13 +380,13 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             ValueError: the sizes do not fit the model, or this is code that travels with weights, which cannot split
                 it.
         """
-        if distributed_config is not None:
-            if cls.parallelism is None:
-                raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
-            cls.parallelism.prepare_to_split(model, distributed_config)
+        if distributed_config is None:
+            return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
+        if cls.parallelism is None:
+            raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
+        cls.parallelism.prepare_to_split(model, distributed_config)
         model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
-        if distributed_config is not None:
-            cls.parallelism.average_expert_gradients(model, distributed_config)
+        cls.parallelism.average_expert_gradients(model, distributed_config)
         return model
 
     @property

@@ -197,7 +197,8 @@ def average_expert_gradients(model: Any, sizes: Any) -> None:
     Where one process of a node holds an expert whole, the mesh that would shard it has one process. There FSDP2 of torch
     2.13 divides gradients of 64 and 16 bits twice by the factor that transformers sets.
     """
-    if getattr(sizes, "ep_size", 1) <= 1 or sizes.efsdp_size > 1:
+    # not in every transformers
+    if getattr(sizes, "ep_size", 1) <= 1 or getattr(sizes, "efsdp_size", 0) != 1:
         return
     batches = data_parallel_size(sizes)
     for module in model.modules():
