@@ -14,6 +14,8 @@ from unittest import mock
 import torch
 from transformers import TrainerCallback
 
+from weftformer.common.agent import end_with_agent
+
 LIMIT = 300  # seconds that a process waits for the test
 
 
@@ -41,6 +43,7 @@ class Stops(TrainerCallback):
 def run_jobs(folder: Path) -> None:
     import training_jobs
 
+    end_with_agent()
     torch.set_default_dtype(torch.float64)  # in which the Trainer then adds up losses
     jobs = torch.load(folder / "jobs.pt", weights_only=False)
     results = [getattr(training_jobs, name)(**given) for name, given in jobs]
