@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .checks import is_tracing
 from .layers import at_least_float32
@@ -66,7 +67,9 @@ def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
     """
     weight = getattr(lm_head, "weight", None)
     # a head with an adapter or with sharded weights works only if the module itself is called
-    is_plain = type(lm_head) is nn.Linear and type(weight) is nn.Parameter and len(weight) == lm_head.out_features
+    # torch's fake tensors stand for plain ones
+    is_plain_weight = type(weight) in (nn.Parameter, FakeTensor) and len(weight) == lm_head.out_features
+    is_plain = type(lm_head) is nn.Linear and is_plain_weight
     if not is_plain:
         if asked:
             raise ValueError(

@@ -18,6 +18,8 @@ SALTS = ("refuse", "strip")
 PLAN_FORMS = ("json", "jsonl", "aizynthfinder", "retrocast", "reactions", "csv")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")
+# As in `training/devices.py`.
+GPUS = ("h100", "h200", "b200", "a100-80gb", "a100-40gb", "l40s", "rtx-4090", "v100-32gb", "t4")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

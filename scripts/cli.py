@@ -17,6 +17,7 @@ COMMANDS = {
     "tour": ("weftformer.scripts.tour", "see what Weft does in two minutes"),
     "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
     "pretrain": ("weftformer.scripts.pretrain", "train a model to mend corrupted texts, before it sees pairs"),
+    "estimate": ("weftformer.scripts.estimate", "say what a model costs to train and to decode with"),
     "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),
     "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
     "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),

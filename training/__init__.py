@@ -33,6 +33,7 @@ from .checkpoints import (
     remove_checkpoints,
     save_model_folder,
 )
+from .costs import Estimate, Workload, count_parameters, estimate
 from .data import Columns, load_file, load_file_stream, load_pairs, load_stream, split_validation
 from .denoising import (
     DataCollatorForSpanCorruption,
@@ -40,6 +41,7 @@ from .denoising import (
     DataCollatorForUL2,
     DenoisingCollator,
 )
+from .devices import DEVICES, Device, find_device
 from .distillation import Distillation
 from .encoding import encode_pairs, encode_stream, longest
 from .metrics import METRICS, TextMetrics
@@ -51,6 +53,7 @@ from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
 __all__ = [
+    "DEVICES",
     "EXPERT_LOAD",
     "METRICS",
     "ArgumentParser",
@@ -61,7 +64,9 @@ __all__ = [
     "DataCollatorForTextInfilling",
     "DataCollatorForUL2",
     "DenoisingCollator",
+    "Device",
     "Distillation",
+    "Estimate",
     "ExpertStatisticsCallback",
     "FittedPairs",
     "ModelArguments",
@@ -75,6 +80,7 @@ __all__ = [
     "WeftPretrainingArguments",
     "WeftTrainer",
     "WeftTrainingArguments",
+    "Workload",
     "average_checkpoints",
     "build_config",
     "build_distributed_config",
@@ -83,10 +89,13 @@ __all__ = [
     "build_tokenizer",
     "check_output_dir",
     "check_same_model",
+    "count_parameters",
     "draw_expert_load",
     "encode_pairs",
     "encode_stream",
+    "estimate",
     "find_checkpoint",
+    "find_device",
     "fit_pairs",
     "fit_texts",
     "load_file",

@@ -169,10 +169,31 @@ def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> d
     }
 
 
-def build_distributed_config(  # noqa: C901, one refusal after another
-    args: ModelArguments, training_args: WeftTrainingArguments
-) -> DistributedConfig | None:
+def read_distributed_config(text: dict | str | None) -> DistributedConfig | None:
     """`--distributed-config` as transformers' own, or None where nothing is to be split.
+
+    Raises:
+        ValueError: a key or size that there is none of.
+    """
+    given = parse_overrides(text, "distributed_config")
+    if not given:
+        return None
+    names = [field.name for field in fields(DistributedConfig)]
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(f"distributed_config has no key `{name}`.{closest(name, names)}")
+        if name.endswith("_size"):
+            integer(1, optional=True).check(f"distributed_config {name}", value)
+    sizes = DistributedConfig(**given)
+    if sizes.pp_size > 1:
+        raise ValueError(
+            f"distributed_config pp_size={sizes.pp_size}: Weft has no pipeline plan; use fsdp_size or tp_size."
+        )
+    return sizes
+
+
+def build_distributed_config(args: ModelArguments, training_args: WeftTrainingArguments) -> DistributedConfig | None:
+    """`--distributed-config` of a training run, or None where nothing is to be split.
 
     Raises:
         ValueError: a key or size that there is none of, another number of processes, or a split that the Trainer
@@ -186,20 +207,11 @@ def build_distributed_config(  # noqa: C901, one refusal after another
             f"distributed_config={given}: the Trainer of transformers {transformers_version} wraps a model in parts once "
             "more. Use transformers 5.23 or newer, or scripts/configs/fsdp2.yaml with accelerate."
         )
-    names = [field.name for field in fields(DistributedConfig)]
-    for name, value in given.items():
-        if name not in names:
-            raise ValueError(f"distributed_config has no key `{name}`.{closest(name, names)}")
-        if name.endswith("_size"):
-            integer(1, optional=True).check(f"distributed_config {name}", value)
-    sizes = DistributedConfig(**given)
+    sizes = read_distributed_config(given)
+    assert sizes is not None
     processes = data_parallel_size(sizes) * sizes.tp_size
-    if processes * sizes.pp_size == 1 and training_args.world_size == 1:
+    if processes == 1 and training_args.world_size == 1:
         return None
-    if sizes.pp_size > 1:
-        raise ValueError(
-            f"distributed_config pp_size={sizes.pp_size}: Weft has no pipeline plan; use fsdp_size or tp_size."
-        )
     if processes != training_args.world_size:
         raise ValueError(
             f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x fsdp_size="
