@@ -68,8 +68,12 @@ def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
     weight = getattr(lm_head, "weight", None)
     # a head with an adapter or with sharded weights works only if the module itself is called
     # torch's fake tensors stand for plain ones
-    is_plain_weight = type(weight) in (nn.Parameter, FakeTensor) and len(weight) == lm_head.out_features
-    is_plain = type(lm_head) is nn.Linear and is_plain_weight
+    is_plain = (
+        type(lm_head) is nn.Linear
+        and weight is not None
+        and type(weight) in (nn.Parameter, FakeTensor)
+        and len(weight) == lm_head.out_features
+    )
     if not is_plain:
         if asked:
             raise ValueError(

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from transformers import AutoConfig
@@ -15,11 +16,6 @@ from weftformer.scripts.parsers.estimate import build_parser
 from weftformer.training import Estimate, Workload, estimate
 from weftformer.training.parsing import parse_overrides
 
-_FROM_ARGUMENTS = (
-    "tokens_per_batch", "source_length", "target_length", "tokens", "precision", "gradient_checkpointing",
-    "gradient_accumulation_steps", "num_processes", "distributed_config", "num_beams", "utilization", "pue",
-)  # fmt: skip
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print an estimate as a table, or as JSON.
@@ -31,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     to_screen = arguments.json == Path("-")
     if arguments.json is not None and not to_screen:
         check_folders(arguments, "json")
-    workload = Workload(**{name: getattr(arguments, name) for name in _FROM_ARGUMENTS})
+    names = [field.name for field in fields(Workload)]
+    workload = Workload(**{name: getattr(arguments, name) for name in names})
     config = find_config(arguments.preset, arguments.model, arguments.config_overrides)
     found = estimate(config, workload, arguments.gpu)
     if to_screen:
@@ -50,14 +47,14 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
     """
     if preset and model:
         raise ValueError(f"--preset {preset} and --model {model} exclude each other: give one.")
-    fields = parse_overrides(overrides)
+    changes = parse_overrides(overrides)
     if model:
         check_model(model)
         config = AutoConfig.from_pretrained(model)
         if not isinstance(config, WeftConfig):
             raise ValueError(f"--model {model} is a {config.model_type} model, and no model of this family.")
-        return WeftConfig.from_pretrained(model, **fields)
-    return WeftConfig.from_preset(preset, **fields) if preset else WeftConfig(**fields)
+        return WeftConfig.from_pretrained(model, **changes)
+    return WeftConfig.from_preset(preset, **changes) if preset else WeftConfig(**changes)
 
 
 def table(found: Estimate) -> str:

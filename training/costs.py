@@ -331,7 +331,7 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
     memory = _memory(groups, buffers, sizes, traced, device)
     operations = count_operations(config, workload)
     has_experts = config.has_sparse_layers
-    grouped = {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(traced.experts_dtype, precision)
+    grouped = {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(traced.experts_dtype or torch.float64, precision)
     return Estimate(
         device=device,
         precision=precision,

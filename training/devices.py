@@ -10,6 +10,7 @@ the GeForce RTX 4090.
 
 import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ..configuration.fields import closest
 
@@ -128,7 +129,7 @@ def find_device(text: str) -> Device:
                 f"{','.join(f'{key}=...' for key in _NEEDED)}.{closest(name, DEVICES)}"
             )
         base = DEVICES.get(name)
-    given = {}
+    given: dict[str, Any] = {}
     for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or key not in _GIVEN:
@@ -142,7 +143,8 @@ def find_device(text: str) -> Device:
     missing = [key for key in _NEEDED if _GIVEN[key][0] not in given]
     if missing:
         raise ValueError(f"The device {text!r} needs {', '.join(missing)}: {_NEEDED[0]}=64 and so on.")
-    return Device(**{"name": "cpu" if is_cpu else "device", "is_cpu": is_cpu} | given)
+    defaults: dict[str, Any] = {"name": "cpu" if is_cpu else "device", "is_cpu": is_cpu}
+    return Device(**defaults | given)
 
 
 def _number(key: str, text: str) -> float:

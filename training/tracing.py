@@ -207,7 +207,7 @@ class _KernelsOfGpus(_Kernels):
         if func is F.dropout:
             return _dropout(*args, **kwargs)
         if func is F.rms_norm:
-            states, _, weight, *_ = (*args, kwargs.get("weight"))
+            states, weight = args[0], args[2] if len(args) > 2 else kwargs.get("weight")
             if weight is not None and weight.dtype == states.dtype:
                 return _FusedRMSNorm.apply(states, weight)
         if func is F.scaled_dot_product_attention:

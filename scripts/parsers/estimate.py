@@ -40,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--gradient-checkpointing", action="store_true", help="layers are computed again in the backward pass")
     add("--gradient-accumulation-steps", type=int, default=1, metavar="N", help="batches a step (default: 1)")
+    add("--no-loss-in-pieces", dest="loss_in_pieces", action="store_false", help="keep the logits of a whole batch")
     add(
         "--utilization", type=float, default=0.4, metavar="SHARE", help="of the peak arithmetic (default: %(default)s)"
     )

@@ -26,12 +26,14 @@ from weftformer.scripts import arguments, cli
 from weftformer.scripts.parsers import adapt, benchmark, convert
 from weftformer.scripts.train_routes import RouteTrainingArguments
 from weftformer.training import (
+    DEVICES,
     ArgumentParser,
     DataArguments,
     ModelArguments,
     PretrainingArguments,
     WeftPretrainingArguments,
     WeftTrainingArguments,
+    Workload,
 )
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
@@ -169,6 +171,10 @@ def test_choices_and_defaults_that_are_written_twice():
     assert tuple(IMPOSSIBLE) == arguments.IMPOSSIBLE
     assert actions(parser("evaluate"))["ks"].default == list(KS)
     assert tuple(CASES) == benchmark.CASES
+    assert tuple(DEVICES) == arguments.GPUS
+    found, default = actions(parser("estimate")), Workload()
+    for field in fields(default):
+        assert found[field.name].default == getattr(default, field.name), field.name
 
 
 def test_bounds_of_the_server():
