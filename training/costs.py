@@ -35,9 +35,10 @@ _LENGTH = 512  # of a source and of a target that are not given, as T5 was train
 
 # The model FLOPs utilisation of Llama 3 405B on 8,192 to 16,384 H100 was 38 to 43 % in bf16 (arXiv:2407.21783, table 4).
 UTILIZATION = 0.4
-# Power of a data centre over that of its computers: Google's mean of 2020 (Patterson et al. 2021, arXiv:2104.10350).
+# Power of a data centre over that of its computers, as Google published it for 2021. The mean of large data centres was 1.57
+# (Uptime Institute's survey of 2021).
 PUE = 1.1
-# Part of a device's memory that decoding may take, as `gpu_memory_utilization` of vLLM has it by default.
+# Part of a device's memory that decoding may take: the default of vLLM's `gpu_memory_utilization`.
 MEMORY_SHARE = 0.9
 
 

@@ -16,7 +16,6 @@ SPARSE = DENSE | {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": ["dense", "sparse"],
     "num_key_value_heads": 2, "use_qk_norm": True, "moe_intermediate_size": 512,
 }  # fmt: skip
-DEEP = DENSE | {"encoder_layers": 5, "decoder_layers": 5}
 CPU = "cpu,memory_gb=16,bandwidth_gbs=20,fp32_tflops=0.1,bf16_tflops=0.1"
 
 
