@@ -472,6 +472,7 @@ def trace_step(config: WeftConfig, batch: Batch, sizes: Split, settings: Setting
     Returns:
         [`StepMemory`]
     """
+    config = _without_lengths_in_frequencies(config)
     timeline = Timeline(config.num_experts)
     # what a GPU's kernels keep is simulated on fake tensors of a CPU: torch makes those of a GPU only where it has one
     kernels = _Kernels() if settings.is_cpu else _KernelsOfGpus()
@@ -493,6 +494,15 @@ def trace_step(config: WeftConfig, batch: Batch, sizes: Split, settings: Setting
         for _ in range(1 + settings.accumulates):
             saved = _run(model, config, batch, settings, timeline, sharding)
     return StepMemory(dict(timeline.at_peak), dict(timeline.most), saved, kernels.grouped_dtype)
+
+
+def _without_lengths_in_frequencies(config: WeftConfig) -> WeftConfig:
+    """Return a configuration whose rotary frequencies do not ask how long a sequence is. They take no other memory."""
+    rope = config.rope_parameters or {}
+    if rope.get("rope_type") not in ("dynamic", "longrope"):
+        return config
+    kept = {name: rope[name] for name in ("rope_theta", "partial_rotary_factor") if name in rope}
+    return WeftConfig.from_dict(config.to_dict() | {"rope_parameters": kept | {"rope_type": "default"}})
 
 
 def _prepare(

@@ -154,6 +154,8 @@ MEMORY = {
     "grouped": KINDS["grouped"],
     "bucketed": KINDS["bucketed"],
     "sparse": SPARSE | {"moe_intermediate_size": 32, "n_shared_experts": 1},
+    "loop": SPARSE | {"moe_intermediate_size": 36},  # which grouped products do not take
+    "dynamic": {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
     "pieces": {"vocab_size": 5000},
 }
 
