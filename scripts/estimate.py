@@ -94,11 +94,12 @@ def _memory(found: Estimate) -> list[_Row]:
 
 
 def _work(found: Estimate) -> list[_Row]:
-    work, time = found.operations, found.time
+    work, time, workload, device = found.operations, found.time, found.workload, found.device
+    share = workload.utilization
     rows = [
         ("Training", "", ""),
         ("  operations of a token", f"{work.training:.3g}", "FLOPs, forward and backward"),
-        ("  arithmetic", _seconds(time.arithmetic), f"a step, at {found.workload.utilization:.0%} of the peak in {_precision(found)}"),
+        ("  arithmetic", _seconds(time.arithmetic), f"a step, at {share:.0%} of the peak in {_precision(found)}"),
         ("  bandwidth", _seconds(time.bandwidth), "a step, through memory"),
     ]  # fmt: skip
     if time.sent:
@@ -114,9 +115,11 @@ def _work(found: Estimate) -> list[_Row]:
         )
     )
     if time.days is not None:
-        rows.append((f"  {found.workload.tokens:.3g} tokens", f"{time.days:,.2f} days", f"{time.device_hours:,.1f} hours of {found.device.name}"))  # fmt: skip
+        hours = f"{time.device_hours:,.1f} hours of {device.name}"
+        rows.append((f"  {workload.tokens:.3g} tokens", f"{time.days:,.2f} days", hours))
     if time.kilowatt_hours is not None:
-        rows.append(("  energy", f"{time.kilowatt_hours:,.1f} kWh", f"at {found.device.watts:g} W and a PUE of {found.workload.pue:g}"))  # fmt: skip
+        power = f"at {device.watts:g} W and a PUE of {workload.pue:g}"
+        rows.append(("  energy", f"{time.kilowatt_hours:,.1f} kWh", power))
     return rows
 
 

@@ -2,8 +2,6 @@
 
 Memory comes from the model's own code on tensors without data (`tracing.py`). Operations are those of the matrix
 products, counted from the shapes. Time is what arithmetic, memory and links allow at best, each by itself.
-
-Shape suffixes are not needed here: S is the length of a source and T that of a target, in tokens.
 """
 
 import math
@@ -305,7 +303,8 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
     >>> from weftformer import WeftConfig
     >>> from weftformer.training import Workload, estimate
 
-    >>> cost = estimate(WeftConfig.from_preset("modern-tiny"), Workload(tokens_per_batch=8192, source_length=64, target_length=64))
+    >>> workload = Workload(tokens_per_batch=8192, source_length=64, target_length=64)
+    >>> cost = estimate(WeftConfig.from_preset("modern-tiny"), workload)
     >>> cost.parameters.total
     4635840
     ```

@@ -3,9 +3,8 @@
 Peaks are those of dense matrices. Where a sheet gives the peak with structured sparsity only, it is half of that. A link
 is what one accelerator sends at once, in one direction: half of NVLink's or PCIe's number for both.
 
-Sources, all NVIDIA's: H100 Tensor Core GPU data sheet (SXM), H200 data sheet (SXM), A100 data sheet (SXM4, 40 and 80 GB), V100 data
-sheet (SXM2, 32 GB), L40S data sheet, T4 data sheet, HGX B200 (180 GB, 1,000 W), and the white paper of the Ada architecture for
-the GeForce RTX 4090.
+Sources, all NVIDIA's: the data sheets of H100 (SXM), H200 (SXM), A100 (SXM4, 40 and 80 GB), V100 (SXM2, 32 GB), L40S, T4
+and HGX B200 (180 GB, 1,000 W), and for the GeForce RTX 4090 the white paper of the Ada architecture.
 """
 
 import re

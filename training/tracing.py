@@ -198,8 +198,8 @@ class _Kernels(TorchFunctionMode):
 class _KernelsOfGpus(_Kernels):
     """Keeps for the backward pass what torch keeps on a GPU, where that differs from a CPU.
 
-    Dropout keeps a byte for each number and not a float, RMSNorm of one dtype is a fused kernel, and attention with
-    dropout needs no weights.
+    Dropout of `nn.Dropout` keeps a byte for each number and not a float, RMSNorm of one dtype is a fused kernel, and
+    attention with dropout needs no weights.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):

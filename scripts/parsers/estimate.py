@@ -9,10 +9,10 @@ from ..arguments import GPUS, Parser
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="weftformer estimate",
-        description="Say what a model costs before anybody pays for it: parameters, memory of each process, operations, days and energy\n"
-        "of training, and the same for decoding. Nothing is computed with data, and no GPU is needed.",
+        description="Say what a model costs before anybody pays for it: parameters, memory of each process, operations, days and\n"
+        "energy of training, and the same for decoding. Nothing is computed with data, and no GPU is needed.",
         epilog="examples:\n"
-        "  weftformer estimate --preset modern-base-moe --distributed-config fsdp_size=8,ep_size=8 --tokens-per-batch 65536 --gpu h100\n"
+        "  weftformer estimate --preset modern-base-moe --distributed-config fsdp_size=8,ep_size=8 --gpu h100 --tokens 1e11\n"
         "  weftformer estimate --model runs/mine --gpu rtx-4090 --tokens 1e9 --source-length 128 --target-length 128\n"
         "  weftformer estimate --preset modern-small --gpu cpu,memory_gb=16,bandwidth_gbs=40,fp32_tflops=0.2 --json -",
     )

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -115,7 +116,7 @@ def test_operations_are_those_that_torch_counts(kind):
 
 def test_operations_of_parts():
     config = WeftConfig(**TINY | {"num_condition_features": 3})
-    plain, again = count_operations(config, WORK), count_operations(config, Workload(source_length=7, target_length=5, gradient_checkpointing=True))  # fmt: skip
+    plain, again = (count_operations(config, replace(WORK, gradient_checkpointing=flag)) for flag in (False, True))
     assert sum(plain.parts.values()) == pytest.approx(plain.forward)
     assert plain.training == pytest.approx(3 * plain.forward) and plain.experts == 0
     assert again.training == pytest.approx(plain.training + plain.forward - plain.parts["head"])
@@ -185,11 +186,17 @@ def test_what_is_computed_again_is_not_kept():
     assert sum(again.at_peak.values()) < 0.6 * sum(whole.at_peak.values())
 
 
-def test_gpus_keep_a_byte_where_a_cpu_keeps_a_float():
-    config, batch = WeftConfig(**TINY | {"dropout": 0.1}), Batch(2, 32, 32)
-    cpu, gpu = (trace_step(config, batch, Split(), Settings("fp32", is_cpu=flag)).saved for flag in (True, False))
-    states = 2 * 32 * 32 * (1 + 2 * 2 + 1 + 3 * 2)  # after embeddings and each sub-layer
-    assert cpu - gpu > 3 * states  # and the fused norm keeps less as well
+def test_kernels_of_gpus():
+    """Dropout keeps a byte for each number, and a fused RMSNorm no product of its own."""
+    batch, states = Batch(2, 32, 32), 2 * 32 * 32
+    kept, without, on_cpu = (
+        trace_step(WeftConfig(**TINY | {"dropout": p}), batch, Split(), Settings("fp32", is_cpu=is_cpu)).saved
+        for p, is_cpu in ((0.1, False), (0.0, False), (0.0, True))
+    )
+    assert kept - without == states * (1 + 2 * 2 + 1 + 2 * 3)  # after embeddings and each sub-layer
+    assert on_cpu - without >= 4 * states * (
+        2 * 2 + 1 + 2 * 3 + 1
+    )  # before each sub-layer, and at the end of each stack
 
 
 def test_experts_of_autocast_compute_in_fp32():
@@ -209,8 +216,9 @@ def test_experts_of_autocast_compute_in_fp32():
     assert {names[dtype] for dtype in seen} == {cost.experts_precision}
 
 
-def cost_of(fields, work=None, device="h100", **settings):
-    return estimate(WeftConfig(**TINY | fields), Workload(**{"tokens_per_batch": 512, "source_length": 16, "target_length": 16} | settings), device)  # fmt: skip
+def cost_of(fields, device="h100", **settings):
+    settings = {"tokens_per_batch": 512, "source_length": 16, "target_length": 16} | settings
+    return estimate(WeftConfig(**TINY | fields), Workload(**settings), device)
 
 
 def shards_of(fields, text):
@@ -280,7 +288,7 @@ def test_the_peak_is_that_of_its_parts():
 
 def test_time_follows_from_the_bounds():
     gpu = Device("made up", 16e9, 100e9, 1e12, 4e12, watts=100, link=1e9)
-    cost = cost_of({}, None, gpu, tokens=1e6, utilization=0.5, pue=1.2, num_processes=2)
+    cost = cost_of({}, gpu, tokens=1e6, utilization=0.5, pue=1.2, num_processes=2)
     tokens = cost.tokens_per_step
     assert cost.precision == "bf16" and tokens == 512
     assert cost.time.arithmetic == pytest.approx(cost.operations.training * tokens / 2 / 2e12)
@@ -290,9 +298,9 @@ def test_time_follows_from_the_bounds():
     assert cost.time.days == pytest.approx(1e6 / cost.time.tokens_per_second / 86_400)
     assert cost.time.device_hours == pytest.approx(2 * 24 * cost.time.days)
     assert cost.time.kilowatt_hours == pytest.approx(cost.time.device_hours * 0.1 * 1.2)
-    slow = cost_of({}, None, Device("slow", 16e9, 100e9, 1e8, None, link=1e9), num_processes=2)
+    slow = cost_of({}, Device("slow", 16e9, 100e9, 1e8, None, link=1e9), num_processes=2)
     assert slow.precision == "fp32" and slow.time.bound == "arithmetic" and slow.time.kilowatt_hours is None
-    unknown = cost_of({}, None, Device("no link", 16e9, 100e9, 1e12), num_processes=2)
+    unknown = cost_of({}, Device("no link", 16e9, 100e9, 1e12), num_processes=2)
     assert unknown.time.communication is None and unknown.time.sent == cost.time.sent
 
 
@@ -306,7 +314,7 @@ def test_groups_beyond_a_node_send_over_the_network():
 
 def test_decoding_reads_active_weights_and_the_cache():
     gpu = Device("made up", 10e6, 1e9, 1e12)
-    cost = cost_of({"num_key_value_heads": 2}, None, gpu, num_beams=2)
+    cost = cost_of({"num_key_value_heads": 2}, gpu, num_beams=2)
     decoding = cost.decoding
     assert decoding.weights == 4 * cost.parameters.total
     position = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, width, bytes
@@ -316,7 +324,7 @@ def test_decoding_reads_active_weights_and_the_cache():
     assert decoding.rows == int((0.9 * 10e6 - decoding.weights) // decoding.cache_per_row)
     assert decoding.sequences == decoding.rows // 2 and decoding.bound == "bandwidth"
     assert decoding.most_tokens_per_second > decoding.tokens_per_second > 0
-    small = cost_of({}, None, Device("small", 1e5, 1e9, 1e12)).decoding
+    small = cost_of({}, Device("small", 1e5, 1e9, 1e12)).decoding
     assert small.rows == small.sequences == 0 and small.most_tokens_per_second == 0
 
 
@@ -442,9 +450,9 @@ def test_devices_that_are_none(text, message):
 
 def test_precision_that_a_device_lacks():
     with pytest.raises(ValueError, match="t4 has no bf16"):
-        cost_of({}, None, "t4", precision="bf16")
+        cost_of({}, "t4", precision="bf16")
     with pytest.raises(ValueError, match="GPUs only"):
-        cost_of({}, None, "cpu,memory_gb=16,bandwidth_gbs=40,fp32_tflops=0.2", distributed_config="tp_size=2")
+        cost_of({}, "cpu,memory_gb=16,bandwidth_gbs=40,fp32_tflops=0.2", distributed_config="tp_size=2")
 
 
 def test_numbers_are_json():
