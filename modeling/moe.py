@@ -233,11 +233,24 @@ class ExpertsBase(nn.Module):
         return output_ND
 
 
-def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """Return transformers' decorator for experts, with one addition: the loop computes float64 weights.
+class _InDtype:
+    """Experts as they are, but for the dtype of their weights."""
 
-    transformers checks an implementation when it is set. The weights may become float64 later, which "grouped_mm" does
-    not support.
+    def __init__(self, experts: ExpertsBase, dtype: torch.dtype):
+        self.experts, self.dtype = experts, dtype
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.experts, name)
+        return value.to(self.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
+    """Return transformers' decorator for experts, with two additions for "grouped_mm".
+
+    - The loop computes float64 weights, for which torch has no grouped products. transformers checks an implementation
+      when it is set, and the weights may become float64 later.
+    - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
+      transformers computes them in the dtype of the weights.
     """
 
     def decorate(experts_class: Any) -> type:
@@ -245,11 +258,14 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
         chosen = experts_class.forward
 
         @wraps(chosen)
-        def forward(self, *args, **kwargs) -> torch.Tensor:
-            is_grouped = getattr(self.config, "_experts_implementation", None) == "grouped_mm"
-            if is_grouped and self.down_proj.dtype == torch.float64:
-                return ExpertsBase.forward(self, *args, **kwargs)
-            return chosen(self, *args, **kwargs)
+        def forward(self, tokens_ND, *args, **kwargs) -> torch.Tensor:
+            if getattr(self.config, "_experts_implementation", None) == "grouped_mm":
+                device = tokens_ND.device.type
+                if self.down_proj.dtype == torch.float64:
+                    return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
+                if torch.is_autocast_enabled(device):
+                    self = _InDtype(self, torch.get_autocast_dtype(device))
+            return chosen(self, tokens_ND, *args, **kwargs)
 
         experts_class.forward = forward
         return experts_class

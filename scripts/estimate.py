@@ -99,7 +99,7 @@ def _work(found: Estimate) -> list[_Row]:
     rows = [
         ("Training", "", ""),
         ("  operations of a token", f"{work.training:.3g}", "FLOPs, forward and backward"),
-        ("  arithmetic", _seconds(time.arithmetic), f"a step, at {share:.0%} of the peak in {_precision(found)}"),
+        ("  arithmetic", _seconds(time.arithmetic), f"a step, at {share:.0%} of the peak in {found.precision}"),
         ("  bandwidth", _seconds(time.bandwidth), "a step, through memory"),
     ]  # fmt: skip
     if time.sent:
@@ -121,12 +121,6 @@ def _work(found: Estimate) -> list[_Row]:
         power = f"at {device.watts:g} W and a PUE of {workload.pue:g}"
         rows.append(("  energy", f"{time.kilowatt_hours:,.1f} kWh", power))
     return rows
-
-
-def _precision(found: Estimate) -> str:
-    if found.experts_precision in (None, found.precision):
-        return found.precision
-    return f"{found.precision}, experts in {found.experts_precision}"
 
 
 def _decoding(found: Estimate) -> list[_Row]:

@@ -251,7 +251,6 @@ class Estimate:
     Args:
         device ([`Device`]): the device.
         precision (`str`): what is computed in.
-        experts_precision (`str`, *optional*): what experts are computed in. None without experts.
         processes (`int`): how many there are.
         rows (`int`): pairs in a batch of one process.
         tokens_per_step (`int`): tokens of an optimizer step, in whole pairs.
@@ -262,7 +261,6 @@ class Estimate:
 
     device: Device
     precision: str
-    experts_precision: str | None
     processes: int
     rows: int
     tokens_per_step: int
@@ -330,21 +328,16 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         groups, buffers = groups_of(part, sizes), _bytes(part.buffers())
     memory = _memory(groups, buffers, sizes, traced, device)
     operations = count_operations(config, workload)
-    has_experts = config.has_sparse_layers
-    grouped = {torch.bfloat16: "bf16", torch.float32: "fp32"}.get(traced.experts_dtype or torch.float64, precision)
     return Estimate(
         device=device,
         precision=precision,
-        experts_precision=grouped if has_experts else None,
         processes=sizes.processes,
         rows=rows,
         tokens_per_step=rows * pair * sizes.batches * workload.gradient_accumulation_steps,
         parameters=count_parameters(config),
         memory=memory,
         operations=operations,
-        time=_Step(config, workload, device, sizes, batch, (precision, grouped)).time(
-            groups, memory, traced.saved, operations
-        ),
+        time=_Step(config, workload, device, sizes, batch, precision).time(groups, memory, traced.saved, operations),
         decoding=_decoding(config, workload, device, precision),
         workload=workload,
     )
@@ -504,23 +497,22 @@ def _memory(groups: list[Group], buffers: int, sizes: Split, traced, device: Dev
 
 @dataclass(frozen=True)
 class _Step:
-    """The time of an optimizer step. `precisions` are those of everything but experts, and of experts."""
+    """The time of an optimizer step."""
 
     config: WeftConfig
     workload: Workload
     device: Device
     sizes: Split
     batch: Batch
-    precisions: tuple[str, str]
+    precision: str
 
     def time(self, groups: list[Group], memory: Memory, saved: int, operations: Operations) -> Time:
         micro_batches, device = self.workload.gradient_accumulation_steps, self.device
         tokens = self.batch.rows * sum(self.workload.lengths) * micro_batches
-        common, experts = (device.peak(precision) * self.workload.utilization for precision in self.precisions)
-        dense = operations.training - operations.experts
-        arithmetic = tokens * (dense / common + operations.experts / experts) / self.sizes.tensor
+        speed = device.peak(self.precision) * self.workload.utilization
+        arithmetic = tokens * operations.training / speed / self.sizes.tensor
         whole = sum(_bytes(group.weights) for group in groups)
-        read = whole // _FP32 * _BYTES[self.precisions[0]]
+        read = whole // _FP32 * _BYTES[self.precision]
         traffic = micro_batches * (2 * read + whole + 2 * saved) + _ADAM_TRAFFIC * memory.gradients
         bandwidth = traffic / device.bandwidth
         sent = self._sent(groups)
@@ -571,7 +563,7 @@ class _Step:
             sent.append((2 * passes * routed * (1 - 1 / sizes.experts), sizes.experts))
         if sizes.tensor > 1:  # a sum after each attention and each feed-forward, and the logits
             sums = 2 * sources * config.encoder_layers + 3 * targets * config.decoder_layers
-            width = _BYTES[self.precisions[0]]
+            width = _BYTES[self.precision]
             logits = targets * config.target_vocab_size
             summed = passes * 2 * sums * config.d_model + logits
             sent.append((summed * width * (1 - 1 / sizes.tensor), sizes.tensor))

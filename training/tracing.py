@@ -72,13 +72,11 @@ class StepMemory:
         at_peak (`dict[str, int]`): gradients, activations and communication buffers when their sum is largest.
         most (`dict[str, int]`): the most of each, at whatever time.
         saved (`int`): activations at the end of the forward pass, before the backward pass frees them.
-        experts_dtype (`torch.dtype`, *optional*): what experts compute in. None without experts.
     """
 
     at_peak: dict[str, int]
     most: dict[str, int]
     saved: int
-    experts_dtype: torch.dtype | None = None
 
 
 class Timeline(TorchDispatchMode):
@@ -182,15 +180,10 @@ class _GroupedMM(torch.autograd.Function):
 
 
 class _Kernels(TorchFunctionMode):
-    """Computes grouped products without data, and keeps their dtype."""
-
-    def __init__(self):
-        super().__init__()
-        self.grouped_dtype: torch.dtype | None = None
+    """Computes grouped products without data."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (F.grouped_mm, torch._grouped_mm):
-            self.grouped_dtype = args[1].dtype
             return _GroupedMM.apply(*args[:2])
         return func(*args, **(kwargs or {}))
 
@@ -493,7 +486,7 @@ def trace_step(config: WeftConfig, batch: Batch, sizes: Split, settings: Setting
         saved = 0
         for _ in range(1 + settings.accumulates):
             saved = _run(model, config, batch, settings, timeline, sharding)
-    return StepMemory(dict(timeline.at_peak), dict(timeline.most), saved, kernels.grouped_dtype)
+    return StepMemory(dict(timeline.at_peak), dict(timeline.most), saved)
 
 
 def _without_lengths_in_frequencies(config: WeftConfig) -> WeftConfig:

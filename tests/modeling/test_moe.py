@@ -130,8 +130,8 @@ def test_the_expert_parallel_sentinel_adds_nothing(block, tokens, bias, implemen
 
 def test_the_eager_loop_ignores_the_sentinel_whatever_its_weight(block, tokens):
     experts = block().experts
-    ids, weights = torch.randint(0, 5, (TOKENS, 2)), torch.rand(TOKENS, 2)
-    assert (ids == 4).any()
+    ids, weights = torch.randint(0, 4, (TOKENS, 2)), torch.rand(TOKENS, 2)
+    ids[2] = ids[5, 1] = 4
     assert_close(experts(tokens, ids, weights), mixed(experts, tokens, ids, weights, True, False))
 
 
@@ -784,13 +784,21 @@ def test_alike_experts_make_the_dense_feed_forward(small, block, lopsided):
 
 @pytest.mark.dtype(torch.float32)
 @pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
-def test_the_block_runs_in_half_precision_and_under_autocast(block, implementation):
+def test_the_block_runs_in_half_precision_and_under_autocast(block, implementation, monkeypatch):
     # rows of 16 bytes, which grouped_mm needs
     module = block(implementation=implementation, mlp_bias=True, ffn_dim=16)
     states = torch.randn(2, 5, 16)
     expected = module(states)
+    seen, compute = set(), torch.nn.functional.grouped_mm
+    spied = lambda rows, weights, **given: (seen.add(weights.dtype), compute(rows, weights, **given))[1]  # noqa: E731
+    monkeypatch.setattr(torch.nn.functional, "grouped_mm", spied)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(module(states).float(), expected, atol=0.1, rtol=0.1)
+        found = module(states)
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+    # torch's grouped products have no autocast of their own
+    assert seen == ({torch.bfloat16} if implementation == "grouped_mm" else set())
+    found.float().sum().backward()
+    assert module.experts.down_proj.grad.dtype == torch.float32 and module.experts.down_proj.grad.any()
     half = module.to(torch.bfloat16)(states.to(torch.bfloat16))
     assert half.dtype == torch.bfloat16
     assert (half.float() - expected).abs().median() < 0.05

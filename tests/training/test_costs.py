@@ -199,23 +199,6 @@ def test_kernels_of_gpus():
     )  # before each sub-layer, and at the end of each stack
 
 
-def test_experts_of_autocast_compute_in_fp32():
-    """transformers' grouped products have no autocast: the estimate says so, and what really runs says the same."""
-    config = WeftConfig(**TINY | SPARSE | {"moe_intermediate_size": 32})
-    seen = []
-    compute = torch.nn.functional.grouped_mm
-    model = WeftForConditionalGeneration._from_config(config, experts_implementation="grouped_mm").train()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            torch.nn.functional, "grouped_mm", lambda a, b, **kw: (seen.append(b.dtype), compute(a, b, **kw))[1]
-        )
-        with torch.autocast("cpu", torch.bfloat16):
-            model(**inputs_of(config))
-    cost = estimate(config, Workload(1000, 16, 16), "h100")
-    names = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-    assert {names[dtype] for dtype in seen} == {cost.experts_precision}
-
-
 def cost_of(fields, device="h100", **settings):
     settings = {"tokens_per_batch": 512, "source_length": 16, "target_length": 16} | settings
     return estimate(WeftConfig(**TINY | fields), Workload(**settings), device)
