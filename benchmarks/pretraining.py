@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         asked = ["--train-file", args.texts, "--objective", args.objective, "--preset", args.preset, "--seed", seed,
                  "--output-dir", first, "--max-steps", args.pretraining_steps, "--save-strategy", "no",
                  "--per-device-train-batch-size", args.batch]  # fmt: skip
-        fit_texts(*parse_pretraining_arguments([str(word) for word in asked]))
+        if not (first / "config.json").exists():  # else the command goes on
+            fit_texts(*parse_pretraining_arguments([str(word) for word in asked]))
         new = ["--preset", args.preset, "--tokenizer-name", first]
         return {
             "with": ["--model-name-or-path", first],

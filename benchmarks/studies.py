@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.whole_files import write_json
 from weftformer.training import fit_pairs, parse_arguments
 
 
@@ -28,8 +29,9 @@ def build_parser(module: str, description: str | None) -> argparse.ArgumentParse
 
 def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[Any]) -> float:
     """Train a model on the pairs with further arguments of `weftformer train`, and return its loss of the validation pairs."""
+    folder = "-".join([*name.replace(",", "").split(), str(seed)])
     asked = ["--train-file", args.train, "--validation-file", args.validation, "--seed", seed, "--max-steps", args.steps,
-             "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / f"{name}-{seed}",
+             "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / folder,
              "--eval-strategy", "no", "--save-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
     return fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()["eval_loss"]
 
@@ -38,6 +40,8 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
     """
     Train a model for each seed and each way, write their losses to `losses.json`, and print them as a table.
 
+    The file is written after each model. The same command goes on after the last model that it has.
+
     Args:
         args (`argparse.Namespace`):
             The arguments of [`build_parser`].
@@ -45,13 +49,25 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
             The head of the table's first column.
         ways_of (`Callable[[int], dict[str, Sequence]]`):
             Returns the ways to train for a seed: their names, and further arguments of `weftformer train`.
+
+    Raises:
+        ValueError: the losses in the folder are those of other arguments.
     """
-    losses: dict[str, list[float]] = {}
+    file = args.output_dir / "losses.json"
+    settings = {name: str(value) for name, value in vars(args).items() if name not in ("seeds", "output_dir")}
+    losses: dict[str, dict[str, float]] = {}
+    if file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["settings"] != settings:
+            raise ValueError(f"{file} has the losses of other arguments: give another --output-dir.")
+        losses = found["losses"]
     for seed in args.seeds:
         for name, words in ways_of(seed).items():
-            losses.setdefault(name, []).append(train_pairs(args, name, seed, words))
-    (args.output_dir / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
+            if str(seed) not in losses.setdefault(name, {}):
+                losses[name][str(seed)] = train_pairs(args, name, seed, words)
+                write_json(file, {"settings": settings, "losses": losses})
     print(f"| {subject} | " + " | ".join(f"seed {seed}" for seed in args.seeds) + " | mean |")
     print("| --- |" + " --- |" * (len(args.seeds) + 1))
-    for name, found in losses.items():
-        print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in [*found, statistics.mean(found)]) + " |")
+    for name, by_seed in losses.items():
+        of_seeds = [by_seed[str(seed)] for seed in args.seeds]
+        print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in [*of_seeds, statistics.mean(of_seeds)]) + " |")

@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from weftformer.benchmarks import distillation, pretraining
+from weftformer.benchmarks import distillation, pretraining, studies
 
 
 @pytest.mark.integration
@@ -18,11 +18,18 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
         "--output-dir", tmp_path / "out", "--pretraining-steps", 3, "--steps", 1, "--batch", 2, "--seeds", 0, 1,
     ]  # fmt: skip
     pretraining.main([str(word) for word in words])
-    losses = json.loads((tmp_path / "out" / "losses.json").read_text())
+    losses = json.loads((tmp_path / "out" / "losses.json").read_text())["losses"]
     names = "with", "without", "without, as many steps in all"
     assert {name: len(found) for name, found in losses.items()} == dict.fromkeys(names, 2)
-    assert len({tuple(found) for found in losses.values()}) == 3
+    assert len({tuple(found.values()) for found in losses.values()}) == 3
+    capsys.readouterr()
+    monkeypatch.setattr(studies, "train_pairs", None)  # nothing is left to train
+    pretraining.main([str(word) for word in words])
     assert "| pretraining | seed 0 | seed 1 | mean |" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="losses of other arguments"):
+        pretraining.main([*map(str, words), "--steps", "2"])
+    monkeypatch.undo()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
     teacher = tmp_path / "out" / "with-0"
     words = [
         "--teacher", teacher, "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
@@ -30,5 +37,5 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
         "--batch", 2, "--seeds", 0,
     ]  # fmt: skip
     distillation.main([str(word) for word in words])
-    losses = json.loads((tmp_path / "distilled" / "losses.json").read_text())
+    losses = json.loads((tmp_path / "distilled" / "losses.json").read_text())["losses"]
     assert losses["with"] != losses["without"]
