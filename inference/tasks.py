@@ -46,6 +46,9 @@ class WhileWanted(LogitsProcessor):
             raise Unwanted
         return scores
 
+    def keep_sources(self, sources: list[int], beams: int) -> None:
+        """Sources may leave the batch."""
+
 
 @dataclass(frozen=True)
 class RouteSettings:

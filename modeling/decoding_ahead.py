@@ -101,6 +101,14 @@ class AheadStepper(Stepper):
         groups = range(0, rows, self.width)
         self.watched = dict.fromkeys(groups[:: -(-len(groups) // _WATCHED)], (0, ""))
 
+    @property
+    def can_keep_sources(self) -> bool:
+        return super().can_keep_sources and not self.pace.may_draft  # guesses belong to the numbers of rows
+
+    def keep_sources(self, sources: list[int]) -> None:
+        super().keep_sources(sources)
+        self.nodes = None
+
     def advance(
         self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None, scores_W: torch.Tensor | None = None
     ) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
+from .decoding_leaving import move, renumbered
 
 
 class FastPathRequest(EncoderDecoderCache):
@@ -62,9 +63,18 @@ class DecodingCache:
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
+    @property
+    def is_returned(self) -> bool:
+        return self._whole_source is not None
+
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         self.target.reorder(beam_idx)
+
+    def keep(self, sources: list[int]) -> None:
+        """Keep some sources: source i is what was source `sources[i]`. Other sources than these lose their places."""
+        self.target.keep(sources)
+        self.source.keep(sources)
 
     def as_dynamic(self) -> EncoderDecoderCache:
         """Return the cache as transformers' own search would: one row for each beam, in the order of the ranks."""
@@ -215,6 +225,24 @@ class BeamCache:
             parents = torch.tensor(wanted, device=beam_idx.device)
         self.slots = None if wanted == list(range(len(wanted))) else parents
 
+    def keep(self, sources: list[int]) -> None:
+        """Keep some sources: source i is what was source `sources[i]`, which is i or comes after all that are kept."""
+        beams = self.beams
+        self.sources = len(sources)
+        if self.slots is not None:
+            self.slots = renumbered(self.slots, sources, beams)
+        self._move_columns("suffixes", 2, self.suffix_length, sources, beams)
+        self.mask = move(self.mask, 0, sources)
+        if beams > 1:
+            self._move_columns("prefix", 2, self.prefix_length, sources, 1)
+            self.writers = move(self.writers, 0, sources, beams)
+
+    def _move_columns(self, name: str, dim: int, length: int, sources: list[int], rows: int) -> None:
+        """Move only the columns in use."""
+        states = getattr(self, name)
+        move(states[:, :, :, :, :length], dim, sources, rows)
+        setattr(self, name, states.narrow(dim, 0, len(sources) * rows))
+
     def _branch(self, wanted: list[int]) -> list[int]:
         """Return one slot for each rank: the slot it wants, or a free one with a copy if an earlier rank wants it."""
         slots, taken, copies = wanted[:], set[int](), []
@@ -268,6 +296,7 @@ class SourceCache:
         self.states = states  # (2, L, B, G, kept, K)
         self.positions = torch.arange(states.shape[4], device=states.device)[None]  # their positions, (B or 1, kept)
         self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), if the sources differ in length
+        self.lengths: torch.Tensor | None = None  # their lengths (B,), if there is a mask
         seen = None if mask is None else mask.bool()
         if seen is None or seen.all():
             return
@@ -277,4 +306,17 @@ class SourceCache:
         index = self.positions[None, None, :, None, :, None]
         self.states = states.gather(4, index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5]))
         if int(lengths.min()) < longest:
+            self.lengths = lengths
             self.mask = (torch.arange(longest, device=seen.device) < lengths[:, None])[:, None, None]
+
+    def keep(self, sources: list[int]) -> None:
+        """Keep some sources, as [`BeamCache.keep`] does, and no more columns than they need."""
+        self.states = move(self.states, 2, sources)
+        if len(self.positions) > 1:
+            self.positions = move(self.positions, 0, sources)
+        if self.mask is None or self.lengths is None:
+            return
+        self.mask, self.lengths = move(self.mask, 0, sources), move(self.lengths, 0, sources)
+        longest = int(self.lengths.max())
+        self.states, self.positions = self.states[:, :, :, :, :longest], self.positions[:, :longest]
+        self.mask = self.mask[..., :longest] if int(self.lengths.min()) < longest else None

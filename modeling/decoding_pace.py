@@ -41,9 +41,14 @@ class Pace:
         self.is_drafting, self.wait, self.rest = False, 0, self.REST
 
     @property
+    def may_draft(self) -> bool:
+        """Whether the request has few enough rows."""
+        return self.rows <= self.MOST_ROWS
+
+    @property
     def is_watching(self) -> bool:
         """Whether guesses are to be compared with what is written."""
-        return self.rows <= self.MOST_ROWS and not self.is_drafting and self.wait <= self.WATCH
+        return self.may_draft and not self.is_drafting and self.wait <= self.WATCH
 
     def choose(self) -> int:
         """Return the number of tokens to draft in the next call."""

@@ -14,6 +14,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 
 from .decoding_ahead import stepper_for
+from .decoding_leaving import may_leave, move, only_sequences, places, renumbered
 
 # The score of a beam that must not win, as in transformers.
 _OUT = -1e9
@@ -29,7 +30,7 @@ class Recorder:
     """Keeps the scores and logits of each step, if `generate` is to return them."""
 
     def __init__(self, settings: GenerationConfig):
-        wants = settings.return_dict_in_generate
+        wants = settings.return_dict_in_generate and not only_sequences(settings)
         self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
         self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
 
@@ -55,6 +56,9 @@ def sample(
     stepper = stepper_for(model, input_ids, logits_processor, settings, model_kwargs)
     ids: torch.Tensor = input_ids
     running_W = torch.ones(len(ids), dtype=torch.long, device=ids.device)
+    observers = [*logits_processor, *stopping_criteria]
+    leave = has_ends and streamer is None and may_leave(settings, stepper, observers)
+    rows = Rows(ids) if leave else None
     while True:
         scores_WV = processed(logits_processor, ids, stepper.logits)
         recorder.add(scores_WV, stepper.logits)
@@ -70,7 +74,12 @@ def sample(
         running_W = running_W & ~stopping_criteria(ids, recorder.scores)
         if not running_W.any():
             break
+        if rows is not None and (kept := places((running_W == 0).tolist())) is not None:
+            ids, running_W = rows.keep(kept, ids), running_W[kept]
+            keep_sources(kept, 1, stepper, observers)
         stepper.advance(ids)
+    if rows is not None:
+        ids = rows.whole(ids, settings._pad_token_tensor)
     if streamer is not None:
         streamer.end()
     if not settings.return_dict_in_generate:
@@ -78,6 +87,44 @@ def sample(
     return GenerateEncoderDecoderOutput(
         sequences=ids, scores=recorder.scores, logits=recorder.logits, past_key_values=stepper.final_cache()
     )
+
+
+def keep_sources(sources: list[int], beams: int, stepper: Any, observers: list[Any]) -> None:
+    """Tell all that know the rows of a search that some sources go on, and at which places."""
+    stepper.keep_sources(sources)
+    for observer in observers:
+        if hasattr(observer, "keep_sources"):
+            observer.keep_sources(sources, beams)
+
+
+class Rows:
+    """The ids of rows, some of which leave before the others.
+
+    Args:
+        ids_WT: the ids of all rows.
+    """
+
+    def __init__(self, ids_WT: torch.Tensor):
+        self.numbers = list(range(len(ids_WT)))
+        self.left: dict[int, torch.Tensor] = {}
+
+    def keep(self, kept: list[int], ids_WT: torch.Tensor) -> torch.Tensor:
+        """Keep some rows, and return their ids."""
+        stays = set(kept)
+        self.left |= {number: ids_WT[row] for row, number in enumerate(self.numbers) if row not in stays}
+        self.numbers = [self.numbers[row] for row in kept]
+        return ids_WT[kept]
+
+    def whole(self, ids_WT: torch.Tensor, pad: torch.Tensor | None) -> torch.Tensor:
+        """Return the ids of all rows, in the order of the beginning."""
+        if not self.left:
+            return ids_WT
+        assert pad is not None  # rows end at an end token, and then pads follow
+        found = pad.to(ids_WT).repeat(len(self.numbers) + len(self.left), ids_WT.shape[1])
+        found[self.numbers] = ids_WT
+        for row, ids in self.left.items():
+            found[row, : len(ids)] = ids
+        return found
 
 
 class Beams:
@@ -119,6 +166,9 @@ class Beams:
         self.any_ended = False
         self.can_improve = torch.ones((batch, 1), dtype=torch.bool, device=device)
         self.is_over = False
+        # the numbers of the sources that are still searched, and what was found for all, once some have left
+        self.numbers = list(range(batch))
+        self.found: tuple[torch.Tensor, ...] | None = None
 
     @property
     def flat(self) -> torch.Tensor:
@@ -152,7 +202,49 @@ class Beams:
             self.running, self.running_rows = self._grown(parents_BS, tokens_BC.gather(1, order_BS))
             self.length += 1
             self.is_over = self.any_ended and self._is_over(ends_BC)
-        return self.running_rows[:, :, self.length - 1 - self.prompt].flatten()
+        rows_BS = self.running_rows[:, :, self.length - 1 - self.prompt]
+        if self.found is not None:  # from the numbers of the beginning to those of the rows that are left
+            rows_BS = (
+                rows_BS - self.first_row_B1 + torch.arange(len(rows_BS), device=rows_BS.device)[:, None] * self.count
+            )
+        return rows_BS.flatten()
+
+    def places(self) -> list[int] | None:
+        """Return the source that takes each place if some leave now, else None.
+
+        A source may leave if all its sequences have ended and transformers' functions would put no other in their places.
+        """
+        if not self.any_ended:
+            return None
+        is_full_B = self.has_ended.all(dim=1) & (self.best_scores.amin(dim=1) > _OUT / 2)
+        done_B = is_full_B if self.settings.early_stopping is True else is_full_B & ~self.can_improve[:, 0]
+        return places(done_B.tolist())
+
+    def keep(self, sources: list[int]) -> None:
+        """Search on for some sources, and store what was found for the others: source i is what was `sources[i]`."""
+        if self.found is None:
+            self.found = (self.best.clone(), self.best_scores.clone(), self.best_rows.clone())
+        self._store()
+        self.numbers = [self.numbers[source] for source in sources]
+        for name in (
+            "running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve",
+            "first_row_B1",
+        ):  # fmt: skip
+            setattr(self, name, move(getattr(self, name), 0, sources))
+        self.any_ended = bool(self.has_ended.any())
+
+    def _store(self) -> None:
+        assert self.found is not None
+        for found, states in zip(self.found, (self.best, self.best_scores, self.best_rows), strict=True):
+            found[self.numbers] = states
+
+    def results(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the best sequences of all sources, their scores, and the row of each token."""
+        if self.found is None:
+            return self.best, self.best_scores, self.best_rows
+        self._store()
+        sequences, scores, rows = self.found
+        return sequences, scores, rows
 
     def _pick(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.settings.do_sample:
@@ -217,22 +309,28 @@ def beam_search(
     settings, recorder = generation_config, Recorder(generation_config)
     beams = Beams(model, input_ids, settings, stopping_criteria)
     stepper = stepper_for(model, input_ids, logits_processor, settings, model_kwargs)
+    observers = [*logits_processor, *stopping_criteria]
+    leave = may_leave(settings, stepper, observers)
     while True:
         scores_WV = processed(logits_processor, beams.flat, stepper.logits.log_softmax(dim=-1))
         recorder.add(scores_WV, stepper.logits)
         rows_W = beams.extend(scores_WV, recorder.scores)
         if beams.is_over:
             break
+        if leave and (sources := beams.places()) is not None:
+            rows_W = renumbered(rows_W, sources, beams.count)
+            beams.keep(sources)
+            keep_sources(sources, beams.count, stepper, observers)
         stepper.advance(beams.flat, rows_W, beams.running_scores.flatten())
     kept = settings.num_return_sequences
-    sequences, rows = (states[:, :kept].flatten(0, 1) for states in (beams.best, beams.best_rows))
+    sequences, scores, rows = (states[:, :kept].flatten(0, 1) for states in beams.results())
     written = int((rows >= 0).sum(dim=1).max())
     sequences = sequences[:, : beams.prompt + written]
     if not settings.return_dict_in_generate:
         return sequences
     return GenerateBeamEncoderDecoderOutput(
         sequences=sequences,
-        sequences_scores=beams.best_scores[:, :kept].flatten() if settings.output_scores else None,
+        sequences_scores=scores if settings.output_scores else None,
         beam_indices=rows[:, :written],
         past_key_values=stepper.final_cache(rows_W),
         scores=recorder.scores,

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from .attention import self_attention_cache
 from .decoding_cache import DecodingCache, FastPathRequest
+from .decoding_leaving import only_sequences, rows_of
 
 
 def is_fast(model_kwargs: dict[str, Any]) -> bool:
@@ -41,14 +42,35 @@ class Stepper:
             model_kwargs = {name: _first_beams(value, len(ids_WT), beams) for name, value in model_kwargs.items()}
         self.outputs = model._prefill(ids_WT[::beams], generation_config, model_kwargs)
         if self.is_fast:
-            self.decoding_cache = DecodingCache(request, is_returned=generation_config.return_dict_in_generate)
+            is_returned = generation_config.return_dict_in_generate and not only_sequences(generation_config)
+            self.decoding_cache = DecodingCache(request, is_returned=is_returned)
             self.step = model.fast_path.decode_step(model)
         self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device).repeat_interleave(beams, dim=0)
 
+    @property
+    def can_keep_sources(self) -> bool:
+        """Whether [`keep_sources`] may be called. A compiled step has one package for each number of rows."""
+        return self.is_fast and self.step.compiled is None
+
+    def keep_sources(self, sources: list[int]) -> None:
+        """Go on with some sources, before the next [`advance`]: source i is what was source `sources[i]`."""
+        self.decoding_cache.keep(sources)
+        if self.positions_W1 is not None:
+            rows = rows_of(sources, self.decoding_cache.target.beams)
+            self.positions_W1 = self.positions_W1[torch.tensor(rows, device=self.positions_W1.device)]
+
     def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
-        """Return the cache as transformers' own searches do. Its row i was row `rows_W[i]` before."""
+        """Return the cache as transformers' own searches do, or None if it is not asked for.
+
+        Its row i was row `rows_W[i]` before.
+        """
+        if not self.is_fast:
+            self._reorder(rows_W)
+            return self.kwargs.get("past_key_values")
+        if not self.decoding_cache.is_returned:
+            return None
         self._reorder(rows_W)
-        return self.decoding_cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
+        return self.decoding_cache.as_dynamic()
 
     def _reorder(self, rows_W: torch.Tensor | None) -> None:
         # the cross-attention cache needs no reordering: all beams of a source have the same source

@@ -24,6 +24,8 @@ class RefuseNonFiniteScores(LogitsProcessor):
         # For each device and number of rows: which rows were finite in all calls so far, the number of calls in which
         # each row was, and the length of the sequences at each call. An assistant model may be on another device.
         self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
+        # the numbers that the rows had at the beginning, once some have left
+        self._numbers: list[int] | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         # processors set single tokens to -inf to forbid them; NaN, +inf and a row of -inf alone are errors
@@ -44,14 +46,23 @@ class RefuseNonFiniteScores(LogitsProcessor):
             self.look()
         return scores
 
+    def keep_sources(self, sources: list[int], beams: int) -> None:
+        """Go on with the rows of some sources, in this order (see `decoding_leaving.py`)."""
+        self.look()
+        self._seen.clear()
+        rows = [source * beams + row for source in sources for row in range(beams)]
+        self._numbers = rows if self._numbers is None else [self._numbers[row] for row in rows]
+
     def look(self) -> None:
         """Read the record. Raise a ValueError if any scores so far were not finite."""
         for _, calls, lengths in self._seen.values():
             finite_calls = calls.tolist()
             first = min(finite_calls)
             if first < len(lengths):
+                row = finite_calls.index(first)
+                row = row if self._numbers is None else self._numbers[row]
                 raise ValueError(
-                    f"The scores of the next token are NaN or infinite in row {finite_calls.index(first)}, at length "
+                    f"The scores of the next token are NaN or infinite in row {row}, at length "
                     f"{lengths[first]}: the weights are damaged, or the dtype is too narrow for them (try bfloat16 or "
                     "float32)."
                 )
@@ -102,6 +113,10 @@ class WeftGenerationMixin(GenerationMixin):
                 the fast path with a step that is not compiled; other requests ignore it. Guesses come from the source and
                 the text so far (up to `max_matching_ngram_size` last tokens are looked up, 8 if it is not given) and
                 from processors that allow a single token. `prompt_lookup_num_tokens` does the same there.
+            only_sequences (`bool`, *optional*, defaults to `False`):
+                Whether `return_dict_in_generate=True` asks for the sequences, `sequences_scores` and `beam_indices` alone. The
+                fast path then keeps no scores, logits and cache, and sources leave the batch when their search is over;
+                elsewhere it is ignored.
             custom_generate (`str` or `Callable`, *optional*):
                 Another search. `"sqrt_length"` is the beam search of DirectMultiStep, in the installed package.
 
@@ -163,13 +178,15 @@ class WeftGenerationMixin(GenerationMixin):
         return output
 
     def _prepare_generation_config(self, *args, **kwargs):
-        draft_tokens = kwargs.pop("draft_tokens", None)
+        draft_tokens, only_sequences = kwargs.pop("draft_tokens", None), kwargs.pop("only_sequences", None)
         settings, model_kwargs = super()._prepare_generation_config(*args, **kwargs)
         if (settings.num_beams or 1) > 1 and settings.prompt_lookup_num_tokens is not None:
             draft_tokens = settings.prompt_lookup_num_tokens if draft_tokens is None else draft_tokens
             settings.prompt_lookup_num_tokens = None  # transformers looks up for one beam only, and warns
         if draft_tokens is not None:
             settings.draft_tokens = draft_tokens
+        if only_sequences is not None:
+            settings.only_sequences = only_sequences
         source = kwargs.get("input_ids")
         if self.config.share_encoder_decoder_embeddings and source is not None and not source.is_floating_point():
             setattr(settings, DRAFT_SOURCE, source)

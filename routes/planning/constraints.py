@@ -230,7 +230,9 @@ class ConstrainedGrammar(LogitsProcessor):
         """Forget the last search: searches one after the other may share a grammar, and so its masks."""
         self.limits = self.grammar.begin(limits).limits
         self.refusals = [Counter[Fault]() for _ in limits]
-        # Of the rows of the step before: where each text stands, what is known of it, and its log-probability; the scores
+        # the numbers that the sources had at the beginning, of those that have not left
+        self.numbers = list(range(len(limits)))
+        # Of the rows of the step before: where each text of a source stands, what is known of it, and its log-probability; the scores
         # of the next token.
         self.rows: dict[tuple[int, bytes], int] = {}
         self.written: list[Text] = []
@@ -239,6 +241,12 @@ class ConstrainedGrammar(LogitsProcessor):
         self.known: dict[str, Molecule | None] = {}
         self.bought: dict[str, bool] = {}
         return self
+
+    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+        """Go on with some sources, in this order (see `decoding_leaving.py`)."""
+        self.grammar.keep_sources(sources, beams)
+        self.limits = self.grammar.limits
+        self.numbers = [self.numbers[source] for source in sources]
 
     # What a text is after one more token
 
@@ -378,7 +386,7 @@ class ConstrainedGrammar(LogitsProcessor):
         """Return what must follow a text that goes on from one of the last call, for `decoding_drafts.py`."""
 
         def state_of(text: bytes) -> State | None:
-            place = self.rows.get((source, text))
+            place = self.rows.get((self.numbers[source], text))
             return None if place is None else self.written[place].state
 
         return self.grammar.forced_after(np.array(ids, self._kind), state_of, source, most)
@@ -471,7 +479,7 @@ class ConstrainedGrammar(LogitsProcessor):
         totals_W = np.zeros(len(ids_WT))
         for index, (row, last) in enumerate(zip(ids_WT, ids_WT[:, -1].tolist(), strict=True)):
             # sources may be the same target with other numbers of steps, whose texts are the same and their scores not
-            source, whole = index // beams, row.tobytes()
+            source, whole = self.numbers[index // beams], row.tobytes()
             rows.setdefault((source, whole), index)
             parent = self.rows.get((source, whole[: -row.itemsize]))
             if parent is None:  # the first step
@@ -545,7 +553,7 @@ class ConstrainedGrammar(LogitsProcessor):
             if fault is None and (firsts_W[index] != self.quote or ends[index] is not None):
                 fault = self.after(text, int(firsts_W[index]), MAX_DEPTH).fault
             if fault:
-                self.refusals[index // beams][fault] += 1
+                self.refusals[self.numbers[index // beams]][fault] += 1
 
     def why_nothing(self, source: int) -> str:
         """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""

@@ -116,6 +116,10 @@ class RouteGrammar(LogitsProcessor):
         self.known: dict[bytes, State | None] = {}
         return self
 
+    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+        """Go on with some sources, in this order (see `decoding_leaving.py`)."""
+        self.limits = [self.limits[source] for source in sources]
+
     def after(self, state: State | None, token: int, limit: int) -> State | None:
         """Return the state after a token. The state of a text that has ended is None."""
         text = None if token >= len(self.texts) else self.texts[token]

@@ -53,6 +53,9 @@ class Deadline(LogitsProcessor):
         self.at, self.end, self.has_grammar = at, end, has_grammar
         self.is_over = False
 
+    def keep_sources(self, sources: list[int], beams: int) -> None:
+        """Sources may leave the batch: the time is the same for all."""
+
     @property
     def has_passed(self) -> bool:
         return time.monotonic() >= self.at
@@ -161,8 +164,9 @@ class RouteSearch:
             max_new_tokens=most,
             max_length=None,
             return_dict_in_generate=True,
-            output_scores=True,
-            output_logits=True,
+            output_scores=self.beams > 1,
+            output_logits=self.beams == 1,  # of beams there is a score
+            only_sequences=self.beams > 1,
             logits_processor=[*self.logits_processor, *grammar, *([] if deadline is None else [deadline])],
             **inputs,
         )

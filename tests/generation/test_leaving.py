@@ -1,0 +1,174 @@
+"""Sources leave a search when they are done, and nobody notices: the answers are those of a search that none leaves."""
+
+import pytest
+import torch
+from transformers import LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+
+from weftformer.modeling import decoding_search
+from weftformer.modeling.decoding_cache import BeamCache
+from weftformer.modeling.decoding_leaving import places
+from weftformer.modeling.decoding_step import DecodeStep
+
+from .conftest import FEW
+from .test_rows import PREFIX
+
+PAD = 0
+PADDED = {"decoder_input_ids": PREFIX.repeat(3, 1), "decoder_attention_mask": (PREFIX != PAD).long().repeat(3, 1)}
+# Several tokens end a text, so that texts end at different lengths.
+ENDS = {"eos_token_id": [2, 4, 7, 9, 12], "max_new_tokens": 24}
+REQUESTS = {
+    "greedy": {},
+    "greedy, prefixes": PADDED,
+    "beams": {"num_beams": 3, "num_return_sequences": 3},
+    "beams, early": {"num_beams": 3, "num_return_sequences": 2, "early_stopping": True},
+    "beams, never early": {"num_beams": 3, "early_stopping": "never", "length_penalty": 0.0},
+    "beams, longer preferred": {"num_beams": 4, "length_penalty": 1.5},
+    "beams, whole log-probabilities": {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0},
+    "beams, prefixes": {"num_beams": 3, "early_stopping": True, **PADDED},
+    "processors": {"num_beams": 3, "min_length": 3, "no_repeat_ngram_size": 3, "repetition_penalty": 1.1},
+    "drafts": {"num_beams": 3, "draft_tokens": 4},
+}
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The number of rows of each step."""
+    taken, original = [], DecodeStep.step
+
+    def step(self, ids_W1, *rest):
+        taken.append(len(ids_W1))
+        return original(self, ids_W1, *rest)
+
+    monkeypatch.setattr(DecodeStep, "step", step)
+    return taken
+
+
+@pytest.fixture
+def many():
+    """Twelve sources of different lengths."""
+    ids = torch.randint(3, 23, (12, 9), generator=torch.Generator().manual_seed(5))
+    for row in range(12):
+        ids[row, 3 + row % 7 :] = PAD
+    return ids
+
+
+def without_leaving(monkeypatch, ask):
+    with monkeypatch.context() as patched:
+        patched.setattr(decoding_search, "may_leave", lambda *given: False)
+        return ask()
+
+
+@pytest.mark.stays(model=FEW)
+@pytest.mark.stays(request_=("greedy, prefixes", "beams", "beams, early"))
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_answers_are_those_of_all_to_the_end(model, many, rows, monkeypatch, request_):
+    request = {"input_ids": many} | ENDS | REQUESTS[request_]
+    if model.config.num_condition_features:
+        request["condition_values"] = torch.arange(12.0)[:, None] - 4
+    if model.config.has_relative_self_attention and "decoder_attention_mask" in request:
+        pytest.skip("rows with different offsets take the plain path")
+    monkeypatch.setattr(BeamCache, "SHARE_EVERY", 4)
+    left = model.generate(**request)
+    taken = rows[:]
+    rows.clear()
+    expected = without_leaving(monkeypatch, lambda: model.generate(**request))
+    assert torch.equal(left, expected)
+    assert len(taken) == len(rows) and set(rows) == {12 * request.get("num_beams", 1)}
+    assert taken == sorted(taken, reverse=True)
+    assert taken[-1] < rows[0] or request_ == "beams, longer preferred"  # searches that go on to the last token
+
+
+@pytest.mark.parametrize("beams", [2, 5])
+def test_scores_of_sequences_are_those_of_all_to_the_end(build, many, rows, monkeypatch, beams):
+    model = build("rotary")
+    request = ENDS | {"num_beams": beams, "num_return_sequences": 2, "length_penalty": 0.0, "output_scores": True}
+    given = {"input_ids": many, "return_dict_in_generate": True}
+    output = model.generate(**given, **request, only_sequences=True)
+    assert min(rows) < max(rows)
+    assert output.scores is None and output.logits is None and output.past_key_values is None
+    rows.clear()
+    whole = model.generate(**given, **request)
+    assert min(rows) == max(rows)  # scores and cache of every row are returned: none left
+    assert torch.equal(output.sequences, whole.sequences) and torch.equal(output.beam_indices, whole.beam_indices)
+    torch.testing.assert_close(output.sequences_scores, whole.sequences_scores)
+
+
+class ByNumber:
+    """A processor that knows rows by their numbers."""
+
+    def __call__(self, input_ids, scores):
+        assert len(scores) == 12 * 3
+        scores = scores.clone()
+        scores[torch.arange(36), torch.arange(36) % 5 + 3] -= 1.0
+        return scores
+
+
+class Follows(ByNumber):
+    """The same, which follows the sources that are left."""
+
+    def __init__(self):
+        self.numbers = torch.arange(36)
+
+    def keep_sources(self, sources, beams):
+        self.numbers = self.numbers.view(-1, beams)[sources].flatten()
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[torch.arange(len(scores)), self.numbers % 5 + 3] -= 1.0
+        return scores
+
+
+class Criterion(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+def test_processors_of_others_see_all_rows_unless_they_follow(build, many, rows):
+    model, request = build("rotary"), ENDS | {"num_beams": 3, "early_stopping": True, "input_ids": many}
+    expected = model.generate(**request, logits_processor=LogitsProcessorList([ByNumber()]))
+    assert min(rows) == max(rows) == 36
+    found = model.generate(**request, logits_processor=LogitsProcessorList([Follows()]))
+    assert min(rows) < 36 and torch.equal(found, expected)
+    rows.clear()
+    model.generate(**request, stopping_criteria=StoppingCriteriaList([Criterion()]))
+    assert min(rows) == 36
+
+
+def test_sampling_draws_for_all_rows(build, many, rows):
+    for beams in (1, 3):
+        build("rotary").generate(many, do_sample=True, num_beams=beams, **ENDS)
+        assert min(rows) == max(rows) == 12 * beams
+        rows.clear()
+
+
+def test_a_row_that_is_not_finite_has_the_number_of_its_beginning(build, many, monkeypatch):
+    follower, original = Follows(), DecodeStep.forward
+    follower.numbers = torch.arange(12)
+
+    def forward(self, *args, **kwargs):
+        logits, states = original(self, *args, **kwargs)
+        if len(logits) < 12:
+            logits = logits.clone()
+            logits[1] = float("nan")
+        return logits, states
+
+    monkeypatch.setattr(DecodeStep, "forward", forward)
+    with pytest.raises(ValueError, match="NaN or infinite") as raised:
+        build("rotary").generate(many, logits_processor=LogitsProcessorList([follower]), **ENDS)
+    assert len(follower.numbers) < 12 and follower.numbers[1] != 1
+    assert f"in row {int(follower.numbers[1])}," in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        ([False] * 4, None),
+        ([True] * 4, None),
+        ([True, False, False, True], [2, 1]),
+        ([True, True, False, True], [2]),
+        ([False, True, True, True, False, False], [0, 4, 5]),
+        ([False] * 9 + [True], list(range(9))),
+    ],
+)
+def test_those_behind_take_the_places_of_those_that_leave(done, expected):
+    assert places(done) == expected
