@@ -1,4 +1,8 @@
-"""A queue of inputs, and a worker thread that computes waiting inputs with equal settings as one batch."""
+"""A queue of inputs, and a worker thread that computes them.
+
+An input joins a pool: a running computation that inputs join and leave between steps. Those that no pool takes are computed
+in batches: waiting inputs with equal settings, from beginning to end.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,32 @@ class Work(Protocol):
 # A function that computes inputs with equal settings, and yields the index and the answer of each when it is done. Its
 # second argument is a function that returns whether any answer is still wanted. If not, [`Unwanted`] may be raised.
 Compute = Callable[[Sequence[Any], Callable[[], bool]], Iterable[tuple[int, Any]]]
+
+
+class Pool(Protocol):
+    """A running computation."""
+
+    def __len__(self) -> int:
+        """Return the number of inputs in it."""
+
+    def add(self, key: Hashable, work: Any) -> None:
+        """Let an input join, under a key of the caller."""
+
+    def remove(self, key: Hashable) -> None:
+        """Let an input leave that nobody wants any more."""
+
+    def step(self) -> Iterable[tuple[Any, Any]]:
+        """Go on for a moment. Return the keys and answers of the inputs that are done, which have left."""
+
+
+class Pools(Protocol):
+    """Knows which inputs may be computed in a pool."""
+
+    def pool_key(self, work: Any) -> Hashable | None:
+        """Return what inputs of one pool have in common, or None if the input is to be computed in a batch."""
+
+    def open_pool(self, key: Any) -> Pool:
+        """Return an empty pool for inputs of this key."""
 
 
 class Unwanted(Exception):
@@ -53,21 +83,33 @@ class Item:
 
 
 class Batcher:
-    """A queue with a worker thread that computes batches.
+    """A queue with a worker thread. Inputs are begun in the order in which they came; pools take their steps in turn.
 
     Args:
         compute: the function that computes a batch, see [`Compute`]. Only the worker's thread calls it.
-        max_batch_size: the largest number of inputs in a batch.
+        max_batch_size: the largest number of inputs in a batch, and in all pools together.
         max_wait_s: the time in seconds that the first input of a batch waits for others with its settings.
         max_queue: the largest number of waiting inputs.
+        pools: makes pools; without, there are only batches. Only the worker's thread calls it.
     """
 
-    def __init__(self, compute: Compute, *, max_batch_size: int, max_wait_s: float, max_queue: int):
+    def __init__(
+        self,
+        compute: Compute,
+        *,
+        max_batch_size: int,
+        max_wait_s: float,
+        max_queue: int,
+        pools: Pools | None = None,
+    ):
         self._compute, self._max_batch_size, self._max_wait_s = compute, max_batch_size, max_wait_s
         self._max_queue = max_queue
         self._waiting: deque[Item] = deque()
         self._changed = Condition()
         self._is_stopping = False
+        self._make = pools
+        self._pools: dict[Hashable, Pool] = {}
+        self._members: dict[Item, Hashable] = {}  # inputs in pools, and the keys of the pools
         self.computing = 0
         self._thread = Thread(target=self._work, name="weft-batches", daemon=True)
 
@@ -110,7 +152,7 @@ class Batcher:
                     self._waiting.remove(item)
 
     def stop(self) -> None:
-        """Stop after the current batch. Waiting inputs fail with [`Stopping`]."""
+        """Stop after the current batch, and when the pools are empty. Waiting inputs fail with [`Stopping`]."""
         with self._changed:
             self._is_stopping = True
             dropped = list(self._waiting)
@@ -126,37 +168,92 @@ class Batcher:
             self._thread.join(timeout)
 
     def _work(self) -> None:
-        while batch := self._take():
-            self._run(batch)
-            self.computing = 0
-            del batch  # otherwise its answers stay in memory until the next batch
+        while (turn := self._next()) is not None:
+            joining, batch = turn
+            for item, key in joining:
+                self._join(item, key)
+            if batch:
+                self._run(batch)
+            for key in list(self._pools):
+                self._step(key)
+            self.computing = len(self._members)
+            del turn, joining, batch  # otherwise their answers stay in memory until the next turn
 
-    def _take(self) -> list[Item]:
-        """Return the next batch: the oldest input and others with its settings. Return an empty list after [`stop`].
+    def _next(self) -> tuple[list[tuple[Item, Hashable]], list[Item]] | None:
+        """Return the inputs that join pools now, and a batch. Wait as long as there is nothing to do.
 
-        The batch is returned when it is full, or when its oldest input has waited for `max_wait_s`.
+        Return None after [`stop`], once the pools are empty.
         """
         with self._changed:
             while True:
+                joining: list[tuple[Item, Hashable]] = []
+                batch: list[Item] = []
+                left: float | None = None
+                while self._waiting and len(self._members) + len(joining) < self._max_batch_size:
+                    key = None if self._make is None else self._make.pool_key(self._waiting[0].work)
+                    if key is None:
+                        break
+                    item = self._waiting.popleft()
+                    # after this call a future cannot be cancelled, so setting its result cannot fail
+                    if item.answer.set_running_or_notify_cancel():
+                        joining.append((item, key))
+                if self._waiting and (self._make is None or self._make.pool_key(self._waiting[0].work) is None):
+                    batch, left = self._take()
+                if joining or batch or self._members:
+                    self.computing = len(self._members) + len(joining) + len(batch)
+                    return joining, batch
                 if self._is_stopping:
-                    return []
-                if not self._waiting:
-                    self._changed.wait()
-                    continue
-                first = self._waiting[0]
-                batch = [item for item in self._waiting if item.work.settings == first.work.settings]
-                left = first.since + self._max_wait_s - time.monotonic()
-                if len(batch) < self._max_batch_size and left > 0:
-                    self._changed.wait(left)
-                    continue
-                batch = batch[: self._max_batch_size]
-                for item in batch:
-                    self._waiting.remove(item)
-                # after this call a future cannot be cancelled, so setting its result cannot fail
-                batch = [item for item in batch if item.answer.set_running_or_notify_cancel()]
-                if batch:
-                    self.computing = len(batch)
-                    return batch
+                    return None
+                self._changed.wait(left)
+
+    def _take(self) -> tuple[list[Item], float | None]:
+        """Return the next batch, the oldest input and others with its settings, or the seconds that it waits for others.
+
+        The batch is ready when it is full, or when its oldest input has waited for `max_wait_s`.
+        """
+        first = self._waiting[0]
+        batch = [item for item in self._waiting if item.work.settings == first.work.settings]
+        left = first.since + self._max_wait_s - time.monotonic()
+        if len(batch) < self._max_batch_size and left > 0:
+            return [], left
+        batch = batch[: self._max_batch_size]
+        for item in batch:
+            self._waiting.remove(item)
+        # after this call a future cannot be cancelled, so setting its result cannot fail
+        return [item for item in batch if item.answer.set_running_or_notify_cancel()], 0.0
+
+    def _join(self, item: Item, key: Hashable) -> None:
+        assert self._make is not None
+        try:
+            if key not in self._pools:
+                self._pools[key] = self._make.open_pool(key)
+            self._pools[key].add(item, item.work)
+            self._members[item] = key
+        except Exception:
+            _logger.exception("an input could not join: %r", item.work)
+            self._run([item])
+
+    def _step(self, key: Hashable) -> None:
+        """Take a step of a pool. If it fails, each of its inputs is computed by itself, as one may be the cause."""
+        pool = self._pools[key]
+        try:
+            for item in [item for item, own in self._members.items() if own == key and not item.is_wanted]:
+                del self._members[item]
+                pool.remove(item)
+            for item, answer in pool.step():
+                del self._members[item]
+                item.answer.set_result(answer)
+        except Exception:
+            _logger.exception("a step of %d inputs failed", len(pool))
+            left = [item for item, own in self._members.items() if own == key]
+            del self._pools[key], pool
+            for item in left:
+                del self._members[item]
+                if item.is_wanted:
+                    self._run([item])
+            return
+        if not len(pool):
+            del self._pools[key]
 
     def _run(self, batch: list[Item]) -> None:
         failure: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
 
 from ..configuration import WeftConfig
+from ..modeling.decoding_continuous import ContinuousSearch, reason_against
 from ..routes.planning.search import RouteSearch
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked, shown
@@ -19,6 +20,7 @@ from .batching import Unwanted
 
 if TYPE_CHECKING:
     from ..routes import Constraints, Plan, RoutePlanner, Stock
+    from ..routes.planning.planner import RunningPlans
     from ..routes.scoring.round_trip import ForwardModel
 
 # Tokens that a text model writes at most, where nobody says how many.
@@ -37,6 +39,9 @@ def _settle(tokenizer: Any) -> None:
 
 class WhileWanted(LogitsProcessor):
     """Ends a generation that nobody waits for. (A stopping criterion would be asked about every candidate of a beam search.)"""
+
+    # what `decoding_continuous.py` and `RouteSearch` ask: it looks at no row
+    reads_rows = False
 
     def __init__(self, is_wanted: Callable[[], bool]):
         self.is_wanted = is_wanted
@@ -77,6 +82,41 @@ class RouteWork:
     settings: RouteSettings
 
 
+@dataclass(frozen=True)
+class RouteKey:
+    """What works of one pool have in common."""
+
+    beams: int
+    ranking: str
+    grammar: bool
+    constraints: Constraints | None
+
+
+class RoutePool:
+    """Works whose plans are searched together; they join and leave between steps.
+
+    Args:
+        plans: the search.
+        takes_steps: whether the model is told the number of steps.
+    """
+
+    def __init__(self, plans: RunningPlans, takes_steps: bool):
+        self.plans, self.takes_steps = plans, takes_steps
+        self.remove, self.step = plans.remove, plans.step
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def add(self, key: Hashable, work: RouteWork) -> None:
+        settings = work.settings
+        self.plans.add(
+            key, work.target, n_steps=work.n_steps if self.takes_steps else None, starting_material=work.starting_material,
+            texts=settings.texts, seed=settings.seed, impossible=settings.impossible,
+            max_new_tokens=settings.max_new_tokens, time_limit=settings.time_limit, salts=settings.salts,
+            per_reaction=settings.per_reaction,
+        )  # fmt: skip
+
+
 class RouteTask:
     """Plans routes.
 
@@ -99,6 +139,9 @@ class RouteTask:
     ):
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
         self._numbers = count()
+        # whether works of each number of beams and ranking can be pooled, and the decoding step of all pools
+        self._pooled: dict[tuple[int, str], bool] = {}
+        self._step: Any = None
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         _settle(planner.tokenizer)
@@ -182,6 +225,25 @@ class RouteTask:
         for index, plan in found:
             yield index, plan if self.forward is None else self._judged(plan, self.forward, is_wanted)
 
+    def pool_key(self, work: RouteWork) -> RouteKey | None:
+        """What works of one pool have in common, None for a work that is computed in a batch."""
+        settings = work.settings
+        if self.forward is not None or settings.expand_leaves:
+            return None
+        kind = settings.beams, settings.ranking
+        if kind not in self._pooled:
+            self._pooled[kind] = self.planner.running(beams=settings.beams, ranking=settings.ranking) is not None
+        if not self._pooled[kind]:
+            return None
+        return RouteKey(settings.beams, settings.ranking, settings.grammar, settings.constraints)
+
+    def open_pool(self, key: RouteKey) -> RoutePool:
+        """A pool of works of this key."""
+        plans = self.planner.running(stock=self.stock, step=self._step, **vars(key))
+        assert plans is not None
+        self._step = plans.step_of_model
+        return RoutePool(plans, self.takes_steps)
+
     def _judged(self, plan: Plan, forward: ForwardModel, is_wanted: Callable[[], bool]) -> Plan:
         """The plan with the feasibility of each route, some at a time: it is given up when nobody waits any more."""
         candidates = []
@@ -224,6 +286,44 @@ class Written(NamedTuple):
     score: float | None = None
 
 
+class TextPool:
+    """Works whose texts are written together; they join and leave between steps.
+
+    Args:
+        task: the task.
+        beams: width of the search.
+    """
+
+    def __init__(self, task: TextTask, beams: int):
+        self.task = task
+        self.search = ContinuousSearch(task.model, step=task._step, num_beams=beams)
+        self._waiting: dict[Hashable, TextWork] = {}
+        self._running: dict[int, Hashable] = {}  # by ticket
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def add(self, key: Hashable, work: TextWork) -> None:
+        self._waiting[key] = work
+
+    def remove(self, key: Hashable) -> None:
+        if self._waiting.pop(key, None) is None:
+            (ticket,) = [ticket for ticket, own in self._running.items() if own == key]
+            self.search.remove([ticket])
+            del self._running[ticket]
+
+    def step(self) -> list[tuple[Hashable, str]]:
+        if self._waiting:
+            works = list(self._waiting.values())
+            tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
+            self._running |= dict(zip(tickets, self._waiting, strict=True))
+            self._waiting.clear()
+        found = self.search.step()
+        texts = [[*one.prompt, *one.sequences[0]] for one in found]
+        written = self.task.tokenizer.batch_decode(texts, skip_special_tokens=True) if texts else []
+        return [(self._running.pop(one.ticket), text) for one, text in zip(found, written, strict=True)]
+
+
 class TextTask:
     """Writes a text for a text.
 
@@ -239,6 +339,9 @@ class TextTask:
         self.model, self.tokenizer = model.eval(), tokenizer
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
+        # whether works of each number of beams can be pooled, and the decoding step of all pools
+        self._pooled: dict[int, bool] = {}
+        self._step: Any = None
         _settle(tokenizer)
 
     def works(
@@ -285,6 +388,21 @@ class TextTask:
     def compute(self, works: Sequence[TextWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, str]]:
         """The index and the translation of each work."""
         yield from ((index, best.text) for index, (best, *_) in enumerate(self.write(works, is_wanted)))
+
+    def pool_key(self, work: TextWork) -> int | None:
+        """The number of beams, which works of one pool have in common; None for a work that is computed in a batch."""
+        settings = work.settings
+        if settings.sampling is not None or settings.candidates != 1:
+            return None
+        if settings.beams not in self._pooled:
+            self._pooled[settings.beams] = reason_against(self.model, num_beams=settings.beams) is None
+        return settings.beams if self._pooled[settings.beams] else None
+
+    def open_pool(self, key: int) -> TextPool:
+        """A pool of works of this number of beams."""
+        pool = TextPool(self, key)
+        self._step = pool.search.decoder
+        return pool
 
     @torch.no_grad()
     def write(

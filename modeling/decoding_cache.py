@@ -58,8 +58,8 @@ class DecodingCache:
         self.config = request.config
         written, source = request.self_attention_cache, request.cross_attention_cache
         self.target = BeamCache(request.sources, request.beams, request.prefix_mask, request.length)
-        self.target.fill(_take_states(written))
-        states = _take_states(source)
+        self.target.fill(take_states(written))
+        states = take_states(source)
         self.source = SourceCache(states, request.source_mask)
         self._whole_source = states if is_returned else None
 
@@ -88,7 +88,7 @@ class DecodingCache:
         return EncoderDecoderCache(*halves)
 
 
-def _take_states(cache: Cache) -> torch.Tensor:
+def take_states(cache: Cache) -> torch.Tensor:
     """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
     keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
     cache.layers = []

@@ -17,7 +17,7 @@ from .decoding_ahead import stepper_for
 from .decoding_leaving import may_leave, move, only_sequences, places, renumbered
 
 # The score of a beam that must not win, as in transformers.
-_OUT = -1e9
+OUT = -1e9
 
 
 def processed(processors: LogitsProcessorList, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -159,9 +159,9 @@ class Beams:
             (*shape[:2], settings.max_length - self.length), -1, dtype=torch.int32, device=device
         )
         self.running_scores = torch.zeros(shape[:2], device=device)
-        self.running_scores[:, 1:] = _OUT  # all beams are equal at first
+        self.running_scores[:, 1:] = OUT  # all beams are equal at first
         self.best, self.best_rows = self.running.clone(), self.running_rows.clone()
-        self.best_scores = torch.full(shape[:2], _OUT, device=device)
+        self.best_scores = torch.full(shape[:2], OUT, device=device)
         self.has_ended = torch.zeros(shape[:2], dtype=torch.bool, device=device)
         self.any_ended = False
         self.can_improve = torch.ones((batch, 1), dtype=torch.bool, device=device)
@@ -216,7 +216,7 @@ class Beams:
         """
         if not self.any_ended:
             return None
-        is_full_B = self.has_ended.all(dim=1) & (self.best_scores.amin(dim=1) > _OUT / 2)
+        is_full_B = self.has_ended.all(dim=1) & (self.best_scores.amin(dim=1) > OUT / 2)
         done_B = is_full_B if self.settings.early_stopping is True else is_full_B & ~self.can_improve[:, 0]
         return places(done_B.tolist())
 

@@ -127,7 +127,8 @@ class DecodeStep(nn.Module):
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
             key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the
-            suffixes. mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes.
+            suffixes. mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes; or
+            a mask or None for each of the two.
             source: keys and values of the source (2, L, B, G, M, K). source_positions: key positions of the source (B
             or 1, M). source_mask: mask of the source (B, 1, 1, M), or None. into: the next column of the suffixes,
             which the new keys and values are written to. A compiled graph returns
@@ -139,8 +140,10 @@ class DecodeStep(nn.Module):
         past = [by_layer(suffixes[:, :, :, :, : key_positions[-1].shape[0] + (into is not None)])]
         if prefix is not None:
             past.insert(0, by_layer(prefix[:, :, :, :, : key_positions[0].shape[0]]))
-        if mask is not None:
-            mask = mask[:, None, None, : past[0][0][0].shape[2]]
+        masks = [
+            None if one is None else one[:, None, None, : part[0][0].shape[2]]
+            for one, part in zip(mask if isinstance(mask, tuple) else (mask,), past, strict=False)
+        ]
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
@@ -153,7 +156,7 @@ class DecodeStep(nn.Module):
             else:
                 columns[index][0].copy_(key_WGK)
                 columns[index][1].copy_(value_WGK)
-            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
+            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, masks)
             hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
@@ -203,25 +206,26 @@ class DecodeStep(nn.Module):
         return self._rotated(attention, query, positions), key, value
 
     def _over_past(
-        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask
+        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, masks
     ) -> torch.Tensor:
         """Compute self-attention over the given parts, with one softmax over all of them.
 
         The parts are the shared prefix, if there is one, the suffixes, and the new tokens, if they are not in the
-        suffixes. `mask` is for the first part.
+        suffixes. `masks` are for the first parts.
         """
         query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
         bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
         if bias is not None:  # (1, G, R, N), the same for all rows: rows with different padding take the plain path
             bias = bias.view(1, self.groups, -1, bias.shape[-1])
         if len(parts) == 1:
-            mask = bias if mask is None else mask if bias is None else mask + bias
+            mask = bias if masks[0] is None else masks[0] if bias is None else masks[0] + bias
             mixed = scaled_dot_product_attention(query_WGRK, *parts[0], attn_mask=mask, scale=attention.scaling)
             return attention.out_proj(mixed.view(query_WHK.shape[0], -1))
         query_WGRK = query_WGRK * attention.scaling
         scores = [_scores(query_WGRK, keys) for keys, _ in parts]
-        if mask is not None:
-            scores[0] = scores[0] + mask.repeat_interleave(len(query_WGRK) // len(mask), dim=0)
+        for index, mask in enumerate(masks):
+            if mask is not None:
+                scores[index] = scores[index] + mask.repeat_interleave(len(query_WGRK) // len(mask), dim=0)
         joined = torch.cat(scores, dim=-1)
         joined = joined if bias is None else joined + bias
         weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype)).to(query_WHK.dtype)

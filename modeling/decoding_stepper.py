@@ -39,7 +39,7 @@ class Stepper:
             request: FastPathRequest = model_kwargs["past_key_values"]
             beams = request.beams
             self.positions_W1 = _next_positions(model_kwargs.get("decoder_attention_mask"))
-            model_kwargs = {name: _first_beams(value, len(ids_WT), beams) for name, value in model_kwargs.items()}
+            model_kwargs = {name: first_beams(value, len(ids_WT), beams) for name, value in model_kwargs.items()}
         self.outputs = model._prefill(ids_WT[::beams], generation_config, model_kwargs)
         if self.is_fast:
             is_returned = generation_config.return_dict_in_generate and not only_sequences(generation_config)
@@ -114,10 +114,10 @@ def _next_positions(mask_WT: torch.Tensor | None) -> torch.Tensor | None:
     return None if mask_WT is None else mask_WT.long().sum(dim=-1, keepdim=True)
 
 
-def _first_beams(value: Any, rows: int, beams: int) -> Any:
+def first_beams(value: Any, rows: int, beams: int) -> Any:
     """Return the first beam of each source, of a value that was expanded for the beams."""
     if isinstance(value, ModelOutput):
-        return type(value)(**{name: _first_beams(part, rows, beams) for name, part in value.items()})
+        return type(value)(**{name: first_beams(part, rows, beams) for name, part in value.items()})
     if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == rows:
         return value[::beams]
     return value

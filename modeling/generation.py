@@ -143,7 +143,7 @@ class WeftGenerationMixin(GenerationMixin):
             )
         if kwargs.get("custom_generate") in self.searches:
             kwargs["custom_generate"] = self.searches[kwargs["custom_generate"]]()
-        elif kwargs.get("custom_generate") is not None:
+        elif not getattr(kwargs.get("custom_generate"), "takes_fast_path", kwargs.get("custom_generate") is None):
             kwargs.setdefault("cache_implementation", "dynamic")  # another search may need what only this cache can do
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:

@@ -79,6 +79,7 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
         max_batch_size=limits.max_batch_size,
         max_wait_s=limits.max_wait_ms / 1000,
         max_queue=limits.max_queue,
+        pools=task if hasattr(task, "open_pool") else None,
     )
 
     @asynccontextmanager

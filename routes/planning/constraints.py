@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 GIVEN_UP = -1e6
 # Masks that are kept; the rows of a search need some hundreds.
 _MOST_MASKS = 1 << 14
+# Molecules of earlier targets that are remembered in a search that goes on.
+_MOST_MOLECULES = 1 << 16
 
 # Rules by the names that a command calls them; what breaks one, in words.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
@@ -194,7 +196,7 @@ class ConstrainedGrammar(LogitsProcessor):
         stock: what can be bought, for `only_purchasable`.
 
     Attributes:
-        refusals: for each source, how often the model's first choice was ruled out, by the reason.
+        refusals: for the number of each source, how often the model's first choice was ruled out, by the reason.
 
     Raises:
         ValueError: a stock is needed and none is given.
@@ -229,12 +231,15 @@ class ConstrainedGrammar(LogitsProcessor):
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
         """Forget the last search: searches one after the other may share a grammar, and so its masks."""
         self.limits = self.grammar.begin(limits).limits
-        self.refusals = [Counter[Fault]() for _ in limits]
-        # the numbers that the sources had at the beginning, of those that have not left
+        # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
+        self.refusals = {number: Counter[Fault]() for number in self.numbers}
+        self.came = len(limits)
         # Of the rows of the step before: where each text of a source stands, what is known of it, and its log-probability; the scores
         # of the next token.
         self.rows: dict[tuple[int, bytes], int] = {}
+        # in a search that calls `follow`: the first row with the text of each row
+        self.firsts: list[int] = []
         self.written: list[Text] = []
         self.totals_W = np.zeros(0)
         self.scores_WV = np.zeros((0, 0), np.float32)
@@ -247,6 +252,18 @@ class ConstrainedGrammar(LogitsProcessor):
         self.grammar.keep_sources(sources, beams)
         self.limits = self.grammar.limits
         self.numbers = [self.numbers[source] for source in sources]
+
+    def join(self, limits: Sequence[int | None]) -> list[int]:
+        """Let sources join a search that calls [`follow`] (see `decoding_continuous.py`), and return their numbers."""
+        self.grammar.join(limits)
+        self.limits = self.grammar.limits
+        new = list(range(self.came, self.came + len(limits)))
+        self.numbers, self.came = [*self.numbers, *new], self.came + len(limits)
+        self.refusals |= {number: Counter[Fault]() for number in new}
+        if len(self.known) > _MOST_MOLECULES:  # such a search may run for ever
+            self.known.clear()
+            self.bought.clear()
+        return new
 
     # What a text is after one more token
 
@@ -443,14 +460,53 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         ids_WT: np.ndarray = input_ids.cpu().numpy().astype(self._kind)
-        raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
         beams = max(1, len(ids_WT) // len(self.limits))
-        limits = [self.limits[index // beams] for index in range(len(ids_WT))]
-        rows, totals_W = self._advance(ids_WT, limits, beams)
+        rows: dict[tuple[int, bytes], int] = {}
+        parents: list[int] = []
+        for index, row in enumerate(ids_WT):
+            # sources may be the same target with other numbers of steps, whose texts are the same and their scores not
+            source, whole = self.numbers[index // beams], row.tobytes()
+            rows.setdefault((source, whole), index)
+            parents.append(self.rows.get((source, whole[: -row.itemsize]), -1))
+        prompts = {row: ids_WT[row].tolist() for row, parent in enumerate(parents) if parent < 0}
+        found = self._process(parents, ids_WT[:, -1].tolist(), prompts, list(rows.values()), scores)
+        self.rows = rows
+        return found
+
+    def follow(
+        self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
+    ) -> torch.Tensor:
+        """Do the same for rows that continue rows of the call before (see `decoding_continuous.py`)."""
+        beams = len(parents) // len(self.limits)
+        rows: dict[tuple[int, int], int] = {}
+        self.firsts = [
+            rows.setdefault((-1 - row // beams, 0) if parent < 0 else (self.firsts[parent], token), row)
+            for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))
+        ]
+        return self._process(parents, tokens, prompts, list(rows.values()), scores)
+
+    def _process(
+        self,
+        parents: list[int],
+        tokens: list[int],
+        prompts: dict[int, list[int]],
+        firsts: list[int],
+        scores: torch.Tensor,
+    ) -> torch.FloatTensor:
+        """The scores with what breaks a rule ruled out.
+
+        Args:
+            parents, tokens, prompts, scores: as in [`follow`].
+            firsts: the first row of each text.
+        """
+        raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
+        beams = max(1, len(parents) // len(self.limits))
+        limits = [self.limits[index // beams] for index in range(len(parents))]
+        totals_W = self._advance(parents, tokens, prompts, limits)
         ends = [self._may_end(text) for text in self.written]
         keys = [self._key(*given) for given in zip(self.written, limits, [end is True for end in ends], strict=True)]
         masks_WV = self._masks(keys)
-        while likely := self._likely_ends(ends, totals_W[:, None] + raw_WV, masks_WV, rows, beams):
+        while likely := self._likely_ends(ends, totals_W[:, None] + raw_WV, masks_WV, firsts, beams):
             for index in likely:
                 ends[index] = self._ends_well(index, limits[index])
                 if ends[index]:
@@ -460,31 +516,22 @@ class ConstrainedGrammar(LogitsProcessor):
         self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up has nowhere else to go, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
-        self.rows, self.totals_W, self.scores_WV = rows, totals_W, found_WV
+        self.totals_W, self.scores_WV = totals_W, found_WV
         found = torch.from_numpy(found_WV)
         if found.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
             found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
         return cast(torch.FloatTensor, found.to(device=scores.device, dtype=scores.dtype))
 
     def _advance(
-        self, ids_WT: np.ndarray, limits: list[int], beams: int
-    ) -> tuple[dict[tuple[int, bytes], int], np.ndarray]:
-        """Read the last token of each row, which goes on from the row of the step before that has all its other tokens.
-
-        Returns:
-            The first row of each text, and the log-probability of each row.
-        """
-        rows: dict[tuple[int, bytes], int] = {}
+        self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], limits: list[int]
+    ) -> np.ndarray:
+        """Read the last token of each row, and return the log-probability of each row."""
         written: list[Text] = []
-        totals_W = np.zeros(len(ids_WT))
-        for index, (row, last) in enumerate(zip(ids_WT, ids_WT[:, -1].tolist(), strict=True)):
-            # sources may be the same target with other numbers of steps, whose texts are the same and their scores not
-            source, whole = self.numbers[index // beams], row.tobytes()
-            rows.setdefault((source, whole), index)
-            parent = self.rows.get((source, whole[: -row.itemsize]))
-            if parent is None:  # the first step
+        totals_W = np.zeros(len(parents))
+        for index, (parent, last) in enumerate(zip(parents, tokens, strict=True)):
+            if parent < 0:  # the first step
                 text = Text(START)
-                for token in row.tolist():
+                for token in prompts[index]:
                     text = self.after(text, token, limits[index])
             else:
                 text = self.after(self.written[parent], last, limits[index])
@@ -492,7 +539,7 @@ class ConstrainedGrammar(LogitsProcessor):
                     totals_W[index] = self.totals_W[parent] + self.scores_WV[parent, last]
             written.append(text)
         self.written = written
-        return rows, totals_W
+        return totals_W
 
     def _may_end(self, text: Text) -> bool | None:
         """Whether the SMILES that is being written may end, None where its molecule decides that."""
@@ -516,7 +563,7 @@ class ConstrainedGrammar(LogitsProcessor):
         ends: list[bool | None],
         totals_WV: np.ndarray,
         masks_WV: np.ndarray,
-        rows: dict[tuple[int, bytes], int],
+        firsts: list[int],
         beams: int,
     ) -> list[int]:
         """The rows whose molecule has to be read: its end may be among the next tokens that the search takes.
@@ -530,7 +577,7 @@ class ConstrainedGrammar(LogitsProcessor):
         best_WV = totals_WV + masks_WV
         # at first all beams of a source are the same, and one of them counts; a search keeps some that have ended
         counts = np.zeros(len(best_WV), bool)
-        counts[[row for row in rows.values() if self.written[row].state is not None]] = True
+        counts[[row for row in firsts if self.written[row].state is not None]] = True
         best_WV[~counts] = -np.inf
         best_BC = best_WV.reshape(-1, beams * best_WV.shape[1])
         least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]

@@ -114,6 +114,8 @@ class RouteGrammar(LogitsProcessor):
         self.limits = depth_limits(limits)
         # The states of the previous step by the tokens of the text, because beams change places from step to step.
         self.known: dict[bytes, State | None] = {}
+        # the states of the rows of the last call of `follow`
+        self.states: list[State | None] = []
         return self
 
     def keep_sources(self, sources: Sequence[int], beams: int) -> None:
@@ -178,19 +180,45 @@ class RouteGrammar(LogitsProcessor):
         rows = ids.numpy()
         beams = max(1, len(rows) // len(self.limits))
         states: dict[bytes, State | None] = {}
-        masks = []
         for index, row in enumerate(rows):
             limit = self.limits[index // beams]
             before, text = row[:-1].tobytes(), row.tobytes()
             if before in self.known:
-                state = self.after(self.known[before], int(row[-1]), limit)
+                states[text] = self.after(self.known[before], int(row[-1]), limit)
             else:  # the first step
-                state = START
-                for token in row.tolist():
-                    state = self.after(state, token, limit)
-            states[text] = state
-            masks.append(self.allowed(*(alike(state, limit) if self.is_simple else (state, limit))))
+                states[text] = self._state_of(row.tolist(), limit)
         self.known = states
+        return self._masked([states[row.tobytes()] for row in rows], scores)
+
+    def join(self, limits: Sequence[int | None]) -> None:
+        """Let sources join a search that calls [`follow`] (see `decoding_continuous.py`)."""
+        self.limits = [*self.limits, *depth_limits(limits)]
+
+    def follow(
+        self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
+    ) -> torch.Tensor:
+        """Do the same for rows that continue rows of the call before (see `decoding_continuous.py`)."""
+        beams = len(parents) // len(self.limits)
+        limits = [self.limits[row // beams] for row in range(len(parents))]
+        self.states = [
+            self._state_of(prompts[row], limit) if parent < 0 else self.after(self.states[parent], token, limit)
+            for row, (parent, token, limit) in enumerate(zip(parents, tokens, limits, strict=True))
+        ]
+        return self._masked(self.states, scores)
+
+    def _state_of(self, ids: Sequence[int], limit: int) -> State | None:
+        state: State | None = START
+        for token in ids:
+            state = self.after(state, token, limit)
+        return state
+
+    def _masked(self, states: list[State | None], scores: torch.Tensor) -> torch.FloatTensor:
+        """Rule out the tokens that may not follow the state of each row."""
+        beams = max(1, len(states) // len(self.limits))
+        masks = []
+        for index, state in enumerate(states):
+            limit = self.limits[index // beams]
+            masks.append(self.allowed(*(alike(state, limit) if self.is_simple else (state, limit))))
         mask = torch.stack(masks).to(device=scores.device, dtype=scores.dtype)
         if mask.shape[1] < scores.shape[1]:  # the model has scores for ids that are not in the tokenizer
             mask = torch.nn.functional.pad(mask, (0, scores.shape[1] - mask.shape[1]), value=float("-inf"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -22,7 +22,8 @@ from ..stock import Stock
 from ..tree import MAX_DEPTH
 from .constraints import Constraints
 from .hybrid import LeafExpansion
-from .search import Deadline, Job, RouteSearch
+from .running import Searches
+from .search import Deadline, Job, RouteSearch, RunningRoutes
 from .spelling import check_spelling
 
 _logger = logging.getLogger(__name__)
@@ -264,9 +265,7 @@ class RoutePlanner:
                         candidates = self._expanded(candidates, jobs[index], below, batch_size, deadline, wishes)
                     told = [remarks[index]] if index in remarks else []
                     if deadline is not None and deadline.is_over:
-                        told.append(
-                            f"The time limit of {wishes.time_limit:g} s ended the search: these are the routes that were finished."
-                        )
+                        told.append(_out_of_time(wishes.time_limit))
                     plan = self._plan(jobs[index][0].smiles, candidates, wishes, told)
                     yield index, replace(plan, seconds=seconds + time.monotonic() - begun)
 
@@ -279,6 +278,30 @@ class RoutePlanner:
         bar: Progress | None = None,
     ) -> Iterator[tuple[int, list[Candidate], float]]:
         """The candidates of each target as its last search ends, and its part of the seconds."""
+        pool = run.running(sum(map(len, jobs.values())))
+        if pool is None:
+            yield from self._in_batches(jobs, run, batch_size, deadline, bar)
+            return
+        searches, shown = Searches(pool, batch_size), 0
+        for index, found in jobs.items():
+            searches.add(index, found, lambda: deadline)
+        while len(searches):
+            over = searches.step()
+            if bar is not None and searches.ended > shown:
+                bar.update(searches.ended - shown)
+                shown = searches.ended
+            for one in over:
+                yield cast(int, one.key), one.candidates, one.seconds
+
+    def _in_batches(
+        self,
+        jobs: dict[int, list[Job]],
+        run: RouteSearch,
+        batch_size: int,
+        deadline: Deadline | None,
+        bar: Progress | None,
+    ) -> Iterator[tuple[int, list[Candidate], float]]:
+        """The same, one batch after the other."""
         waiting = [(index, job) for index, found in jobs.items() for job in found]
         left = {index: len(found) for index, found in jobs.items()}
         candidates: dict[int, list[Candidate]] = {index: [] for index in jobs}
@@ -301,6 +324,28 @@ class RoutePlanner:
             for index in dict.fromkeys(index for index, _ in batch):
                 if not left[index]:
                     yield index, candidates.pop(index), seconds[index]
+
+    def running(
+        self,
+        *,
+        beams: int,
+        grammar: bool = True,
+        constraints: Constraints | None = None,
+        stock: Stock | None = None,
+        ranking: str = "log_probability",
+        step: Any = None,
+    ) -> RunningPlans | None:
+        """A search that targets join and leave between steps, for a server; None where the model or the ranking allows none.
+
+        Args:
+            beams, and the others: as in [`plan`].
+            step: the decoding step of another such search, whose weights are the same.
+        """
+        (run, _), _ = self._searches(
+            {"beams": beams, "grammar": grammar, "constraints": constraints, "stock": stock, "ranking": ranking}, 0
+        )
+        pool = run.running(step=step)
+        return None if pool is None else RunningPlans(self, pool, stock)
 
     def _expanded(
         self,
@@ -526,6 +571,86 @@ class RoutePlanner:
                 fewest, most, ", ".join(map(str, outside)),
             )  # fmt: skip
         return tried
+
+
+class RunningPlans:
+    """Plans of targets that join and leave a running search. Each is what [`RoutePlanner.plan`] gives for it alone.
+
+    Args:
+        planner: the planner.
+        pool: the search.
+        stock: what can be bought.
+    """
+
+    def __init__(self, planner: RoutePlanner, pool: RunningRoutes, stock: Stock | None):
+        self.planner, self.stock = planner, stock
+        self._searches = Searches(pool, max(1, ROWS // pool.search.beams))
+        # of each target: its SMILES, what is done with its candidates, and what has to be said of it
+        self._targets: dict[Hashable, tuple[list[Job], _Wishes, list[str]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def add(
+        self,
+        key: Hashable,
+        target: str,
+        *,
+        n_steps: Steps | Sequence[int] = None,
+        starting_material: str | None = None,
+        texts: int = 1,
+        seed: int = 0,
+        impossible: str = "behind",
+        max_new_tokens: int | None = None,
+        time_limit: float | None = None,
+        salts: str = "refuse",
+        per_reaction: int | None = None,
+    ) -> None:
+        """Let a target join.
+
+        Args:
+            key: what names it.
+            target, and the others: as in [`RoutePlanner.plan`], `n_steps` the numbers that are tried. The time limit begins with
+                the first step.
+
+        Raises:
+            ValueError: as in [`RoutePlanner.plan`].
+        """
+        planner, search = self.planner, self._searches.pool.search
+        tried = planner._steps([n_steps], 1, bounded=False)  # type: ignore[list-item]
+        jobs, _, remarks = planner._jobs([target], tried, starting_material, "raise", salts)
+        own = planner._from_texts(jobs[0], texts, seed) if texts > 1 else jobs[0]
+        wishes = _Wishes(self.stock, impossible, per_reaction, time_limit, 0, False, ())
+        self._searches.add(key, own, lambda: search.deadline(time_limit), max_new_tokens)
+        self._targets[key] = own, wishes, list(remarks.values())
+
+    @property
+    def step_of_model(self) -> Any:
+        """The decoding step, for [`RoutePlanner.running`]."""
+        return self._searches.pool.step_of_model
+
+    def remove(self, key: Hashable) -> None:
+        """Let a target leave that nobody wants any more."""
+        self._searches.remove(key)
+        del self._targets[key]
+
+    def step(self) -> list[tuple[Hashable, Plan]]:
+        """Write a token of each text. Return the plans whose searches are over."""
+        plans = []
+        for found in self._searches.step():
+            jobs, wishes, told = self._targets.pop(found.key)
+            begun = time.monotonic()
+            several = len({one.smiles for one in jobs}) > 1
+            candidates = pooled(found.candidates) if several else found.candidates
+            if found.deadline is not None and found.deadline.is_over:
+                told = [*told, _out_of_time(wishes.time_limit)]
+            plan = self.planner._plan(jobs[0].smiles, candidates, wishes, told)
+            plans.append((found.key, replace(plan, seconds=found.seconds + time.monotonic() - begun)))
+        return plans
+
+
+def _out_of_time(time_limit: float | None) -> str:
+    return f"The time limit of {time_limit:g} s ended the search: these are the routes that were finished."
 
 
 def _check_choices(**given: str) -> None:

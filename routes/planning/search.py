@@ -11,6 +11,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
+from ...modeling.decoding_continuous import ContinuousSearch, Found, reason_against
+from ...modeling.decoding_pace import Pace
 from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import NOTHING_FOUND, Candidate
@@ -139,28 +141,15 @@ class RouteSearch:
 
     def __call__(self, jobs: list[Job], deadline: Deadline | None = None) -> list[list[Candidate]]:
         """The candidates of each job, best first; what was not finished when the deadline passed is none."""
-        tokenizer, config, device = self.tokenizer, self.model.config, self.model.device
-        sources = [encode_source(tokenizer, job.smiles, job.starting_material) for job in jobs]
-        starts = [self._beginning(job.smiles) for job in jobs]
-        source_ids = _pad(sources, tokenizer.pad_token_id, side="right").to(device)
-        start_ids = _pad(starts, tokenizer.pad_token_id, side="left").to(device)
-        start_mask = _pad([[1] * len(start) for start in starts], 0, side="left").to(device)
-        length = start_ids.shape[1]
-        room = self._room(length)
-        most = room if self.max_new_tokens is None else min(self.max_new_tokens, room)
-        inputs: dict[str, torch.Tensor] = {}
-        if config.num_condition_features:
-            inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
+        inputs, _ = self._inputs(jobs)
+        length = inputs["decoder_input_ids"].shape[1]
+        most = self._most(length)
         grammar = [] if self.grammar is None else [self.grammar.begin([job.n_steps for job in jobs])]
         output = self.model.generate(
-            input_ids=source_ids,
-            decoder_input_ids=start_ids,
-            decoder_attention_mask=start_mask,
-            num_beams=self.beams,
-            num_return_sequences=self.beams,
+            **inputs,
+            **self._settings,
             do_sample=False,
             draft_tokens=self.draft_tokens,
-            **({} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]),
             max_new_tokens=most,
             max_length=None,
             return_dict_in_generate=True,
@@ -168,23 +157,73 @@ class RouteSearch:
             output_logits=self.beams == 1,  # of beams there is a score
             only_sequences=self.beams > 1,
             logits_processor=[*self.logits_processor, *grammar, *([] if deadline is None else [deadline])],
-            **inputs,
         )
-        texts = [self._read(row) for row in output.sequences.tolist()]
-        scores = self._scores(output, length).tolist()
+        sequences, scores = output.sequences.tolist(), self._scores(output, length).tolist()
         is_over = deadline is not None and deadline.is_over
         found = []
         for index, job in enumerate(jobs):
             chosen = slice(index * self.beams, (index + 1) * self.beams)
-            candidates = [
-                self._candidate(*one, job.n_steps, None if is_over else most)
-                for one in zip(texts[chosen], scores[chosen], strict=True)
-            ]
-            kept = [candidate for candidate in candidates if candidate is not None]
-            if isinstance(self.grammar, ConstrainedGrammar) and self.grammar.refusals[index]:
-                kept = _with_reason(kept, self.grammar.why_nothing(index))
-            found.append(kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(index))])
+            texts = [self._read(row) for row in sequences[chosen]]
+            found.append(self._candidates(job, index, list(zip(texts, scores[chosen], strict=True)), most, is_over))
         return found
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Settings of `generate` for the search."""
+        ranking = {} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]
+        return ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
+
+    def _inputs(self, jobs: list[Job]) -> tuple[dict[str, torch.Tensor], list[list[int]]]:
+        """Inputs of `generate`, and the forced beginning of each route."""
+        tokenizer, device = self.tokenizer, self.model.device
+        sources = [encode_source(tokenizer, job.smiles, job.starting_material) for job in jobs]
+        starts = [self._beginning(job.smiles) for job in jobs]
+        inputs = {
+            "input_ids": _pad(sources, tokenizer.pad_token_id, side="right").to(device),
+            "decoder_input_ids": _pad(starts, tokenizer.pad_token_id, side="left").to(device),
+            "decoder_attention_mask": _pad([[1] * len(start) for start in starts], 0, side="left").to(device),
+        }
+        if self.model.config.num_condition_features:
+            inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
+        return inputs, starts
+
+    def _most(self, length: int) -> int:
+        """Tokens that are written at most behind a beginning of this length."""
+        room = self._room(length)
+        return room if self.max_new_tokens is None else min(self.max_new_tokens, room)
+
+    def _candidates(
+        self, job: Job, number: int, found: list[tuple[tuple[str, bool], float]], most: int, is_over: bool
+    ) -> list[Candidate]:
+        """The candidates of a job.
+
+        Args:
+            job: the job.
+            number: its number in the grammar.
+            found: its texts, whether each has ended, and their scores.
+            most: the tokens that it could write.
+            is_over: whether the time ended the search.
+        """
+        candidates = [self._candidate(*one, job.n_steps, None if is_over else most) for one in found]
+        kept = [candidate for candidate in candidates if candidate is not None]
+        if isinstance(self.grammar, ConstrainedGrammar) and self.grammar.refusals[number]:
+            kept = _with_reason(kept, self.grammar.why_nothing(number))
+        return kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(number))]
+
+    def running(self, jobs: int | None = None, step: Any = None) -> RunningRoutes | None:
+        """A search that jobs join and leave, or None where one batch after the other is faster or nothing else is possible.
+
+        There may be one at a time, and no other search meanwhile.
+
+        Args:
+            jobs: how many there will be; of a few with few beams, drafts save more (default: any number).
+            step: the decoding step of another such search.
+        """
+        if self.ranking != "log_probability" or any(getattr(one, "reads_rows", True) for one in self.logits_processor):
+            return None
+        if jobs is not None and self.draft_tokens and jobs * self.beams <= Pace.MOST_ROWS:
+            return None
+        return None if reason_against(self.model, **self._settings) else RunningRoutes(self, step)
 
     def out_of_time(self, jobs: Sequence[Job]) -> list[list[Candidate]]:
         """What the searches give that are not begun, because the time is up."""
@@ -248,6 +287,82 @@ class RouteSearch:
                 return None
             problem = str(error) if has_ended else f"the text was not finished within {most} tokens"
             return Candidate(text, score, n_steps, problem=problem)
+
+
+class RunningRoutes:
+    """A search for routes that jobs join and leave between steps. Each gets what it gets alone.
+
+    Args:
+        search: how routes are searched.
+        step: the decoding step of another such search of the same model.
+    """
+
+    def __init__(self, search: RouteSearch, step: Any = None):
+        self.search, self.grammar = search, search.grammar
+        followers = [] if self.grammar is None else [self.grammar.begin([])]
+        self._continuous = ContinuousSearch(search.model, followers=followers, step=step, **search._settings)
+        # of each ticket: the job, its number in the grammar, its beginning, its most tokens and its time
+        self._jobs: dict[int, tuple[Job, int, list[int], int, Deadline | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def step_of_model(self) -> Any:
+        """The decoding step, for another search of the same model."""
+        return self._continuous.decoder
+
+    def __contains__(self, ticket: int) -> bool:
+        return ticket in self._jobs
+
+    def add(
+        self, jobs: list[Job], deadlines: Sequence[Deadline | None], most: Sequence[int | None] | None = None
+    ) -> list[int]:
+        """Let jobs join, and return a ticket for each.
+
+        Args:
+            jobs: what is searched.
+            deadlines: when the search for each ends.
+            most: the largest number of tokens of each (default: that of the search).
+        """
+        inputs, starts = self.search._inputs(jobs)
+        own = [None] * len(jobs) if most is None else most
+        limits = [min(self.search._most(len(start)), one or 1 << 30) for start, one in zip(starts, own, strict=True)]
+        if min(limits) < 1:
+            raise ValueError(f"The model has no room for a route to {jobs[limits.index(min(limits))].smiles!r}.")
+        tickets = self._continuous.add(inputs, limits, deadlines)
+        numbers = [0] * len(jobs)
+        if isinstance(self.grammar, ConstrainedGrammar):
+            numbers = self.grammar.join([job.n_steps for job in jobs])
+        elif self.grammar is not None:
+            self.grammar.join([job.n_steps for job in jobs])
+        self._jobs |= dict(zip(tickets, zip(jobs, numbers, starts, limits, deadlines, strict=True), strict=True))
+        return tickets
+
+    def step(self) -> list[tuple[int, list[Candidate]]]:
+        """Write a token of each text. Return the tickets of the jobs that are done, and their candidates."""
+        for processor in self.search.logits_processor:
+            processor(None, None)
+        return [(found.ticket, self._read(found)) for found in self._continuous.step()]
+
+    def remove(self, tickets: Sequence[int]) -> None:
+        """Let jobs leave that nobody wants any more."""
+        self._continuous.remove(tickets)
+        for ticket in tickets:
+            self._forget(self._jobs.pop(ticket)[1])
+
+    def _forget(self, number: int) -> None:
+        if isinstance(self.grammar, ConstrainedGrammar):
+            self.grammar.refusals.pop(number)
+
+    def _read(self, found: Found) -> list[Candidate]:
+        search = self.search
+        job, number, start, most, deadline = self._jobs.pop(found.ticket)
+        texts = [search._read([*start, *ids]) for ids in found.sequences]
+        is_over = deadline is not None and deadline.is_over
+        candidates = search._candidates(job, number, list(zip(texts, found.scores, strict=True)), most, is_over)
+        self._forget(number)
+        return candidates
 
 
 def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:

@@ -190,6 +190,7 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
     (tmp_path / name).unlink()
 
     asked, search = [], planning.RouteSearch.__call__
+    monkeypatch.setattr(planning.RouteSearch, "running", lambda self, jobs: None)  # one batch after the other
 
     def interrupted(self, jobs, *rest):
         if len(asked) == 2:
@@ -236,6 +237,7 @@ def without_scores(lines) -> list[dict]:
 
 def test_each_target_is_written_when_it_is_done(folder, tmp_path, monkeypatch):
     seen, search = [], planning.RouteSearch.__call__
+    monkeypatch.setattr(planning.RouteSearch, "running", lambda self, jobs: None)  # one batch after the other
 
     def look(self, jobs, *rest):
         seen.append(len(rows_of(tmp_path / "a.jsonl")))

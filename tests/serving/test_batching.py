@@ -155,3 +155,124 @@ def test_stopping_finishes_what_is_computed_and_nothing_else(batcher, compute):
     assert running.answer.result(10) == 4
     batcher.join(10)
     assert compute.batches == [[2]]
+
+
+class Countdown:
+    """A pool in which an input of number n takes n steps; -1 fails in its first step, -2 when it joins."""
+
+    def __init__(self, pools):
+        self.pools, self.left, self.removed = pools, {}, []
+
+    def __len__(self):
+        return len(self.left)
+
+    def add(self, key, work):
+        if work.number == -2:
+            raise RuntimeError("no room")
+        self.left[key] = [work.number, work.number**2]
+
+    def remove(self, key):
+        self.removed.append(self.left.pop(key)[1])
+
+    def step(self):
+        self.pools.steps.append(sorted(square for _, square in self.left.values()))
+        self.pools.go.wait(20)
+        done = []
+        for key, state in list(self.left.items()):
+            if state[0] == -1:
+                raise RuntimeError("negative")
+            state[0] -= 1
+            if state[0] <= 0:
+                done.append((key, self.left.pop(key)[1]))
+        return done
+
+
+class Countdowns:
+    """Pools for settings other than "batch"."""
+
+    def __init__(self):
+        self.steps, self.made, self.go = [], [], threading.Event()
+
+    def pool_key(self, work):
+        return None if work.settings == "batch" else work.settings
+
+    def open_pool(self, key):
+        self.made.append(Countdown(self))
+        return self.made[-1]
+
+
+@pytest.fixture
+def pools():
+    return Countdowns()
+
+
+@pytest.fixture
+def pooling(compute, pools):
+    compute.go.set()
+    made = Batcher(compute, max_batch_size=3, max_wait_s=0.0, max_queue=6, pools=pools)
+    made.start()
+    yield made
+    made.stop()
+    pools.go.set()
+    made.join(20)
+
+
+def begun(pooling, pools, number=5, settings="a"):
+    """An input whose first step waits for `pools.go`."""
+    items = pooling.submit([Work(number, settings)])
+    soon(lambda: pools.steps)
+    return items
+
+
+def test_inputs_join_and_leave_between_steps(pooling, pools):
+    long = begun(pooling, pools)
+    others = pooling.submit([Work(1), Work(2, "b"), Work(3)])
+    assert pooling.computing == 1 and pooling.waiting == 3
+    pools.go.set()
+    assert answers(long + others) == [25, 1, 4, 9]
+    # at most three at once, the oldest first: 9 joins when 1 has left; the pools take turns
+    assert pools.steps[:4] == [[25], [1, 25], [4], [9, 25]]
+    soon(lambda: pooling.computing == 0)
+    assert len(pools.made) == 2
+
+
+def test_batches_have_their_turn_beside_pools(pooling, pools, compute):
+    long = begun(pooling, pools)
+    items = pooling.submit([Work(7, "batch"), Work(2), Work(8, "batch")])
+    pools.go.set()
+    assert answers(long + items) == [25, 49, 4, 64]
+    assert compute.batches == [[7, 8]]
+
+
+def test_one_that_fails_in_a_pool_does_not_harm_the_others(pooling, pools, compute, caplog):
+    long = begun(pooling, pools)
+    bad, good = pooling.submit([Work(-1), Work(2)])
+    pools.go.set()
+    assert answers([*long, good]) == [25, 4]
+    error = bad.answer.exception(10)
+    assert type(error) is Failed and str(error) == "RuntimeError" and error.__traceback__ is None
+    assert "negative" in caplog.text and sorted(compute.batches) == [[-1], [2], [5]]
+    assert answers(pooling.submit([Work(3)])) == [9]
+    (none,) = pooling.submit([Work(-2)])
+    assert type(none.answer.exception(10)) is Failed
+
+
+def test_what_is_abandoned_leaves_its_pool(pooling, pools):
+    (long,) = begun(pooling, pools, 10**9)
+    other = pooling.submit([Work(3)])
+    pooling.abandon([long])
+    pools.go.set()
+    assert answers(other) == [9] and not long.answer.done()
+    soon(lambda: pooling.computing == 0)
+    assert pools.made[0].removed == [10**18]
+
+
+def test_stopping_finishes_what_is_in_pools(pooling, pools):
+    (long,) = begun(pooling, pools)
+    waiting = pooling.submit([Work(1)])
+    pooling.stop()
+    assert type(waiting[0].answer.exception(10)) is Stopping and not pooling.is_ready
+    pools.go.set()
+    assert long.answer.result(10) == 25
+    pooling.join(10)
+    assert len(pools.steps) == 5

@@ -33,6 +33,25 @@ def recorded(task):
     return sizes
 
 
+def pooled(task):
+    """For each step of a pool, how many inputs were in it."""
+    sizes, open_pool = [], task.open_pool
+
+    def opened(key):
+        pool = open_pool(key)
+        step = pool.step
+
+        def counted():
+            sizes.append(len(pool))
+            return step()
+
+        pool.step = counted
+        return pool
+
+    task.open_pool = opened
+    return sizes
+
+
 def asked_together(task, bodies):
     """Answers to requests that come at once, each alone in its request."""
     with running(task, max_batch_size=4, max_wait_ms=300) as server:
@@ -44,10 +63,10 @@ def asked_together(task, bodies):
 
 def test_routes_are_those_of_the_planner_whoever_else_asks(planner, known):
     task = RouteTask(planner)
-    sizes = recorded(task)
+    sizes, steps = recorded(task), pooled(task)
     bodies = [{"targets": route.smiles, "n_steps": route.depth, "beams": 3} for route in known]
     answers = asked_together(task, [*bodies, bodies[0] | {"beams": 2}, bodies[1] | {"ranking": "sqrt_length"}])
-    assert max(sizes) == 4 and sum(sizes) == 6
+    assert max(steps) > 1 and sizes == [1]  # of the other ranking
     same = {"max_new_tokens": task.max_new_tokens, "progress": False}  # texts that do not end are cut off there
     wanted = [planner.plan([b["targets"]], n_steps=b["n_steps"], beams=3, **same)[0] for b in bodies]
     wanted += planner.plan([known[0].smiles], n_steps=known[0].depth, beams=2, **same)
@@ -140,6 +159,7 @@ def test_a_beam_that_found_nothing_has_no_score(planner, known, monkeypatch):
     (best,) = plan.candidates
     object.__setattr__(best, "score", float("-inf"))
     monkeypatch.setattr(task, "compute", lambda works, is_wanted: iter([(0, plan)]))
+    monkeypatch.setattr(task, "pool_key", lambda work: None)
     with running(task) as server:
         answer = server.client.post("/plan", json={"targets": known[0].smiles}).json()
     assert answer["plans"][0]["candidates"][0]["score"] is None
@@ -204,11 +224,12 @@ def text_task():
 
 
 def test_translations_are_those_of_each_text_alone(text_task, monkeypatch):
-    monkeypatch.setattr(text_task, "compute", text_task.compute)  # put back afterwards
-    sizes = recorded(text_task)
+    for name in ("compute", "open_pool"):
+        monkeypatch.setattr(text_task, name, getattr(text_task, name))  # put back afterwards
+    sizes, steps = recorded(text_task), pooled(text_task)
     bodies = [{"texts": text, "beams": beams, "max_new_tokens": 12} for text in TEXTS[:4] for beams in (1, 3)]
     answers = asked_together(text_task, bodies)
-    assert max(sizes) == 4
+    assert max(steps) > 1 and sizes == []
     for body, answer in zip(bodies, answers, strict=True):
         inputs = text_task.tokenizer([body["texts"]], return_tensors="pt")
         ids = text_task.model.generate(**inputs, num_beams=body["beams"], do_sample=False, max_new_tokens=12)
@@ -345,13 +366,52 @@ def test_what_the_stock_lacks_is_planned(chain_planner):
     assert refused.status_code == 422 and "less than or equal to 1" in refused.json()["detail"]
 
 
-def test_searches_with_a_time_limit_are_batches_of_their_own(planner, known):
+def test_searches_with_time_limits_run_together_and_end_each_at_its_own(planner, known):
     task = RouteTask(planner)
-    sizes = recorded(task)
-    bodies = [{"targets": known[0].smiles, "n_steps": 1, "beams": 2, "time_limit": 30}] * 2
-    first, second = asked_together(task, bodies)
-    assert sizes == [1, 1]
-    assert first["plans"][0]["candidates"] == second["plans"][0]["candidates"]
+    sizes, steps = recorded(task), pooled(task)
+    bodies = [
+        {"targets": known[0].smiles, "n_steps": 1, "beams": 2} | limit
+        for limit in ({"time_limit": 1e-6}, {"time_limit": 30}, {})
+    ]
+    over, limited, free = asked_together(task, bodies)
+    assert sizes == [] and max(steps) > 1
+    assert limited["plans"][0]["candidates"] == free["plans"][0]["candidates"] and not limited["plans"][0]["remarks"]
+    assert "The time limit of 1e-06 s ended the search" in over["plans"][0]["remarks"][-1]
+
+
+def test_whoever_comes_later_waits_for_no_long_search(untrained_folder):
+    # untrained, it writes until there is no room
+    task = load_task(untrained_folder)
+    body = {"targets": "CCO", "n_steps": 1, "beams": 2}
+    with running(task, max_batch_size=4) as server:
+        long = server.later(body)
+        soon(lambda: server.batcher.computing)
+        short = server.client.post("/plan", json=body | {"max_new_tokens": 5}).json()
+        assert not long
+        soon(lambda: long, 60)
+        (alone,) = task.planner.plan(["CCO"], n_steps=1, beams=2, max_new_tokens=5, progress=False)
+        assert [c["text"] for c in short["plans"][0]["candidates"]] == [c.text for c in alone.candidates]
+
+
+def test_other_settings_take_turns(untrained_folder):
+    task = load_task(untrained_folder)
+    with running(task, max_batch_size=4) as server:
+        long = server.later({"targets": "CCO", "n_steps": 1, "beams": 2})
+        soon(lambda: server.batcher.computing)
+        other = server.client.post("/plan", json={"targets": "CCO", "n_steps": 1, "beams": 3, "max_new_tokens": 5})
+        assert other.status_code == 200 and not long
+        soon(lambda: long, 60)
+
+
+def test_who_leaves_takes_the_search_along(untrained_folder):
+    task = load_task(untrained_folder)
+    body = {"targets": "CCO", "n_steps": 1, "beams": 2}
+    with running(task, max_batch_size=4) as server:
+        server.later(body, timeout=0.2)
+        soon(lambda: server.batcher.computing)
+        soon(lambda: not server.batcher.computing, 20)
+        with pytest.raises(TimeoutError):
+            server.batcher.submit(task.works(["CCO"], beams=2))[0].answer.result(0.05)
 
 
 def test_the_time_limit_is_no_longer_than_the_answer_may_take(planner):
