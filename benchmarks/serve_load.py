@@ -34,6 +34,7 @@ TARGETS = (
 LEAVE, MALFORMED = 0.02, 0.01
 MALFORMED_BODIES = (b'{"targets": [', b"\xff\xfe", b'{"targets": NaN}', b'{"texts": 1e999}', b"[" * 5000, b"{}")
 _MEGABYTE = 1 << 20
+ROW = "| clients | answers | lost or other | answers a second | p50 | p95 | answers a second of processor time |"
 
 
 @dataclass
@@ -54,9 +55,23 @@ class Figures:
     # MB after the warm-up, at half of the time, and at the end
     memory: list[float] = field(default_factory=list)
 
+    @property
+    def percentiles(self) -> tuple[float, float]:
+        """The median and the 95th percentile of the latencies in seconds."""
+        ordered = sorted(self.latencies) or [0.0]
+        p50, p95 = (ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.95))
+        return p50, p95
+
+    def row(self, clients: int) -> str:
+        """A row of a table, as `ROW` names its columns."""
+        p50, p95 = self.percentiles
+        return (
+            f"| {clients} | {self.answers} | {self.lost.total()} | {self.answers / self.seconds:.2f} | {p50:.1f} s | {p95:.1f} s "
+            f"| {self.answers / self.processor:.2f} |"
+        )
+
     def __str__(self) -> str:
-        ordered = sorted(self.latencies)
-        p50, p95 = (ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.95)) if ordered else (0.0, 0.0)
+        p50, p95 = self.percentiles
         before, half, after = self.memory
         return (
             f"{self.answers} answers in {self.seconds:.0f} s, {self.answers / self.seconds:.1f} a second; "
@@ -173,13 +188,30 @@ async def load(
     Raises:
         ValueError: the server refused one of the requests.
     """
+    expected = await answers_alone(url, bodies)
+    return await measured(url, process, expected, clients=clients, seconds=seconds, warm_up=warm_up)
+
+
+async def answers_alone(url: str, bodies: Sequence[bytes]) -> dict[bytes, Any]:
+    """Return the answer to each request when nobody else asks.
+
+    Raises:
+        ValueError: the server refused one of the requests.
+    """
     expected: dict[bytes, Any] = {}
     async with httpx.AsyncClient(timeout=120, trust_env=False) as client:
-        for body in bodies:  # one at a time, so that each is a batch by itself
+        for body in bodies:
             response = await client.post(url, content=body, headers={"content-type": "application/json"})
             if response.status_code != 200:
                 raise ValueError(f"{body.decode()} was answered {response.status_code}: {response.text}")
             expected[body] = content(response.json())
+    return expected
+
+
+async def measured(
+    url: str, process: psutil.Process, expected: dict[bytes, Any], *, clients: int, seconds: float, warm_up: float
+) -> Figures:
+    """[`load`] for requests whose answers are known."""
     await crowd(url, expected, clients, warm_up)
     figures, start, processor = Figures(), time.monotonic(), sum(process.cpu_times()[:2])
     for part in (0, 1):
@@ -194,8 +226,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.serve_load", description=__doc__)
     parser.add_argument("--model", required=True, help="folder of a trained model")
     parser.add_argument("--inputs", type=Path, help="file of targets or texts, one per line (default: 16 targets)")
-    parser.add_argument("--clients", type=int, default=100, help="number of clients at once (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=5.0, help="time of the measurement (default: %(default)s)")
+    parser.add_argument(
+        "--clients",
+        type=int,
+        nargs="+",
+        default=[100],
+        help="number of clients at once, or several in turn (default: 100)",
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="time of each measurement (default: %(default)s)")
+    parser.add_argument(
+        "--n-steps", type=int, nargs="+", default=[1], help="steps of the routes, in turn for the targets (default: 1)"
+    )
     parser.add_argument("--beams", type=int, default=2, help="number of beams (default: %(default)s)")
     parser.add_argument(
         "--max-new-tokens", type=int, default=40, help="largest number of tokens of an answer (default: %(default)s)"
@@ -203,9 +244,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def request_bodies(path: str, inputs: Sequence[str], **settings: Any) -> list[bytes]:
-    name, settings = ("targets", settings | {"n_steps": 1}) if path == "/plan" else ("texts", settings)
-    return [json.dumps({name: text} | settings).encode() for text in inputs]
+def request_bodies(path: str, inputs: Sequence[str], n_steps: Sequence[int] = (1,), **settings: Any) -> list[bytes]:
+    if path != "/plan":
+        return [json.dumps({"texts": text} | settings).encode() for text in inputs]
+    return [
+        json.dumps({"targets": text, "n_steps": steps} | settings).encode()
+        for text, steps in zip(inputs, itertools.cycle(n_steps), strict=False)
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -213,17 +258,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     inputs: Sequence[str] = TARGETS
     if arguments.inputs is not None:
         inputs = list(itertools.islice(filter(None, arguments.inputs.read_text().splitlines()), 100))
-    with served(arguments.model, "--max-queue", str(2 * arguments.clients)) as (url, process):
+    lost = 0
+    with served(arguments.model, "--max-queue", str(2 * max(arguments.clients))) as (url, process):
         path = f"/{url.rpartition('/')[2]}"
-        bodies = request_bodies(path, inputs, beams=arguments.beams, max_new_tokens=arguments.max_new_tokens)
-        seconds = 60 * arguments.minutes
-        figures = asyncio.run(
-            load(url, process, bodies, clients=arguments.clients, seconds=seconds, warm_up=seconds / 10)
-        )
+        settings = {"beams": arguments.beams, "max_new_tokens": arguments.max_new_tokens}
+        expected = asyncio.run(answers_alone(url, request_bodies(path, inputs, arguments.n_steps, **settings)))
+        seconds, rows = 60 * arguments.minutes, [ROW, re.sub("[^|]+", " --- ", ROW)]
+        for clients in arguments.clients:
+            figures = asyncio.run(
+                measured(url, process, expected, clients=clients, seconds=seconds, warm_up=seconds / 10)
+            )
+            print(f"{clients} clients: {figures}", flush=True)
+            rows.append(figures.row(clients))
+            lost += figures.lost.total()
         state = httpx.get(url.replace(path, "/health"), trust_env=False).json()
-    print(figures)
     print(f"left in the server: {state['waiting']} waiting, {state['computing']} computed")
-    return 1 if figures.lost else 0
+    if len(arguments.clients) > 1:
+        print("\n".join(rows))
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

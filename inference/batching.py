@@ -190,14 +190,14 @@ class Batcher:
                 batch: list[Item] = []
                 left: float | None = None
                 while self._waiting and len(self._members) + len(joining) < self._max_batch_size:
-                    key = None if self._make is None else self._make.pool_key(self._waiting[0].work)
+                    key = self._key_of_first()
                     if key is None:
                         break
                     item = self._waiting.popleft()
                     # after this call a future cannot be cancelled, so setting its result cannot fail
                     if item.answer.set_running_or_notify_cancel():
                         joining.append((item, key))
-                if self._waiting and (self._make is None or self._make.pool_key(self._waiting[0].work) is None):
+                if self._waiting and self._key_of_first() is None:
                     batch, left = self._take()
                 if joining or batch or self._members:
                     self.computing = len(self._members) + len(joining) + len(batch)
@@ -205,6 +205,16 @@ class Batcher:
                 if self._is_stopping:
                     return None
                 self._changed.wait(left)
+
+    def _key_of_first(self) -> Hashable | None:
+        """Return the key of the pool that the oldest waiting input may join, or None if it is for a batch."""
+        if self._make is None:
+            return None
+        try:
+            return self._make.pool_key(self._waiting[0].work)
+        except Exception:
+            _logger.exception("it is not known whether an input may join a pool: %r", self._waiting[0].work)
+            return None
 
     def _take(self) -> tuple[list[Item], float | None]:
         """Return the next batch, the oldest input and others with its settings, or the seconds that it waits for others.

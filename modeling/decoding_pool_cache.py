@@ -169,10 +169,15 @@ class PoolCache:
         lengths = self.suffixes.lengths
         self.suffixes.make_room(rows, max(lengths) + 1, self.suffixes.states)
         self._make_room_for_writers()
-        columns = torch.tensor(lengths, device=device).repeat_interleave(self.beams)
         every = torch.arange(rows, device=device)
-        self.suffixes.states[:, :, every, :, columns] = states.permute(2, 0, 1, 3, 4)
-        self.writers[every, columns] = (every % self.beams).to(torch.int32)
+        own = (every % self.beams).to(torch.int32)
+        if min(lengths) == max(lengths):  # one column is faster to write
+            self.suffixes.states[:, :, :rows, :, lengths[0]] = states
+            self.writers[:rows, lengths[0]] = own
+        else:
+            columns = torch.tensor(lengths, device=device).repeat_interleave(self.beams)
+            self.suffixes.states[:, :, every, :, columns] = states.permute(2, 0, 1, 3, 4)
+            self.writers[every, columns] = own
         self.suffixes.lengths = [length + 1 for length in lengths]
         if self.beams > 1:
             for source, length in enumerate(self.suffixes.lengths):

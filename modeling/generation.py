@@ -141,9 +141,10 @@ class WeftGenerationMixin(GenerationMixin):
                 "`generate` writes one target for each row: give each source a row of its own, without `sequence_ids`. (To "
                 "evaluate by generation, pack only what is trained on: `WeftTrainingArguments(packing=True)`.)"
             )
-        if kwargs.get("custom_generate") in self.searches:
-            kwargs["custom_generate"] = self.searches[kwargs["custom_generate"]]()
-        elif not getattr(kwargs.get("custom_generate"), "takes_fast_path", kwargs.get("custom_generate") is None):
+        search = kwargs.get("custom_generate")
+        if search in self.searches:
+            kwargs["custom_generate"] = self.searches[search]()
+        elif search is not None and not getattr(search, "takes_fast_path", False):
             kwargs.setdefault("cache_implementation", "dynamic")  # another search may need what only this cache can do
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:

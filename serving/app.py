@@ -232,7 +232,7 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
         endpoint: str
         version: str
         waiting: int = Field(description="Inputs in the queue.")
-        computing: int = Field(description="Inputs of the batch that is computed.")
+        computing: int = Field(description="Inputs that are computed.")
 
     @app.get(
         "/health",

@@ -16,9 +16,9 @@ class Limits:
 
     Args:
         max_batch_size (`int`, *optional*, defaults to 16):
-            The largest number of inputs (targets or texts) in a batch. Each input has its own beams.
+            The largest number of inputs (targets or texts) that are computed at once. Each input has its own beams.
         max_wait_ms (`float`, *optional*, defaults to 10.0):
-            The time in milliseconds that an input waits for others while the model is idle.
+            The time in milliseconds that an input waits for others while the model is idle, if it is computed in a batch.
         max_queue (`int`, *optional*, defaults to 256):
             The largest number of waiting inputs. Requests that exceed it are refused with status 429.
         max_inputs (`int`, *optional*, defaults to 32):

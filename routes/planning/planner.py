@@ -137,11 +137,11 @@ class RoutePlanner:
             max_new_tokens: bound on what the model writes (default: what its positions allow).
             draft_tokens: the largest number of tokens that are guessed ahead and verified together, where that pays; 0 for
                 none. It changes the speed, and the last bits of the scores.
-            batch_size: searches run at once (default: as many as have 80 beams together).
+            batch_size: searches run at once; others join as these end (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             time_limit: seconds for each target. When they are over, the search ends with the routes that are finished, and
-                `Plan.remarks` says so. Targets are then searched one after the other, not in common batches.
+                `Plan.remarks` says so. Targets are then searched one after the other, not together.
             salts: what becomes of a target of several molecules: "refuse" it, or "strip" it to its largest organic part,
                 without charges where hydrogen can take them away. `Plan.remarks` says what was planned.
             expand_leaves: how often a starting material that the stock lacks becomes a target in its turn, with the same

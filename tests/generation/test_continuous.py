@@ -90,7 +90,7 @@ def _until_end(ids):
 def test_each_source_gets_what_it_gets_alone(build, monkeypatch, kind, settings):
     monkeypatch.setattr(BeamCache, "SHARE_EVERY", 4)
     model, settings, chance = build(kind), SETTINGS[settings], random.Random(1)
-    waiting = sources(model, 12, torch.Generator().manual_seed(2))
+    waiting = sources(model, 8, torch.Generator().manual_seed(2))
     search = ContinuousSearch(model, eos_token_id=ENDS, **settings)
     asked, answers, sizes = {}, {}, set()
     while waiting or len(search):

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ def recorded(task):
     return sizes
 
 
-def pooled(task):
-    """For each step of a pool, how many inputs were in it."""
+def pooled(task, pause=0.0):
+    """For each step of a pool, how many inputs were in it. Steps take a pause in seconds longer."""
     sizes, open_pool = [], task.open_pool
 
     def opened(key):
@@ -43,6 +44,7 @@ def pooled(task):
 
         def counted():
             sizes.append(len(pool))
+            time.sleep(pause)
             return step()
 
         pool.step = counted
@@ -380,38 +382,38 @@ def test_searches_with_time_limits_run_together_and_end_each_at_its_own(planner,
 
 
 def test_whoever_comes_later_waits_for_no_long_search(untrained_folder):
-    # untrained, it writes until there is no room
-    task = load_task(untrained_folder)
+    task = load_task(untrained_folder)  # untrained, it writes until there is no room, some 40 tokens
+    pooled(task, pause=0.05)
     body = {"targets": "CCO", "n_steps": 1, "beams": 2}
     with running(task, max_batch_size=4) as server:
         long = server.later(body)
         soon(lambda: server.batcher.computing)
-        short = server.client.post("/plan", json=body | {"max_new_tokens": 5}).json()
+        short = server.client.post("/plan", json=body | {"max_new_tokens": 3}).json()
         assert not long
         soon(lambda: long, 60)
-        (alone,) = task.planner.plan(["CCO"], n_steps=1, beams=2, max_new_tokens=5, progress=False)
+        (alone,) = task.planner.plan(["CCO"], n_steps=1, beams=2, max_new_tokens=3, progress=False)
         assert [c["text"] for c in short["plans"][0]["candidates"]] == [c.text for c in alone.candidates]
 
 
 def test_other_settings_take_turns(untrained_folder):
     task = load_task(untrained_folder)
+    pooled(task, pause=0.05)
     with running(task, max_batch_size=4) as server:
         long = server.later({"targets": "CCO", "n_steps": 1, "beams": 2})
         soon(lambda: server.batcher.computing)
-        other = server.client.post("/plan", json={"targets": "CCO", "n_steps": 1, "beams": 3, "max_new_tokens": 5})
+        other = server.client.post("/plan", json={"targets": "CCO", "n_steps": 1, "beams": 3, "max_new_tokens": 3})
         assert other.status_code == 200 and not long
         soon(lambda: long, 60)
 
 
 def test_who_leaves_takes_the_search_along(untrained_folder):
     task = load_task(untrained_folder)
-    body = {"targets": "CCO", "n_steps": 1, "beams": 2}
+    steps = pooled(task, pause=0.1)
     with running(task, max_batch_size=4) as server:
-        server.later(body, timeout=0.2)
+        server.later({"targets": "CCO", "n_steps": 1, "beams": 2}, timeout=1.0)
         soon(lambda: server.batcher.computing)
-        soon(lambda: not server.batcher.computing, 20)
-        with pytest.raises(TimeoutError):
-            server.batcher.submit(task.works(["CCO"], beams=2))[0].answer.result(0.05)
+        soon(lambda: not server.batcher.computing)
+    assert 0 < len(steps) < 30
 
 
 def test_the_time_limit_is_no_longer_than_the_answer_may_take(planner):
