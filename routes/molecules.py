@@ -142,13 +142,16 @@ def is_beyond_repair(smiles: str) -> bool:
     """Return whether RDKit can read no SMILES that begins with this one, which is closed and which RDKit cannot read.
 
     An atom with too many bonds keeps them, whatever follows. But an aromatic ring may still get the substituent that
-    it lacks.
+    it lacks. Where RDKit fails instead of naming a problem, the answer is no.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, sanitize=False)
         if molecule is None:
             return True
-        problems = cast(Any, Chem).DetectChemistryProblems(molecule)
+        try:
+            problems = cast(Any, Chem).DetectChemistryProblems(molecule)
+        except RuntimeError:
+            return False
     return any(problem.GetType() == "AtomValenceException" for problem in problems)
 
 
