@@ -237,9 +237,9 @@ class ContinuousSearch:
         if not sources:
             self._clear()
             return
-        self.tickets, self.watches, self.prompts = (
-            [those[source] for source in sources] for those in (self.tickets, self.watches, self.prompts)
-        )
+        self.tickets = [self.tickets[source] for source in sources]
+        self.watches = [self.watches[source] for source in sources]
+        self.prompts = [self.prompts[source] for source in sources]
         # followers count the rows of their last call, the cache counts the rows that are left
         self.cached = None
         if not is_between:

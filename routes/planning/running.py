@@ -119,14 +119,16 @@ class Searches:
 
     def _join(self) -> list[tuple[_Target, int, list[Candidate]]]:
         """Let searches join where there is room. Return what those give whose time is up before they begin."""
-        late, joining = [], []
+        late: list[tuple[_Target, int, list[Candidate]]] = []
+        joining: list[tuple[_Target, int, Job]] = []
         while self._waiting and len(self.pool) + len(joining) < self.most:
             target, place, job = self._waiting.popleft()
             if not target.has_begun:
                 target.deadline, target.has_begun = target.begin(), True
             if target.deadline is not None and target.deadline.has_passed:
                 target.deadline.is_over = True
-                late.append((target, place, *self.pool.search.out_of_time([job])))
+                (nothing,) = self.pool.search.out_of_time([job])
+                late.append((target, place, nothing))
             else:
                 joining.append((target, place, job))
         if joining:
