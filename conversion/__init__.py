@@ -18,7 +18,7 @@ from . import (
     transformers_t5,
     tutorial,
 )
-from .adaptation import adapt, adapted_config, special_token_ids
+from .adaptation import FAMILIES, adapt, adapted_config, special_token_ids
 from .files import checkpoint_folder, read_source_config, read_tokenizer, read_weights
 from .source import Conversion, DoesNotFit, Source, clean_keys, convert, export
 from .upcycling import upcycle
@@ -52,11 +52,15 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
         [`Source`]
 
     Raises:
-        ValueError: no source knows the keys, or several do.
+        ValueError: no source knows the keys, or several do, or the checkpoint is decoder-only.
     """
     model_type = (source_config or {}).get("model_type")
     found = [source for source in SOURCES.values() if model_type in source.model_types]
     found = found or [source for source in SOURCES.values() if source.recognises(weights)]
+    if not found and model_type in FAMILIES:
+        raise ValueError(
+            f"A {model_type} checkpoint is decoder-only: `weftformer adapt` makes an encoder-decoder of it."
+        )
     if len(found) != 1:
         names = ", ".join(f"{source.name} ({source.title})" for source in found or SOURCES.values())
         raise ValueError(

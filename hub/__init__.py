@@ -1,7 +1,7 @@
 from ..modeling import WeftPreTrainedModel
 from .card import Facts, Measured, build_card
 from .export import export_code
-from .facts import adapted_card, converted_card, facts_of, upload_with_card
+from .facts import adapted_card, converted_card, facts_of, upcycled_card, upload_with_card
 from .trained import measured, trained_card
 
 # The model's classes do not import this folder, because their code travels without it. So this folder sets the method
@@ -18,4 +18,5 @@ __all__ = [
     "facts_of",
     "measured",
     "trained_card",
+    "upcycled_card",
 ]

@@ -220,6 +220,35 @@ def adapted_card(
     return build_card(facts)
 
 
+def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_tokenizer: bool = True) -> ModelCard:
+    """
+    Build the card of a sparse model that was made from a dense one.
+
+    Args:
+        model ([`WeftPreTrainedModel`]):
+            The sparse model.
+        name (`str`):
+            The name for `from_pretrained`.
+        dense (`str`):
+            The name of the dense model.
+        has_tokenizer (`bool`, *optional*, defaults to `True`):
+            Whether there is a tokenizer beside the weights.
+
+    Returns:
+        `huggingface_hub.ModelCard`
+    """
+    facts = facts_of(
+        model,
+        name,
+        summary=f"The dense model {dense} as a mixture of experts, each of which begins as a copy of its feed-forward.",
+        has_tokenizer=has_tokenizer,
+        origin="Sparse upcycling ([arXiv:2212.05055](https://arxiv.org/abs/2212.05055)), with outputs equal to those of the dense model",
+        license_note=f"the licence of {dense} applies",
+        data=f"The weights are those of {dense}. They were not trained as a mixture of experts yet.",
+    )
+    return build_card(facts)
+
+
 def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
     """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one.
 

@@ -8,6 +8,7 @@ from transformers import AutoModelForSeq2SeqLM
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
 from weftformer.common.whole_files import whole_folder
 from weftformer.conversion import upcycle
+from weftformer.hub import upcycled_card
 from weftformer.scripts.parsers.upcycle import build_parser
 
 
@@ -28,11 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         fields = layer_types | {"n_shared_experts": arguments.shared_experts}
         sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **fields)
-        for file in arguments.model.glob("*token*"):  # the tokenizer's files
-            if file.is_file():
-                shutil.copy2(file, staging / file.name)
+        tokenizer_files = [file for file in arguments.model.glob("*token*") if file.is_file()]
+        for file in tokenizer_files:
+            shutil.copy2(file, staging / file.name)
         sparse.save_pretrained(staging)
-    sizes = [f"{sum(parameter.numel() for parameter in model.parameters()):,}" for model in (dense, sparse)]
+        names = [folder.resolve().name for folder in (arguments.out, arguments.model)]
+        upcycled_card(sparse, *names, has_tokenizer=bool(tokenizer_files)).save(staging / "README.md")
+    sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
     print(f"{sizes[0]} parameters became {sizes[1]}; the sparse model is in {arguments.out}.")
 
 

@@ -11,7 +11,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="weftformer generate",
         usage="weftformer generate [TEXT ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]",
         description="Write a text for each line: of the command line, of a file, or of standard input. Line n of the output belongs\n"
-        "to line n of the input.",
+        "to line n of the input, or to row n of a table (a blank line of a csv is no row).",
         epilog="examples:\n"
         "  weftformer generate 'three one four' --model runs/mine\n"
         "  weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt\n"

@@ -149,5 +149,7 @@ def test_upcycle(tmp_path, capsys):
     torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-10, rtol=1e-10)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "sparse")) == 53
     assert "parameters became" in capsys.readouterr().out
+    card = (tmp_path / "sparse" / "README.md").read_text()
+    assert "The dense model dense as a mixture of experts" in card and "2212.05055" in card
     assert main(["upcycle", str(tmp_path / "sparse"), str(tmp_path / "twice")]) == 1
     assert "sparse layers already" in capsys.readouterr().err and not (tmp_path / "twice").exists()
