@@ -21,6 +21,8 @@ from weftformer.training import DEVICES, Device, Workload, costs, count_paramete
 from weftformer.training.costs import count_operations, split_of
 from weftformer.training.tracing import Batch, Settings, Split, build_part, groups_of, trace_step
 
+from ..conftest import one_stays
+
 TINY = {
     "vocab_size": 64, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
@@ -54,7 +56,7 @@ def held_by(model, *classes):
     return sum({id(p): p.numel() for module in modules for p in module.parameters()}.values())
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", one_stays(sorted(PRESETS, reverse=True)))
 def test_parameters_are_those_of_real_models(preset):
     config = WeftConfig.from_preset(preset)
     model, count = on_meta(config), count_parameters(config)
@@ -93,7 +95,7 @@ def inputs_of(config, rows=2, source=7, target=5):
     return tokens
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_stays(KINDS))
 def test_operations_are_those_that_torch_counts(kind):
     config = WeftConfig(**TINY | KINDS[kind])
     model = WeftForConditionalGeneration._from_config(
@@ -163,7 +165,7 @@ MEMORY = {
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype:UserWarning")
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("kind", MEMORY)
+@pytest.mark.parametrize("kind", one_stays(MEMORY))
 def test_activations_are_what_autograd_keeps(kind, bf16):
     config = WeftConfig(**TINY | {"d_model": 64, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96} | MEMORY[kind])
     batch = Batch(4, 33, 21)
@@ -243,6 +245,7 @@ def test_uneven_shards_are_filled_up():
     assert shards_of(fields, "fsdp_size=4") == expected > model.num_parameters()
 
 
+@pytest.mark.integration
 def test_memory_grows_with_the_batch_and_shrinks_with_pieces():
     peaks = [cost_of({}, tokens_per_batch=tokens).memory.peak for tokens in (512, 1024, 2048)]
     assert peaks == sorted(peaks) and peaks[2] - peaks[1] == pytest.approx(2 * (peaks[1] - peaks[0]), rel=0.05)
@@ -257,6 +260,7 @@ def test_memory_grows_with_the_batch_and_shrinks_with_pieces():
     assert accumulated.memory.at_peak["gradients"] >= accumulated.memory.gradients > once.memory.at_peak["gradients"]
 
 
+@pytest.mark.integration
 def test_the_peak_is_that_of_its_parts():
     for settings in ({}, {"num_processes": 2}, {"distributed_config": "fsdp_size=2"}):
         memory = cost_of({}, **settings).memory
@@ -269,6 +273,7 @@ def test_the_peak_is_that_of_its_parts():
 # -- time and decoding -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_time_follows_from_the_bounds():
     gpu = Device("made up", 16e9, 100e9, 1e12, 4e12, watts=100, link=1e9)
     cost = cost_of({}, gpu, tokens=1e6, utilization=0.5, pue=1.2, num_processes=2)
@@ -287,6 +292,7 @@ def test_time_follows_from_the_bounds():
     assert unknown.time.communication is None and unknown.time.sent == cost.time.sent
 
 
+@pytest.mark.integration
 def test_groups_beyond_a_node_send_over_the_network():
     near, far = (cost_of({}, num_processes=count, tokens_per_batch=512 * count).time for count in (8, 16))
     assert near.communication == near.sent / 450e9 and far.communication == far.sent / 50e9
@@ -311,6 +317,7 @@ def test_decoding_reads_active_weights_and_the_cache():
     assert small.rows == small.sequences == 0 and small.most_tokens_per_second == 0
 
 
+@pytest.mark.integration
 def test_cache_is_what_generate_fills():
     config = WeftConfig(**TINY | {"num_key_value_heads": 2})
     model = WeftForConditionalGeneration(config).eval()
@@ -321,6 +328,7 @@ def test_cache_is_what_generate_fills():
     assert held == 3 * cost_of({"num_key_value_heads": 2}, precision="fp32").decoding.cache_per_row
 
 
+@pytest.mark.integration
 def test_experts_are_read_as_often_as_they_are_met():
     few, many = (cost_of(SPARSE | {"num_experts": count}, precision="bf16").decoding for count in (4, 8))
     assert few.bytes_per_token == pytest.approx(many.bytes_per_token, rel=0.02)  # but for the routers
@@ -342,6 +350,7 @@ NEMO = PLAIN | {
 }  # fmt: skip
 
 
+@pytest.mark.integration
 def test_t5_11b_takes_the_published_operations():
     config = WeftConfig(**T5_11B)
     assert count_parameters(config).total == pytest.approx(11e9, rel=0.04)
