@@ -501,6 +501,11 @@ class WeftConfig(PreTrainedConfig):
         """Whether self-attention has a learned bias for each offset between query and key."""
         return self.self_attention_position_type in ("relative", "bucketed")
 
+    @property
+    def has_position_table(self) -> bool:
+        """Whether positions are rows of a learned table, of the embeddings or of an attention."""
+        return self.position_embedding_type == "learned" or self.uses_attention_positions("additive")
+
     def uses_attention_positions(self, kind: str) -> bool:
         """
         Return whether self-attention or cross-attention has positions of a type.

@@ -219,7 +219,7 @@ def check_position_limit(
         is_counted: whether the positions are 0, 1, 2, ...: then `length` alone is checked.
         by_value: whether other positions are read and checked.
     """
-    uses_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
+    uses_table = config.has_position_table
     if not uses_table or is_tracing():
         return
     if is_counted:

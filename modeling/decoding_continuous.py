@@ -17,7 +17,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 
 from .decoding_cache import FastPathRequest, SourceCache, take_states
-from .decoding_leaving import places, renumbered
+from .decoding_leaving import places, renumbered, rows_of
 from .decoding_pool_cache import PoolCache
 from .decoding_search import OUT
 from .decoding_step import GROWING_ROTARY, DecodeStep
@@ -226,8 +226,7 @@ class ContinuousSearch:
         if all(done):
             self._keep([])
         elif (sources := places(done)) is not None:
-            rows = [source * self.beams + beam for source in sources for beam in range(self.beams)]
-            self.logits = self.logits[rows]
+            self.logits = self.logits[rows_of(sources, self.beams)]
             self._keep(sources, is_between=True)
 
     def _keep(self, sources: list[int], is_between: bool = False) -> None:
@@ -244,7 +243,7 @@ class ContinuousSearch:
         self.cached = None
         if not is_between:
             self.cached = renumbered(torch.tensor(self.parents), sources, self.beams).tolist()
-        self.parents = [self.parents[source * self.beams + beam] for source in sources for beam in range(self.beams)]
+        self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]
         self.rows.keep(sources)
         self.cache.keep(sources)
 

@@ -313,8 +313,7 @@ class WeftGenerationMixin(GenerationMixin):
         config = self.config
         # the decoder never reads the last token
         needed, limit = generation_config.max_length - 1, config.max_target_positions
-        has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
-        if has_table and needed > limit:
+        if config.has_position_table and needed > limit:
             raise ValueError(
                 f"A prefix of {input_ids_length} tokens and max_new_tokens={generation_config.max_length - input_ids_length} "
                 f"do not fit the learned position table of {limit} rows (`max_target_positions`): ask for at most "

@@ -1,6 +1,7 @@
 """Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
 import os
+import random
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -203,3 +204,11 @@ def browser() -> Any:
         browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def write_backwards(file: Path) -> Path:
+    """Write fifty pairs to a csv: texts of four letters, and the same read backwards."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
+    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
+    return file

@@ -112,11 +112,10 @@ def source_and_target_limits(config: WeftConfig, args: DataArguments | Pretraini
     Raises:
         ValueError: the arguments allow more than the model's learned position tables have rows.
     """
-    has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
     limits = []
     for side in ("source", "target"):
         given, rows = getattr(args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
-        if has_table and given is not None and given > rows:
+        if config.has_position_table and given is not None and given > rows:
             raise ValueError(
                 f"max_{side}_length={given} is more than the model's position table has rows (max_{side}_positions="
                 f"{rows}): give at most {rows}, or a new model more rows (--config-overrides max_{side}_positions={given})."

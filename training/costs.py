@@ -106,11 +106,10 @@ class Workload:
         Raises:
             ValueError: they are beyond the model's table of positions.
         """
-        has_table = config.position_embedding_type == "learned" or config.uses_attention_positions("additive")
         lengths = {}
         for side in ("source", "target"):
             given, rows = getattr(self, f"{side}_length"), getattr(config, f"max_{side}_positions")
-            if has_table and given is not None and given > rows:
+            if config.has_position_table and given is not None and given > rows:
                 raise ValueError(
                     f"{side}_length={given} is more than the model's position table has rows (max_{side}_positions={rows}): "
                     f"give at most {rows}."

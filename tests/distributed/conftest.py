@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from ..conftest import write_backwards
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT = 180  # seconds, of a start and of a job, on a machine with other things to do
@@ -133,8 +134,4 @@ def alone_training():
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     """Fifty pairs: texts of four letters, and the same read backwards."""
-    draw = random.Random(0)
-    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
-    file = tmp_path_factory.mktemp("data") / "pairs.csv"
-    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
-    return file
+    return write_backwards(tmp_path_factory.mktemp("data") / "pairs.csv")

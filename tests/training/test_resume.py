@@ -73,11 +73,9 @@ def _tell(what: str) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     """Some forty pairs, enough for five steps an epoch."""
-    draw = random.Random(0)
-    texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 9))) for _ in range(50)]
-    file = tmp_path_factory.mktemp("data") / "pairs.csv"
-    file.write_text("source,target\n" + "".join(f"{text},{text[::-1]}\n" for text in texts))
-    return file
+    from ..conftest import write_backwards  # only here: the file also runs by itself
+
+    return write_backwards(tmp_path_factory.mktemp("data") / "pairs.csv")
 
 
 def start(folder: Path, data: Path, kill_at: str, delay: float = 0.0) -> int:
