@@ -1,5 +1,6 @@
 """Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
+import gc
 import os
 import random
 import shutil
@@ -64,6 +65,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     # a misspelled parameter is a KeyError
     if not any(all(case.params[name] in values for name, values in one.kwargs.items()) for one in sets):
         item.add_marker(pytest.mark.integration)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there by now out of every garbage collection.
+
+    These are some million objects, of the libraries and of the collected tests. Trainer collects after each run, which would
+    look through all of them again.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
