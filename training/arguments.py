@@ -46,7 +46,9 @@ class ModelArguments:
         "Tokenizer of a new model: bpe trains a byte-level BPE vocabulary on the training pairs (the default), routes "
         "is the vocabulary of DirectMultiStep for synthesis routes.",
     )
-    tokenizer_vocab_size: int = _argument(8000, "Most tokens of a trained vocabulary.")
+    tokenizer_vocab_size: int | None = _argument(
+        None, "Most tokens of a trained vocabulary; by default 8,000, of pieces that occur 100 times or more."
+    )
     tokenizer_lowercase: bool = _argument(False, "Lower-case all texts in a trained vocabulary.")
     teacher: str | None = _argument(
         None,

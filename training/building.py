@@ -54,14 +54,10 @@ def build_tokenizer(
     else:
         shared: list[Any] = [None]
         if is_main_process:
-            logger.info(f"Training a vocabulary of {args.tokenizer_vocab_size} tokens on the training texts.")
-            shared = [
-                train_tokenizer(
-                    texts,
-                    vocab_size=args.tokenizer_vocab_size,
-                    lowercase=args.tokenizer_lowercase,
-                )
-            ]
+            logger.info("Training a vocabulary on the training texts.")
+            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size, lowercase=args.tokenizer_lowercase)
+            logger.info(f"The vocabulary has {len(trained):,} tokens.")
+            shared = [trained]
         (tokenizer,) = broadcast_object_list(shared)
     for token in ("pad", "eos"):
         if getattr(tokenizer, f"{token}_token_id") is None:

@@ -22,9 +22,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--tokenizer-vocab-size": {
         "type": int,
-        "default": 8000,
         "metavar": "N",
-        "help": "most tokens of a new vocabulary (default: %(default)s)",
+        "help": "most tokens of a new vocabulary (default: 8000, of pieces that occur 100 times)",
     },
     "--gradient-accumulation-steps": {
         "type": int,

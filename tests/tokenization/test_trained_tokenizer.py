@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer
+from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer, trained
 
 MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 TEXTS = [
@@ -82,6 +82,15 @@ def test_lowercase():
     assert tokenizer.tokenize("Small") == ["small"]
     ids = tokenizer("  Ein KLEINES Boot, ÜBER 😀 ")["input_ids"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "  ein kleines boot, über 😀 "
+
+
+def test_without_a_size_each_merged_token_has_a_hundred_examples(caplog, monkeypatch):
+    texts = ["ab"] * 99 + ["cd"] * 100
+    tokens = train_tokenizer(texts).get_vocab().keys() - train_tokenizer(texts, vocab_size=259).get_vocab().keys()
+    assert tokens == {"cd"} and not caplog.records
+    assert "ab" in train_tokenizer(texts, min_frequency=99).get_vocab()
+    monkeypatch.setattr(trained, "_MOST_TOKENS", 261)
+    assert len(train_tokenizer(["abcdefgh"] * 100)) == 261
 
 
 def test_min_frequency():
