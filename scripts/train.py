@@ -5,6 +5,7 @@ Runs as `weftformer train`, `python -m weftformer.scripts.train`, and under `tor
 """
 
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -34,8 +35,14 @@ def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     imports = (
         "import torch, weftformer, transformers as t" if num_conditions else "import weftformer, transformers as t"
     )
+    # conditions are columns of a table there
+    command = (
+        ""
+        if num_conditions
+        else f"  {shlex.join(['weftformer', 'generate', source, '--model', folder])}\nOr in Python:\n"
+    )
     return (
-        f"Saved in {folder}. To use it:\n"
+        f"Saved in {folder}. To use it:\n{command}"
         f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, t.AutoModelForSeq2SeqLM))\n"
         f'  print(tokenizer.batch_decode(model.generate(**tokenizer([{source!r}], return_tensors="pt"){conditions}), '
         "skip_special_tokens=True))"

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import Router
+from weftformer.scripts import cli
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import fit_pairs, parse_arguments
@@ -130,9 +132,12 @@ def test_the_card_has_scores_with_their_intervals(trained):
 def test_what_is_printed_at_the_end_runs(trained, capsys):
     folder, printed = trained
     head, *lines = printed[printed.index("Saved in") :].splitlines()
-    assert head == f"Saved in {folder}. To use it:" and len(lines) == 2
+    command, middle, *lines = lines
+    assert head == f"Saved in {folder}. To use it:" and middle == "Or in Python:" and len(lines) == 2
+    assert cli.main(shlex.split(command)[1:]) == 0
+    written = capsys.readouterr().out
     exec("\n".join(line.strip() for line in lines), {})
-    assert capsys.readouterr().out.startswith("[")
+    assert capsys.readouterr().out == f"{[written.removesuffix(chr(10))]}\n"
 
 
 def test_packed_rows_are_trained_on_and_pairs_evaluated(pairs, tmp_path, monkeypatch):
