@@ -18,6 +18,9 @@ from .tree import Route
 
 # The number of SMILES whose results a process keeps.
 _KNOWN = 1 << 16
+# How a line of RDKit's log begins, and where it says what is wrong with a text.
+_STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
+_PLACE = re.compile(r" around position \d+")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
@@ -26,13 +29,28 @@ def canonical_smiles(smiles: str) -> str:
     """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
 
     Raises:
-        ValueError: RDKit cannot read the SMILES, or it is empty. The message quotes it.
+        ValueError: RDKit cannot read the SMILES, or it is empty. The message quotes it, with RDKit's reason.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles.strip())
     if molecule is None or molecule.GetNumAtoms() == 0:
-        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
+        raise ValueError(unreadable(smiles))
     return Chem.MolToSmiles(molecule)
+
+
+def unreadable(smiles: str) -> str:
+    """Return the sentence that says that RDKit cannot read a SMILES, with its reason where it gives one."""
+    told = f"{smiles!r} is not a molecule that RDKit can read"
+    if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
+        return f"{told}."
+    with rdBase.CaptureErrorLog() as log:
+        Chem.MolFromSmiles(smiles.strip())
+    lines = _STAMP.sub("", log.messages).splitlines()
+    if not lines:
+        return f"{told}."
+    reason = " ".join(re.sub(r" (for input|while parsing): .*", "", lines[0]).rstrip(".").split())
+    place = next((found[0] for line in lines if (found := _PLACE.search(line))), "")
+    return f"{told}: {reason}{place}."
 
 
 @lru_cache(_KNOWN // 16)  # each entry holds many SMILES

@@ -4,6 +4,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
-from weftformer.routes.planning.planner import RoutePlanner
+from weftformer.routes.planning.planner import RoutePlanner, one_target
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.reaction_names import plan_with_names
 from weftformer.scripts.arguments import (
@@ -209,9 +210,20 @@ def _load(arguments: Namespace) -> RoutePlanner:
 def _plans(
     arguments: Namespace, targets: list[Target], done: dict[int, Plan], **settings: Any
 ) -> Iterator[tuple[int, Plan]]:
-    """The index and the plan of each target that is not done, as their searches end."""
+    """The index and the plan of each target that is not done, as their searches end; first those that cannot be read.
+
+    The model is loaded at once, unless no target can be read: what is wrong with it is told before a file is opened.
+    """
     left = [index for index in range(len(targets)) if index not in done]
-    asked = [index for index in left if targets[index].problem is None]
+    problems = {
+        index: problem
+        for index in left
+        if (problem := targets[index].problem or _problem(targets[index].smiles, arguments.salts)) is not None
+    }
+    wrong = ((index, Plan(targets[index].smiles, [], text, targets[index].id)) for index, text in problems.items())
+    asked = [index for index in left if index not in problems]
+    if not asked:
+        return wrong
     planner, forward = _load(arguments), read_forward_model(arguments)
     found = planner.stream(
         [targets[index].smiles for index in asked],
@@ -234,15 +246,19 @@ def _plans(
     )
 
     def named() -> Iterator[tuple[int, Plan]]:
-        for index in left:
-            target = targets[index]
-            if target.problem is not None:
-                yield index, Plan(target.smiles, [], target.problem, target.id)
         for place, plan in found:
-            found_plan = plan if forward is None else forward.judged(plan)
-            yield asked[place], replace(found_plan, id=targets[asked[place]].id)
+            judged = plan if forward is None else forward.judged(plan)
+            yield asked[place], replace(judged, id=targets[asked[place]].id)
 
-    return named()
+    return chain(wrong, named())
+
+
+def _problem(smiles: str, salts: str) -> str | None:
+    try:
+        one_target(smiles, salts)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def described(plan: Plan, count: int) -> str:
@@ -288,11 +304,13 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """A line for each target, with the number of routes and what they are."""
-    names = ("id", "routes", "groups", "purchasable", "possible", "best_score", "seconds")
+    # the check finds routes that cannot be, and does not know which can: "possible" would promise too much
+    names = ("id", "routes", "groups", "purchasable", "impossible", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
         numbers = line | {
+            "impossible": line["routes"] - line["possible"],
             "best_score": None if score is None else f"{score:.2f}",
             "seconds": None if seconds is None else f"{seconds:.1f}",
         }

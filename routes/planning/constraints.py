@@ -24,7 +24,7 @@ import torch
 from transformers import LogitsProcessor
 
 from ..feasibility import is_among, still_missing
-from ..molecules import Molecule, is_beyond_repair, one_molecule, read_molecule
+from ..molecules import Molecule, is_beyond_repair, one_molecule, read_molecule, unreadable
 from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, alike
 from .smiles_text import NOTHING, Smiles, advance_smiles, kind_allows
@@ -105,7 +105,7 @@ def rules_without(names: Iterable[str]) -> Constraints:
 def _molecule(smiles: str) -> Molecule:
     molecule = read_molecule(smiles)
     if molecule is None:
-        raise ValueError(f"{smiles!r} is not a molecule that RDKit can read.")
+        raise ValueError(unreadable(smiles))
     return molecule
 
 

@@ -57,9 +57,21 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     out = capsys.readouterr().out
     assert f"\n{AMIDE}: " in out and "rank 1, group 1\n" in out and "└── • NCc1ccccc1" in out
     heads, line = out.rstrip().splitlines()[-2:]
-    assert heads.split() == ["id", "routes", "groups", "purchasable", "possible", "best", "score", "seconds"]
+    assert heads.split() == ["id", "routes", "groups", "purchasable", "impossible", "best", "score", "seconds"]
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
+
+
+def test_where_no_target_can_be_read_no_model_is_loaded(tmp_path, capsys):
+    words = ["plan", "CC(C)(C)(C)(C)N", "c1ccc", "CC(=O", "--model", str(tmp_path)]  # there is no model in it
+    assert cli.main([*words, "--no-progress"]) == 3
+    out = capsys.readouterr().out
+    for reason in (
+        "Explicit valence for atom # 1 C, 6",
+        "unclosed ring.",
+        "extra open parentheses around position 3.",
+    ):
+        assert f"that RDKit can read: {reason}" in out
 
 
 def test_a_stock_marks_the_routes(folder, tmp_path, capsys):

@@ -218,7 +218,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
     assert (
         failed.rank == 0
         and failed.to_dict()["rank"] is None
-        and failed.problem == "'C1CC' is not a molecule that RDKit can read."
+        and failed.problem == "'C1CC' is not a molecule that RDKit can read: unclosed ring."
     )
     assert [Plan.from_dict(plan.to_dict())] == [plan]
 
