@@ -1,4 +1,4 @@
-"""What the studies of pretraining and of distillation share: models trained with and without something, for several seeds."""
+"""What the studies of pretraining, of distillation and of experts share: models trained with and without something, for several seeds."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ def build_parser(module: str, description: str | None) -> argparse.ArgumentParse
     add = parser.add_argument
     add("--train", type=Path, required=True, metavar="FILE", help="training pairs, as in `weftformer train`")
     add("--validation", type=Path, required=True, metavar="FILE", help="pairs that the loss is measured on")
-    add("--output-dir", type=Path, required=True, metavar="FOLDER", help="folder for the models and losses.json")
+    add("--output-dir", type=Path, required=True, metavar="FOLDER", help="folder for the models and results.json")
     add("--preset", default="modern-tiny", metavar="NAME", help="size of the model (default: %(default)s)")
     add("--steps", type=int, default=2000, metavar="N", help="training steps on the pairs (default: %(default)s)")
     add("--batch", type=int, default=32, metavar="N", help="pairs in a batch (default: %(default)s)")
@@ -27,18 +27,21 @@ def build_parser(module: str, description: str | None) -> argparse.ArgumentParse
     return parser
 
 
-def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[Any]) -> float:
-    """Train a model on the pairs with further arguments of `weftformer train`, and return its loss of the validation pairs."""
+def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[Any]) -> dict[str, float]:
+    """Train a model on the pairs with further arguments of `weftformer train`. Return its loss of the validation pairs, and its
+    scores where the arguments ask for `--generation-metrics`."""
     folder = "-".join([*name.replace(",", "").split(), str(seed)])
     asked = ["--train-file", args.train, "--validation-file", args.validation, "--seed", seed, "--max-steps", args.steps,
              "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / folder,
              "--eval-strategy", "no", "--save-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
-    return fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()["eval_loss"]
+    found = fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()
+    measures = ("loss", *(name for name in ("bleu", "chrf", "exact_match") if f"eval_{name}" in found))
+    return {name: found[f"eval_{name}"] for name in measures}
 
 
 def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dict[str, Sequence[Any]]]) -> None:
     """
-    Train a model for each seed and each way, write their losses to `losses.json`, and print them as a table.
+    Train a model for each seed and each way, write what was measured to `results.json`, and print a table of each measure.
 
     The file is written after each model. The same command goes on after the last model that it has.
 
@@ -51,23 +54,25 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
             Returns the ways to train for a seed: their names, and further arguments of `weftformer train`.
 
     Raises:
-        ValueError: the losses in the folder are those of other arguments.
+        ValueError: the results in the folder are those of other arguments.
     """
-    file = args.output_dir / "losses.json"
+    file = args.output_dir / "results.json"
     settings = {name: str(value) for name, value in vars(args).items() if name not in ("seeds", "output_dir")}
-    losses: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     if file.exists():
         found = json.loads(file.read_text(encoding="utf-8"))
         if found["settings"] != settings:
-            raise ValueError(f"{file} has the losses of other arguments: give another --output-dir.")
-        losses = found["losses"]
+            raise ValueError(f"{file} has the results of other arguments: give another --output-dir.")
+        results = found["results"]
     for seed in args.seeds:
         for name, words in ways_of(seed).items():
-            if str(seed) not in losses.setdefault(name, {}):
-                losses[name][str(seed)] = train_pairs(args, name, seed, words)
-                write_json(file, {"settings": settings, "losses": losses})
-    print(f"| {subject} | " + " | ".join(f"seed {seed}" for seed in args.seeds) + " | mean |")
-    print("| --- |" + " --- |" * (len(args.seeds) + 1))
-    for name, by_seed in losses.items():
-        of_seeds = [by_seed[str(seed)] for seed in args.seeds]
-        print(f"| {name} | " + " | ".join(f"{loss:.3f}" for loss in [*of_seeds, statistics.mean(of_seeds)]) + " |")
+            if str(seed) not in results.setdefault(name, {}):
+                results[name][str(seed)] = train_pairs(args, name, seed, words)
+                write_json(file, {"settings": settings, "results": results})
+    first = next(iter(next(iter(results.values())).values()))
+    for measure in first:
+        print(f"| {subject}: {measure} | {' | '.join(f'seed {seed}' for seed in args.seeds)} | mean |")
+        print("| --- |" + " --- |" * (len(args.seeds) + 1))
+        for name, by_seed in results.items():
+            of_seeds = [by_seed[str(seed)][measure] for seed in args.seeds]
+            print(f"| {name} | {' | '.join(f'{value:.3f}' for value in [*of_seeds, statistics.mean(of_seeds)])} |")

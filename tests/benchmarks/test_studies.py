@@ -1,0 +1,59 @@
+"""The studies of pretraining, of distillation and of experts run from texts, pairs and a teacher to a table."""
+
+import json
+
+import datasets
+import pytest
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.benchmarks import distillation, experts, pretraining, studies
+
+
+@pytest.mark.integration
+def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    (tmp_path / "texts.txt").write_text("a b c d e f\n" * 8)
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "a b,b a\n" * 8)
+    words = [
+        "--texts", tmp_path / "texts.txt", "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
+        "--output-dir", tmp_path / "out", "--pretraining-steps", 3, "--steps", 1, "--batch", 2, "--seeds", 0, 1,
+    ]  # fmt: skip
+    pretraining.main([str(word) for word in words])
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    names = "with", "without", "without, as many steps in all"
+    assert {name: len(found) for name, found in results.items()} == dict.fromkeys(names, 2)
+    assert len({json.dumps(found) for found in results.values()}) == 3
+    capsys.readouterr()
+    monkeypatch.setattr(studies, "train_pairs", None)  # nothing is left to train
+    pretraining.main([str(word) for word in words])
+    assert "| pretraining: loss | seed 0 | seed 1 | mean |" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="results of other arguments"):
+        pretraining.main([*map(str, words), "--steps", "2"])
+    monkeypatch.undo()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    teacher = tmp_path / "out" / "with-0"
+    words = [
+        "--teacher", teacher, "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv",
+        "--output-dir", tmp_path / "distilled", "--config-overrides", "d_model=24,encoder_layers=1", "--steps", 3,
+        "--batch", 2, "--seeds", 0,
+    ]  # fmt: skip
+    distillation.main([str(word) for word in words])
+    results = json.loads((tmp_path / "distilled" / "results.json").read_text())["results"]
+    assert results["with"] != results["without"]
+    words = [
+        "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv", "--output-dir", tmp_path / "experts",
+        "--config-overrides", "d_model=24,encoder_layers=1", "--experts", 4, "--steps", 1, "--batch", 2, "--seeds", 0,
+    ]  # fmt: skip
+    experts.main([str(word) for word in words])
+    out = capsys.readouterr().out
+    assert "| model: loss | seed 0 | mean |" in out and "| model: bleu | seed 0 | mean |" in out
+    models = [
+        WeftForConditionalGeneration.from_pretrained(tmp_path / "experts" / name)
+        for name in ("dense-0", "4-experts-2-a-token-0")
+    ]
+    assert models[1].config.num_experts == 4
+    sparse = dict(models[1].named_parameters())
+    routed = sum(weights.numel() for name, weights in sparse.items() if ".experts." in name)
+    routers = sum(weights.numel() for name, weights in sparse.items() if ".router." in name)
+    # what a token computes
+    assert models[1].num_parameters() - routers - routed // 2 == models[0].num_parameters() and routed > 0 < routers
