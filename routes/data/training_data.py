@@ -100,7 +100,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
     """Return training and test routes that share no target.
 
     Raises:
-        ValueError: a file contains no route, or only one of the two files is given.
+        ValueError: a file contains no route, all targets are tested, or only one of the two files is given.
     """
     if arguments.train_file is None and arguments.test_file is None:
         routes = generate_routes(
@@ -120,7 +120,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         if not routes:
             raise ValueError(f"{name} contains no route.")
     kept = drop_shared_targets(train, test)
-    print(f"{len(train)} training routes, {len(train) - len(kept)} of them left out because their target is tested")
+    _say_left_out("routes", len(train), len(kept))
     return (drop_shared_targets(_with_parts(kept), test) if arguments.sub_routes else kept), test
 
 
@@ -135,8 +135,8 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     `weftformer prepare-routes` writes such a folder.
 
     Raises:
-        ValueError: the folder is not such a folder, it was prepared with other settings than the arguments request, or
-            there is no test route.
+        ValueError: the folder is not such a folder, it was prepared with other settings than the arguments request, there
+            is no test route, or all targets are tested.
     """
     folder = str(arguments.train_file)
     try:
@@ -169,8 +169,14 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     kept = rows.filter(
         lambda source: canonical_smiles(source) not in tested, input_columns="source", keep_in_memory=True
     )
-    print(f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is tested")
+    _say_left_out("rows", len(rows), len(kept))
     return kept, test
+
+
+def _say_left_out(what: str, count: int, kept: int) -> None:
+    if not kept:
+        raise ValueError(f"No training {what} are left: the targets of all {count} are tested.")
+    print(f"{count} training {what}, {count - kept} of them left out because their target is tested")
 
 
 def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:

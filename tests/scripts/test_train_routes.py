@@ -49,6 +49,17 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
+def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
+    assert (
+        cli.main(["train-routes", *files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")]) == 1
+    )
+    assert "No training routes are left: the targets of all 4 are tested." in capsys.readouterr().err
+    prepare([files[1]], tmp_path / "data", Preparation(validation=0.0))
+    words = ["--train-file", str(tmp_path / "data"), "--test-file", files[1], "--output-dir", str(tmp_path / "model")]
+    assert cli.main(["train-routes", *words]) == 1
+    assert "No training rows are left" in capsys.readouterr().err
+
+
 @pytest.mark.integration
 def test_packed_routes_are_trained_on(files, tmp_path, capsys):
     arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--packing", "--packing-length", "100"]
