@@ -24,6 +24,7 @@ from weftformer.benchmarks.peers import Case, Contender, PublishedCase, SparseCa
 from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, plot, write_into
 from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
+from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.whole_files import write_json
 from weftformer.scripts.parsers.benchmark import build_parser
 
@@ -37,6 +38,10 @@ CASES: dict[str, Any] = {
     "length1000": Case("beam 5", beams=5, new_tokens=1000),
     "published": PublishedCase("DirectMultiStep's search, beam 5", beams=5),
     "routes": RoutesCase("planning, beam 10"),
+    "translation-greedy": TranslationCase("translation, greedy, one text at a time"),
+    "translation-greedy-batch": TranslationCase("translation, greedy, batches of 16", batch=16),
+    "translation-beam5": TranslationCase("translation, beam 5, one text at a time", beams=5),
+    "translation-beam5-batch": TranslationCase("translation, beam 5, batches of 16", beams=5, batch=16),
     "sparse": SparseCase("sparse and dense, greedy", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
@@ -173,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
-    for name in ("runs", "warm_ups", "threads", "peer_runs"):
+    for name in ("runs", "warm_ups", "threads", "peer_runs", "sources"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     torch.set_num_threads(arguments.threads)
@@ -201,8 +206,11 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
 
 def _all_cases(arguments: argparse.Namespace) -> list[str]:
     """Return the names of all cases. Cases that need files of the user are included only if the files are given."""
-    has_files = arguments.model is not None and arguments.routes is not None
-    return [name for name, case in CASES.items() if has_files or not isinstance(case, FileCase)]
+
+    def has_files(case: Any) -> bool:
+        return not isinstance(case, FileCase) or all(getattr(arguments, name) is not None for name in case.needs)
+
+    return [name for name, case in CASES.items() if has_files(case)]
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -210,10 +218,12 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     print(json.dumps(report["machine"]))
     for name in arguments.cases or _all_cases(arguments):
         case = CASES[name]
-        if arguments.new_tokens and isinstance(case, Case):
+        if arguments.new_tokens and isinstance(case, Case | TranslationCase):
             case = replace(case, new_tokens=arguments.new_tokens)
+        if isinstance(case, TranslationCase):
+            case = replace(case, sources=arguments.sources)
         if isinstance(case, FileCase):
-            case = replace(case, model=arguments.model, routes=arguments.routes)
+            case = replace(case, **{name: getattr(arguments, name) for name in case.needs})
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows
         print(as_table(rows), flush=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import yaml
@@ -34,13 +34,18 @@ class FileCase:
 
     Args:
         name: the name of the case.
-        model: the folder of a trained `dms-flash-10m`. A model with random weights generates no routes.
+        model: the folder of a trained model. A model with random weights generates no routes and no translations.
         routes: a route file.
+        texts: a file of texts.
     """
+
+    # the fields that the case needs, which are also names of arguments of `weftformer benchmark`
+    needs: ClassVar[tuple[str, ...]]
 
     name: str
     model: str | None = None
     routes: str | None = None
+    texts: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class RoutesCase(FileCase):
 
     DirectMultiStep plans one target after the other, and Weft plans them as a batch.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("model", "routes")
 
     beams: int = 10
 
@@ -115,6 +122,8 @@ class RoutesCase(FileCase):
 @dataclass(frozen=True)
 class BatchingCase(FileCase):
     """Training steps of `dms-tiny` with random batches of a fixed size, and with batches by number of tokens."""
+
+    needs: ClassVar[tuple[str, ...]] = ("routes",)
 
     rows: int = 1024
     batch: int = 16

@@ -39,7 +39,7 @@ _FAMILIES: dict[str, Fields] = {
     "m2m_100": _PRE_NORM | _FAIRSEQ,
     "nllb-moe": _PRE_NORM | _FAIRSEQ,
 }
-_SAME_NAME = (
+SAME_NAME = (
     "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
     "encoder_ffn_dim", "decoder_ffn_dim", "activation_function", "dropout", "attention_dropout", "activation_dropout",
     "init_std", "scale_embedding", "vocab_size", "pad_token_id", "bos_token_id", "eos_token_id",
@@ -58,7 +58,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
             f"model_type={family!r} is none of {', '.join(_FAMILIES)}: to read weights of this family, give their config.json "
             "too."
         )
-    fields = {name: source_config[name] for name in _SAME_NAME if name in source_config}
+    fields = {name: source_config[name] for name in SAME_NAME if name in source_config}
     # None if the configuration has none: Weft's default would be another token
     fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
     shared = source_config.get("share_encoder_decoder_embeddings", True)

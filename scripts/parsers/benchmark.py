@@ -7,7 +7,8 @@ from ..arguments import Parser
 
 # As in `benchmarks/decoding.py`, which needs torch.
 CASES = (
-    "reference", "greedy", "batch", "beam10", "beam50", "length100", "length1000", "published", "routes", "sparse", "train",
+    "reference", "greedy", "batch", "beam10", "beam50", "length100", "length1000", "published", "routes",
+    "translation-greedy", "translation-greedy-batch", "translation-beam5", "translation-beam5-batch", "sparse", "train",
     "train-sparse", "experts", "batching", "vocabulary",
 )  # fmt: skip
 
@@ -22,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE",
-        help=f"of {', '.join(CASES)} (default: all; routes and batching only if their files are named)")  # fmt: skip
+        help=f"of {', '.join(CASES)} (default: all, but those that need files only if they are named)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add(
         "--figures",
@@ -43,7 +44,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--new-tokens", type=int, metavar="N", help="tokens to write when decoding (default: the case's)")
     add("--peer-runs", type=int, default=1, metavar="N",
         help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
-    add("--model", help="of the case routes: folder of a trained dms-flash-10m")
+    add("--model", metavar="FOLDER",
+        help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
     add("--routes", metavar="FILE", help="of the cases routes and batching: a file of routes")
+    add("--texts", metavar="FILE", help="of translation: source texts, one a line, gzipped or not")
+    add(
+        "--sources",
+        type=int,
+        default=32,
+        metavar="N",
+        help="of translation: texts, from the first on (default: %(default)s)",
+    )
     add("--no-compile", action="store_true", help="leave compiled contenders out")
     return parser

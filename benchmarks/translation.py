@@ -1,0 +1,267 @@
+"""Benchmark cases with a trained text model: translation of the user's texts.
+
+Random weights predict nothing, so drafts that come true and searches that end are seen only here. The first contender is
+a model of transformers with the same weights, if one of transformers' BART family has the model's architecture.
+"""
+
+import copy
+import gzip
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import transformers
+from torch import nn
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+
+import weftformer
+from weftformer.benchmarks.peers import Contender, Tokens
+from weftformer.benchmarks.planning import FileCase
+from weftformer.conversion import SOURCES, export
+from weftformer.conversion.transformers_bart import SAME_NAME
+from weftformer.exporting.ctranslate2 import check_expressible, vocabularies, write_ctranslate2
+from weftformer.inference.tasks import TextTask, load_task
+
+# The names of transformers' classes, by `norm_first` and `normalize_embedding`. In all else that `check_peer` lets through
+# these models are the same, as the tables of positions are copied.
+_FAMILIES = {
+    (False, True): ("BART", "BartForConditionalGeneration", "BartConfig"),
+    (True, True): ("mBART", "MBartForConditionalGeneration", "MBartConfig"),
+    (True, False): ("Pegasus", "PegasusForConditionalGeneration", "PegasusConfig"),
+    (False, False): ("Marian", "MarianMTModel", "MarianConfig"),
+}
+# What the code of all four has.
+_NEEDED: dict[str, Any] = {
+    "norm_type": "layernorm",
+    "norm_bias": True,
+    "is_gated_act": False,
+    "mlp_bias": True,
+    "attention_bias": True,
+    "attention_out_bias": True,
+    "self_attention_position_type": "none",
+    "cross_attention_position_type": "none",
+    "use_qk_norm": False,
+    "num_condition_features": 0,
+    "share_encoder_decoder_embeddings": True,
+}
+# The largest difference of logits by the largest logit, in float32: rounding gives some 1e-6.
+_CLOSE = 1e-4
+_DRAFT_TOKENS = 8
+
+
+def check_peer(config: weftformer.WeftConfig) -> None:
+    """Check that a model of transformers' BART family has this architecture.
+
+    Raises:
+        ValueError: none has. The message names the field, its value and what is needed.
+    """
+    needed = _NEEDED | {"final_norm": config.norm_first}
+    found = {name: getattr(config, name) for name in _NEEDED} | {"final_norm": config.has_final_norm}
+    for stack in ("encoder", "decoder"):
+        needed[f"{stack}_mlp_layer_types"] = ["dense"] * getattr(config, f"{stack}_layers")
+        found[f"{stack}_mlp_layer_types"] = list(getattr(config, f"{stack}_mlp_layer_types"))
+        heads = getattr(config, f"{stack}_attention_heads")
+        needed[f"heads, key-value heads and their width in the {stack}"] = (heads, heads, config.d_model // heads)
+        found[f"heads, key-value heads and their width in the {stack}"] = config.stack_heads(stack == "decoder")
+    for name, value in found.items():
+        if value != needed[name]:
+            raise ValueError(
+                f"No model of transformers' BART family has {name}={value!r}: {needed[name]!r} is needed here."
+            )
+
+
+def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTrainedModel]:
+    """Build the model of transformers' BART family that computes what a Weft model computes.
+
+    Returns:
+        The name of its family, and the model with the Weft model's weights, dtype and settings of `generate`.
+
+    Raises:
+        ValueError: no such family has this architecture.
+    """
+    config = model.config
+    check_peer(config)
+    title, model_class, config_class = _FAMILIES[config.norm_first, config.normalize_embedding]
+    fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
+    peer_config = getattr(transformers, config_class)(
+        **fields,
+        tie_word_embeddings=config.tie_word_embeddings,
+        max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
+        forced_eos_token_id=None,
+    )
+    peer = getattr(transformers, model_class)(peer_config).to(model.dtype).eval()
+    weights = export(model, SOURCES["bart"], peer_config.to_dict())
+    for stack in ("encoder", "decoder"):
+        positions = getattr(peer.model, stack).embed_positions
+        table = torch.zeros_like(positions.weight)
+        if (own := getattr(model.model, stack).embed_positions) is not None:
+            rows = getattr(config, f"max_{'source' if stack == 'encoder' else 'target'}_positions")
+            offset = getattr(positions, "offset", 0)  # rows before the first position, in BART and mBART
+            table[offset : offset + rows] = own(torch.arange(rows)[None])[0].detach()
+        weights[f"model.{stack}.embed_positions.weight"] = table
+    weights.setdefault("final_logits_bias", torch.zeros(1, config.vocab_size, dtype=model.dtype))
+    peer.load_state_dict(weights)
+    for module in peer.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = config.norm_eps
+    peer.generation_config = copy.deepcopy(model.generation_config)
+    return title, peer
+
+
+@torch.no_grad()
+def difference_of_logits(peer: PreTrainedModel, model: PreTrainedModel, batch: BatchEncoding) -> float:
+    """Return the largest difference of the logits of two models, divided by the largest logit."""
+    starts = torch.full((len(batch["input_ids"]), 1), model.config.decoder_start_token_id)
+    targets = torch.cat([starts, batch["input_ids"]], dim=1)  # any ids would do
+    logits = [one(**batch, decoder_input_ids=targets).logits for one in (peer, model)]
+    return float((logits[0] - logits[1]).abs().max() / logits[0].abs().max())
+
+
+@dataclass(frozen=True)
+class TranslationCase(FileCase):
+    """Translation of the first lines of a file of texts, in their order. Searches end at the end token.
+
+    Args:
+        beams: the number of beams.
+        batch: the number of texts in a batch.
+        sources: the number of texts.
+        new_tokens: the largest number of tokens of a translation.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("model", "texts")
+
+    beams: int = 1
+    batch: int = 1
+    sources: int = 32
+    new_tokens: int = 100
+
+    @cached_property
+    def task(self) -> TextTask:
+        if self.model is None or self.texts is None:
+            raise ValueError(
+                "The cases of translation need --model, a trained text model, and --texts, a file of texts."
+            )
+        task = load_task(self.model)
+        if not isinstance(task, TextTask):
+            raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
+        task.model.float().eval()
+        return task
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The first lines that are not empty."""
+        file = str(self.texts)
+        with (
+            gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
+        ):
+            texts = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
+        if not texts:
+            raise ValueError(f"{file} has no texts: every line is empty.")
+        return texts
+
+    @property
+    def units(self) -> int:
+        return len(self.lines)
+
+    def per_unit(self, seconds: float) -> str:
+        return f"{seconds / self.units * 1e3:.1f} ms a source"
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "max_new_tokens": self.new_tokens, "num_beams": self.beams, "max_length": None, "do_sample": False,
+            "length_penalty": 1.0 if self.beams > 1 else None, "early_stopping": False,
+        }  # fmt: skip
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        model, tokenizer = self.task.model, self.task.tokenizer
+        starts = range(0, len(self.lines), self.batch)
+        batches = [tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
+        yield from self._peers(model, batches)
+        yield Contender("Weft, plain path", self._generating(model, batches, cache_implementation="dynamic"))
+        yield Contender("Weft", self._generating(model, batches))
+        yield Contender(f"Weft, {_DRAFT_TOKENS} drafts", self._generating(model, batches, draft_tokens=_DRAFT_TOKENS))
+        if compiled:
+            own = weftformer.fast_decoding(copy.deepcopy(model))
+            yield Contender("Weft, compiled", self._generating(own, batches))
+        yield from self._ctranslate2(model, tokenizer, batches)
+
+    def _generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
+        ends = torch.as_tensor(model.generation_config.eos_token_id)
+        settings = self.settings() | extra
+
+        def run() -> Tokens:
+            found: Tokens = []
+            for batch in batches:
+                written = model.generate(**batch, **settings)[:, 1:]
+                has_ended = torch.isin(written, ends).cumsum(dim=1) > 0
+                found += [row[~ended].tolist() for row, ended in zip(written, has_ended, strict=True)]
+            return found
+
+        return run
+
+    def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
+        """Yield the model of transformers with the same weights, and the same with transformers' own drafts."""
+        try:
+            title, peer = peer_of(model)
+        except ValueError as error:
+            print(f"{self.name}: Weft's plain path comes first. {error}")
+            return
+        difference = difference_of_logits(peer, model, batches[0])
+        if not difference < _CLOSE:
+            raise ValueError(
+                f"The logits of {title} with the weights of {self.model} are not Weft's: {difference:.0e}."
+            )
+        yield Contender(f"{title} (transformers)", self._generating(peer, batches))
+        if self.beams == self.batch == 1:  # transformers drafts for nothing else
+            run = self._generating(peer, batches, prompt_lookup_num_tokens=_DRAFT_TOKENS)
+            yield Contender(f"{title}, prompt lookup", run)
+
+    def _ctranslate2(
+        self, model: Any, tokenizer: PreTrainedTokenizerBase, batches: list[BatchEncoding]
+    ) -> Iterator[Contender]:
+        if find_spec("ctranslate2") is None:
+            return
+        try:
+            check_expressible(model.config)
+        except ValueError as error:
+            print(f"{self.name}: CTranslate2 is left out. {error}")
+            return
+        # apart, and made when the others are done, because its idle threads keep a core busy
+        translate = cache(lambda: self._translating(model, tokenizer, batches))
+        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
+
+    def _translating(
+        self, model: Any, tokenizer: PreTrainedTokenizerBase, batches: list[BatchEncoding]
+    ) -> Callable[[], Tokens]:
+        import ctranslate2
+
+        with tempfile.TemporaryDirectory() as folder:
+            write_ctranslate2(model, Path(folder), tokenizer)
+            translator = ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
+        source, target = vocabularies(model.config, tokenizer)
+        ids = {word: index for index, word in enumerate(target)}
+        words = [
+            [[source[index] for index in row[mask.bool()].tolist()] for row, mask in zip(*pair, strict=True)]
+            for pair in ((batch["input_ids"], batch["attention_mask"]) for batch in batches)
+        ]
+
+        def run() -> Tokens:
+            results = itertools.chain.from_iterable(
+                translator.translate_batch(
+                    rows,
+                    beam_size=self.beams,
+                    max_decoding_length=self.new_tokens,
+                    min_decoding_length=0,
+                    length_penalty=1,
+                )
+                for rows in words
+            )
+            return [[ids[word] for word in result.hypotheses[0]] for result in results]
+
+        return run

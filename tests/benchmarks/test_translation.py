@@ -1,0 +1,159 @@
+"""Translation with trained weights: a peer of transformers has the same logits, and every contender writes the same tokens."""
+
+import gzip
+import json
+
+import pytest
+import torch
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.benchmarks.translation import TranslationCase, check_peer, difference_of_logits, peer_of
+from weftformer.scripts.cli import main
+from weftformer.tokenization import train_tokenizer
+
+from ..conftest import TINY_CONFIG, one_stays
+
+TEXTS = ["a man in a hat .", "two dogs are running on the grass .", "a girl breaks a stick .", "people in the snow ."]
+# Wherever the two stacks can differ, they do.
+PLAIN = TINY_CONFIG | {
+    "vocab_size": 300, "encoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 20, "norm_type": "layernorm",
+    "is_gated_act": False, "mlp_bias": True, "attention_bias": True, "attention_out_bias": True,
+    "self_attention_position_type": "none", "max_source_positions": 40, "max_target_positions": 30,
+}  # fmt: skip
+LEARNED, SINES = {"position_embedding_type": "learned"}, {"position_embedding_type": "sinusoidal"}
+POST_NORM, PRE_NORM = {"norm_first": False, "norm_eps": 1e-3}, {"norm_first": True, "scale_embedding": True}
+KINDS = {
+    "Pegasus": PRE_NORM | SINES,
+    "BART": POST_NORM | LEARNED | {"normalize_embedding": True},
+    "mBART": PRE_NORM | LEARNED | {"normalize_embedding": True, "activation_function": "gelu"},
+    "Marian": POST_NORM | SINES | {"sinusoidal_layout": "concatenated", "lm_head_bias": True},
+    "Pegasus, learned positions": PRE_NORM | LEARNED | {"tie_word_embeddings": False},
+    "BART, sines": POST_NORM | SINES | {"normalize_embedding": True},
+    "Marian, no positions": POST_NORM | {"position_embedding_type": "none"},
+}
+
+
+def built(**fields):
+    """Random values everywhere: biases start at zero and norms at one, where a mistake would not be seen."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = WeftForConditionalGeneration(WeftConfig(**(PLAIN | fields))).eval()
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.data += 0.3 * torch.randn_like(parameter)
+            else:
+                parameter.data.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
+    return model
+
+
+@pytest.mark.dtype(torch.float64)
+@pytest.mark.parametrize("kind", one_stays(KINDS))
+def test_the_peer_has_the_same_logits(kind):
+    model = built(**KINDS[kind])
+    title, peer = peer_of(model)
+    assert title == kind.split(",")[0] and peer.dtype == torch.float64
+    ids = torch.randint(3, 300, (3, 12), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(12) < torch.tensor([12, 9, 5])[:, None]).long()
+    batch = {"input_ids": ids * mask, "attention_mask": mask}
+    assert difference_of_logits(peer, model, batch) < 1e-9
+    with torch.no_grad():  # and it is no copy of the Weft model's own tensors
+        peer.model.decoder.layers[0].fc1.weight.add_(1.0)
+    assert difference_of_logits(peer, model, batch) > 1e-3
+
+
+@pytest.mark.parametrize("fields", one_stays([
+    {"norm_type": "rmsnorm", "norm_bias": False}, {"norm_bias": False}, {"is_gated_act": True}, {"attention_bias": False},
+    {"num_key_value_heads": 1}, {"head_dim": 4}, {"final_norm": False}, {"decoder_mlp_layer_types": ["dense", "sparse"]},
+    {"self_attention_position_type": "rotary", "position_embedding_type": "none", "head_dim": 4},
+    {"share_encoder_decoder_embeddings": False}, {"num_condition_features": 1},
+]), ids=lambda fields: next(iter(fields)))  # fmt: skip
+def test_an_architecture_without_a_peer_is_refused_by_its_field(fields):
+    name = next(iter(fields))
+    with pytest.raises(
+        ValueError, match="key-value heads" if name in ("num_key_value_heads", "head_dim") else f"{name}="
+    ):
+        check_peer(WeftConfig(**(PLAIN | PRE_NORM | SINES | fields)))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder of a model of any kind with a vocabulary of its own, and a file of texts."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=269)
+
+    def save(**fields):
+        model = built(vocab_size=len(tokenizer), lm_head_bias=True, **fields)
+        model.lm_head.bias.data[tokenizer.eos_token_id] += 5.0  # so that some searches end
+        model.save_pretrained(tmp_path / "model")
+        tokenizer.save_pretrained(tmp_path / "model")
+        return str(tmp_path / "model")
+
+    file = tmp_path / "texts.gz"
+    file.write_bytes(gzip.compress(("\n".join([TEXTS[0], "", *TEXTS[1:]]) + "\n").encode()))
+    return save, str(file)
+
+
+def measured(case, model, texts, folder, *options):
+    words = [
+        "--runs",
+        "1",
+        "--warm-ups",
+        "1",
+        "--threads",
+        "1",
+        "--no-compile",
+        "--new-tokens",
+        "12",
+        "--sources",
+        "3",
+    ]
+    figures = folder / "figures.json"
+    assert main(["benchmark", case, "--model", model, "--texts", texts, "--json", str(figures), *words, *options]) == 0
+    return json.loads(figures.read_text())["cases"][case]
+
+
+@pytest.mark.parametrize("case", one_stays(
+    ["translation-greedy", "translation-beam5-batch", "translation-greedy-batch", "translation-beam5"]
+))  # fmt: skip
+def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
+    save, texts = files
+    rows = measured(case, save(**PRE_NORM, **SINES), texts, tmp_path)
+    lookup = ["Pegasus, prompt lookup"] if case == "translation-greedy" else []
+    names = ["Pegasus (transformers)", *lookup, "Weft, plain path", "Weft", "Weft, 8 drafts"]
+    assert [row["contender"] for row in rows if row["contender"] != "CTranslate2"] == names
+    # with several beams CTranslate2 counts lengths in another way, so it may choose others
+    same = [row["agreement"] for row in rows[1:] if "greedy" in case or row["contender"] != "CTranslate2"]
+    assert same == ["same tokens"] * len(same)
+    assert rows[0]["speed"].endswith("ms a source") and rows[0]["seconds_per_unit"] * 3 == rows[0]["median_s"]
+    assert str(tmp_path) not in json.dumps(rows)
+
+
+def test_searches_end_and_batches_change_nothing(files):
+    save, texts = files
+    case = TranslationCase("a case", model=save(**PRE_NORM, **SINES), texts=texts, new_tokens=12)
+    found = next(case.contenders(compiled=False)).run()
+    assert len(found) == case.units == len(TEXTS) and len({len(one) for one in found}) > 1
+    assert all(2 not in one and 0 not in one for one in found)  # neither the end nor a pad
+    batched = TranslationCase("a case", model=case.model, texts=texts, new_tokens=12, batch=3)
+    assert next(batched.contenders(compiled=False)).run() == found
+
+
+def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
+    save, texts = files
+    folder = save(norm_type="rmsnorm", use_qk_norm=True, **PRE_NORM, **SINES)
+    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "drafts")
+    assert [row["contender"] for row in rows] == ["Weft, plain path", "Weft, 8 drafts"]
+    out = capsys.readouterr().out
+    assert "Weft's plain path comes first" in out and "norm_type='rmsnorm'" in out
+    assert "CTranslate2 is left out" in out and "use_qk_norm=True" in out
+
+
+def test_mistakes_are_named(tmp_path, files, capsys):
+    save, texts = files
+    assert main(["benchmark", "translation-greedy", "--texts", texts]) == 1
+    assert "need --model" in capsys.readouterr().err
+    folder, empty = save(**PRE_NORM, **SINES), tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(empty)]) == 1
+    assert "empty.txt has no texts" in capsys.readouterr().err
+    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "none.gz")]) == 1
+    assert "none.gz" in capsys.readouterr().err
