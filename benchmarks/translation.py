@@ -125,7 +125,10 @@ def difference_of_logits(peer: PreTrainedModel, model: PreTrainedModel, batch: B
 
 @dataclass(frozen=True)
 class TranslationCase(FileCase):
-    """Translation of the first lines of a file of texts, in their order. Searches end at the end token.
+    """Translation of the first lines of a file of texts, in their order.
+
+    A search ends when as many translations are complete as there are beams (`early_stopping`), because CTranslate2's
+    search ends then, too.
 
     Args:
         beams: the number of beams.
@@ -175,7 +178,7 @@ class TranslationCase(FileCase):
     def settings(self) -> dict[str, Any]:
         return {
             "max_new_tokens": self.new_tokens, "num_beams": self.beams, "max_length": None, "do_sample": False,
-            "length_penalty": 1.0 if self.beams > 1 else None, "early_stopping": False,
+            "length_penalty": 1.0 if self.beams > 1 else None, "early_stopping": self.beams > 1,
         }  # fmt: skip
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
