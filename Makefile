@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRANSFORMERS := $(shell sed -n 's/^transformers==//p' constraints.txt)
 COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
-# One worker for each core; the tests of a file stay together, for they share what is slow to make. In their order: the slow
-# files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 # Python keeps what it compiles, whatever the shell says: else each of the many processes compiles the project again.
 export PYTHONDONTWRITEBYTECODE :=
+# One worker for each core; the tests of a file stay together, for they share what is slow to make. In their order: the slow
+# files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo demo-train test test-integration test-all test-slow lint format docs clean

@@ -6,6 +6,7 @@ In the sparse model every feed-forward has `--experts` experts. A token uses `--
 are as wide as the dense model's feed-forward. Both see the same pairs in the same order, for equally many steps.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -27,8 +28,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--metrics", default="bleu", metavar="A,B", help="scores of what is written (default: %(default)s)")
     args = parser.parse_args(argv)
     overrides = parse_overrides(args.config_overrides)
-    width = (preset_fields(args.preset) | overrides)["encoder_ffn_dim"]
-    if width % args.experts_per_token:
+    fields = preset_fields(args.preset) | overrides
+    width = fields["encoder_ffn_dim"]
+    if fields["decoder_ffn_dim"] != width:  # the experts of both stacks have one width
+        parser.error(f"encoder_ffn_dim={width} and decoder_ffn_dim={fields['decoder_ffn_dim']} must be equal.")
+    if args.experts_per_token < 1 or width % args.experts_per_token:
         parser.error(
             f"--experts-per-token {args.experts_per_token} must divide the width of the feed-forward, {width}."
         )
@@ -43,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
               "--generation-metrics", args.metrics, "--generation-num-beams", 1]  # fmt: skip
 
     def with_fields(fields: dict[str, Any]) -> list[Any]:
-        return [*shared, "--config-overrides", ",".join(f"{name}={value}" for name, value in fields.items())]
+        return [*shared, "--config-overrides", json.dumps(fields)]
 
     ways: dict[str, Sequence[Any]] = {
         "dense": with_fields(overrides) if overrides else shared,

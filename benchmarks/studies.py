@@ -1,4 +1,4 @@
-"""What the studies of pretraining, of distillation and of experts share: models trained with and without something, for several seeds."""
+"""What the studies of pretraining, of distillation and of experts share: models trained with and without something."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ from typing import Any
 
 from weftformer.common.whole_files import write_json
 from weftformer.training import fit_pairs, parse_arguments
+from weftformer.training.metrics import METRICS
 
 
 def build_parser(module: str, description: str | None) -> argparse.ArgumentParser:
@@ -35,7 +36,7 @@ def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[
              "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / folder,
              "--eval-strategy", "no", "--save-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
     found = fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()
-    measures = ("loss", *(name for name in ("bleu", "chrf", "exact_match") if f"eval_{name}" in found))
+    measures = ("loss", *(name for name in METRICS if f"eval_{name}" in found))
     return {name: found[f"eval_{name}"] for name in measures}
 
 

@@ -118,7 +118,8 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
 def difference_of_logits(peer: PreTrainedModel, model: PreTrainedModel, batch: BatchEncoding) -> float:
     """Return the largest difference of the logits of two models, divided by the largest logit."""
     starts = torch.full((len(batch["input_ids"]), 1), model.config.decoder_start_token_id)
-    targets = torch.cat([starts, batch["input_ids"]], dim=1)  # any ids would do
+    # any ids would do
+    targets = torch.cat([starts, batch["input_ids"]], dim=1)[:, : model.config.max_target_positions]
     logits = [one(**batch, decoder_input_ids=targets).logits for one in (peer, model)]
     return float((logits[0] - logits[1]).abs().max() / logits[0].abs().max())
 
@@ -184,6 +185,7 @@ class TranslationCase(FileCase):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         model, tokenizer = self.task.model, self.task.tokenizer
         starts = range(0, len(self.lines), self.batch)
+        self._check_lengths()
         batches = [tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
         yield from self._peers(model, batches)
         yield Contender("Weft, plain path", self._generating(model, batches, cache_implementation="dynamic"))
@@ -193,6 +195,13 @@ class TranslationCase(FileCase):
             own = weftformer.fast_decoding(copy.deepcopy(model))
             yield Contender("Weft, compiled", self._generating(own, batches))
         yield from self._ctranslate2(model, tokenizer, batches)
+
+    def _check_lengths(self) -> None:
+        """Raise a ValueError that names the first text that the model cannot read whole."""
+        most = self.task.model.config.max_source_positions
+        for text, ids in zip(self.lines, self.task.tokenizer(self.lines)["input_ids"], strict=True):
+            if len(ids) > most:
+                raise ValueError(f"{text[:60]!r}... in {self.texts} has {len(ids)} tokens, the model reads {most}.")
 
     def _generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
         ends = torch.as_tensor(model.generation_config.eos_token_id)

@@ -39,14 +39,18 @@ def canonical_smiles(smiles: str) -> str:
 
 
 def unreadable(smiles: str) -> str:
-    """Return the sentence that says that RDKit cannot read a SMILES, with its reason where it gives one."""
+    """Return the sentence that says that RDKit cannot read a SMILES, with its reason where it gives one.
+
+    The log that holds the reason is one for the whole process: of two threads that ask at once, one may get none.
+    """
+    smiles = smiles.strip()
     told = f"{smiles!r} is not a molecule that RDKit can read"
     if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
         return f"{told}."
     with rdBase.CaptureErrorLog() as log:
-        Chem.MolFromSmiles(smiles.strip())
+        Chem.MolFromSmiles(smiles)
     lines = _STAMP.sub("", log.messages).splitlines()
-    if not lines:
+    if not lines or not lines[0].strip():  # a failure of RDKit itself begins with an empty line
         return f"{told}."
     reason = " ".join(re.sub(r" (for input|while parsing): .*", "", lines[0]).rstrip(".").split())
     place = next((found[0] for line in lines if (found := _PLACE.search(line))), "")

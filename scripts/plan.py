@@ -15,6 +15,7 @@ from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
+from weftformer.routes.molecules import one_molecule
 from weftformer.routes.planning.planner import RoutePlanner, one_target
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.reaction_names import plan_with_names
@@ -121,6 +122,8 @@ def check(arguments: Namespace) -> None:
     check_output(arguments.output_file, arguments.resume, arguments.overwrite)
     if arguments.picture is not None:
         check_picture(arguments.picture)
+    if arguments.starting_material is not None:
+        one_molecule(arguments.starting_material)
 
 
 def _check_numbers(arguments: Namespace) -> None:
@@ -191,7 +194,6 @@ def _plain(value: Any) -> Any:
 
 
 def _load(arguments: Namespace) -> RoutePlanner:
-    check_model(arguments.model)
     try:
         task = load_task(arguments.model)
     except OSError as error:
@@ -222,6 +224,7 @@ def _plans(
     }
     wrong = ((index, Plan(targets[index].smiles, [], text, targets[index].id)) for index, text in problems.items())
     asked = [index for index in left if index not in problems]
+    check_model(arguments.model)
     if not asked:
         return wrong
     planner, forward = _load(arguments), read_forward_model(arguments)

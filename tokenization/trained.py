@@ -11,9 +11,9 @@ __all__ = ["iter_columns", "train_tokenizer"]
 
 logger = logging.get_logger(__name__)
 
-# Of texts whose best number of tokens nobody has looked for: so many tokens at most, and of a piece that occurs less often the
-# model sees too few examples. Gowda and May (2020, https://aclanthology.org/2020.findings-emnlp.352) found it best over
-# languages and sizes of data that 95 % of the tokens have at least 100.
+# For texts whose best number of tokens nobody has looked for: so many tokens at most, and none of a pair that occurs less often.
+# A rule of thumb, from what Gowda and May (2020, https://aclanthology.org/2020.findings-emnlp.352) found best over languages and
+# sizes of data: that 95 % of the tokens occur at least 100 times.
 _MOST_TOKENS, _EXAMPLES = 8000, 100
 
 # The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because
@@ -41,9 +41,9 @@ def train_tokenizer(
             The texts, which are read once. For columns of a data set see [`iter_columns`].
         vocab_size (`int`, *optional*):
             The largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens, with a
-            warning, so set the model's `vocab_size` to `len(tokenizer)`. By default the texts decide: 8000 at most, each
-            merged from a pair that occurs 100 times or more, so that a model sees enough examples of it
-            (https://aclanthology.org/2020.findings-emnlp.352).
+            warning, so set the model's `vocab_size` to `len(tokenizer)`. By default the texts decide: pairs are merged
+            while one occurs 100 times, up to 8000 tokens (a rule of thumb after
+            https://aclanthology.org/2020.findings-emnlp.352).
         min_frequency (`int`, *optional*):
             How often a pair of tokens must occur to be merged into one. By default 2 with a `vocab_size`, 100 without.
         lowercase (`bool`, *optional*, defaults to `False`):
@@ -60,7 +60,7 @@ def train_tokenizer(
     if isinstance(texts, str):
         raise TypeError("texts is one string, which would be read character by character; pass a list of texts")
     most = _MOST_TOKENS if vocab_size is None else vocab_size
-    least = min_frequency or (_EXAMPLES if vocab_size is None else 2)
+    least = (_EXAMPLES if vocab_size is None else 2) if min_frequency is None else min_frequency
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     smallest = len(alphabet) + len(_SPECIAL_TOKENS)
     if most < smallest:

@@ -47,7 +47,7 @@ class ModelArguments:
         "is the vocabulary of DirectMultiStep for synthesis routes.",
     )
     tokenizer_vocab_size: int | None = _argument(
-        None, "Most tokens of a trained vocabulary; by default 8,000, of pieces that occur 100 times or more."
+        None, "Most tokens of a trained vocabulary; by default 8,000, of pairs that occur 100 times."
     )
     tokenizer_lowercase: bool = _argument(False, "Lower-case all texts in a trained vocabulary.")
     teacher: str | None = _argument(

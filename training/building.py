@@ -56,7 +56,8 @@ def build_tokenizer(
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
             trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size, lowercase=args.tokenizer_lowercase)
-            logger.info(f"The vocabulary has {len(trained):,} tokens.")
+            merged = sum(len(token) > 1 for token in trained.get_vocab()) - len(trained.all_special_tokens)
+            logger.info(f"The vocabulary has {len(trained):,} tokens, {merged:,} of them longer than a byte.")
             shared = [trained]
         (tokenizer,) = broadcast_object_list(shared)
     for token in ("pad", "eos"):

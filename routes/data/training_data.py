@@ -120,7 +120,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         if not routes:
             raise ValueError(f"{name} contains no route.")
     kept = drop_shared_targets(train, test)
-    _say_left_out("routes", len(train), len(kept))
+    _say_left_out("routes", arguments, len(train), len(kept))
     return (drop_shared_targets(_with_parts(kept), test) if arguments.sub_routes else kept), test
 
 
@@ -169,13 +169,15 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     kept = rows.filter(
         lambda source: canonical_smiles(source) not in tested, input_columns="source", keep_in_memory=True
     )
-    _say_left_out("rows", len(rows), len(kept))
+    _say_left_out("rows", arguments, len(rows), len(kept))
     return kept, test
 
 
-def _say_left_out(what: str, count: int, kept: int) -> None:
+def _say_left_out(what: str, arguments: RouteArguments, count: int, kept: int) -> None:
     if not kept:
-        raise ValueError(f"No training {what} are left: the targets of all {count} are tested.")
+        raise ValueError(
+            f"No training {what} are left: each target of {arguments.train_file} is in {arguments.test_file}."
+        )
     print(f"{count} training {what}, {count - kept} of them left out because their target is tested")
 
 

@@ -23,7 +23,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--tokenizer-vocab-size": {
         "type": int,
         "metavar": "N",
-        "help": "most tokens of a new vocabulary (default: 8000, of pieces that occur 100 times)",
+        "help": "most tokens of a new vocabulary (default: 8000, of pairs that occur 100 times)",
     },
     "--gradient-accumulation-steps": {
         "type": int,

@@ -63,7 +63,8 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
 
 
 def test_where_no_target_can_be_read_no_model_is_loaded(tmp_path, capsys):
-    words = ["plan", "CC(C)(C)(C)(C)N", "c1ccc", "CC(=O", "--model", str(tmp_path)]  # there is no model in it
+    (tmp_path / "config.json").write_text("no model")
+    words = ["plan", "CC(C)(C)(C)(C)N", "c1ccc", "CC(=O", "--model", str(tmp_path)]
     assert cli.main([*words, "--no-progress"]) == 3
     out = capsys.readouterr().out
     for reason in (
@@ -72,6 +73,11 @@ def test_where_no_target_can_be_read_no_model_is_loaded(tmp_path, capsys):
         "extra open parentheses around position 3.",
     ):
         assert f"that RDKit can read: {reason}" in out
+    # here RDKit fails, and gives no reason but a trace of its calls
+    assert cli.main(["plan", "C[cH111111115]N", "--model", str(tmp_path), "--no-progress"]) == 3
+    assert "not planned. 'C[cH111111115]N' is not a molecule that RDKit can read.\n" in capsys.readouterr().out
+    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path / "none")]) == 1
+    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path), "--starting-material", "CC("]) == 1
 
 
 def test_a_stock_marks_the_routes(folder, tmp_path, capsys):

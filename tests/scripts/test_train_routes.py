@@ -53,7 +53,7 @@ def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_pat
     assert (
         cli.main(["train-routes", *files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")]) == 1
     )
-    assert "No training routes are left: the targets of all 4 are tested." in capsys.readouterr().err
+    assert f"No training routes are left: each target of {files[1]} is in {files[1]}." in capsys.readouterr().err
     prepare([files[1]], tmp_path / "data", Preparation(validation=0.0))
     words = ["--train-file", str(tmp_path / "data"), "--test-file", files[1], "--output-dir", str(tmp_path / "model")]
     assert cli.main(["train-routes", *words]) == 1
