@@ -126,6 +126,7 @@ def test_an_example_is_a_click_away(load):
     expect(field(page, "target")).to_have_value("CCNS(C)(=O)=O")
 
 
+@pytest.mark.integration
 def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, monkeypatch):
     page, seen, at_once = load(), [], threading.Event()
     asked = WhileWanted.__call__

@@ -137,7 +137,8 @@ def stand_in(folder: Path) -> Iterator[Hub]:
     """The stand-in, which huggingface_hub and transformers take for the Hub meanwhile."""
     standing_in = Hub(folder / "hub")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(standing_in))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # it looks that often whether it is to end
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     template = address + "/{repo_id}/resolve/{revision}/{filename}"
     with pytest.MonkeyPatch.context() as patch:

@@ -25,7 +25,7 @@ from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArgum
 from weftformer.training import trainer as trainer_module
 from weftformer.training.checkpoints import checkpoints, save_model_folder
 
-from ..conftest import TINY_CONFIG, one_stays
+from ..conftest import TINY_CONFIG
 
 TINY = TINY_CONFIG | {
     "encoder_layers": 1,
@@ -178,7 +178,8 @@ def pushed(module_hub, tmp_path_factory) -> dict[str, dict]:
     return found | {"said": said}
 
 
-@pytest.mark.parametrize("name", one_stays([*STRATEGIES, "plain"]))
+@pytest.mark.integration
+@pytest.mark.parametrize("name", [*STRATEGIES, "plain"])
 def test_each_push_holds_a_whole_model_and_nothing_else(name, pushed):
     found = pushed[name]
     whole = MODEL | set(flat_files())
@@ -192,11 +193,13 @@ def test_each_push_holds_a_whole_model_and_nothing_else(name, pushed):
     assert [set(commit) for commit in found["during"]] == expected
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_nothing_of_a_push_is_left_beside_the_checkpoints(name, pushed):
     assert not [left for left in pushed[name]["left"] if left.startswith(".")]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [*STRATEGIES, "plain", "model"])
 def test_each_repository_loads_without_weft(name, pushed):
     found = pushed[name]
