@@ -57,3 +57,17 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     routers = sum(weights.numel() for name, weights in sparse.items() if ".router." in name)
     # what a token computes
     assert models[1].num_parameters() - routers - routed // 2 == models[0].num_parameters() and routed > 0 < routers
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--config-overrides", "decoder_ffn_dim=64"], "must be equal"),
+        (["--experts-per-token", "3"], "must divide the width"),
+        (["--experts-per-token", "0"], "must divide the width"),
+    ],
+)
+def test_experts_that_compute_another_amount_are_refused(words, reason, capsys):
+    with pytest.raises(SystemExit):
+        experts.main(["--train", "a.csv", "--validation", "b.csv", "--output-dir", "out", *words])
+    assert reason in capsys.readouterr().err

@@ -155,3 +155,6 @@ def test_mistakes_are_named(tmp_path, files, capsys):
     assert "empty.txt has no texts" in capsys.readouterr().err
     assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "none.gz")]) == 1
     assert "none.gz" in capsys.readouterr().err
+    (tmp_path / "long.txt").write_text("a b c\n" + "long " * 200 + "\n")
+    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "long.txt")]) == 1
+    assert "'long long" in (told := capsys.readouterr().err) and "tokens, the model reads" in told
