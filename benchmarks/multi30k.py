@@ -5,7 +5,8 @@ The recipe is that of Transformer-Tiny (Wu et al. 2021).
 as the data set's authors do (lower-cased, normalized punctuation, Moses tokens), trains with the settings of
 `benchmarks/multi30k.yaml`, averages the last checkpoints and translates test_2016_flickr. If the command is
 interrupted, the same command resumes it. All arguments of `weftformer train` can be added, such as `--max-steps 2000`
-or `--config-overrides num_experts=8,...`.
+or `--config-overrides num_experts=8,...`. `--model marian` trains transformers' Marian of the same size in place of Weft,
+on the same batches in the same order.
 """
 
 import argparse
@@ -19,13 +20,34 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, set_seed
 
+from weftformer.benchmarks.translation import new_peer
 from weftformer.common.whole_files import whole_file, write_json
 from weftformer.scripts.cli import run_script
-from weftformer.training import WeftTrainingArguments, average_checkpoints, fit_pairs, parse_arguments
+from weftformer.tokenization import iter_columns
+from weftformer.training import (
+    DataArguments,
+    ModelArguments,
+    WeftTrainer,
+    WeftTrainingArguments,
+    average_checkpoints,
+    fit_pairs,
+    parse_arguments,
+)
+from weftformer.training.building import (
+    build_config,
+    build_tokenizer,
+    set_generation_defaults,
+    source_and_target_limits,
+)
+from weftformer.training.checkpoints import check_output_dir, find_checkpoint
+from weftformer.training.data import load_pairs
+from weftformer.training.encoding import encode_pairs, longest
 
 RECIPE = Path(__file__).with_name("multi30k.yaml")
 TRAIN, VALIDATION, TEST = "train", "val", "test_2016_flickr"
+PEERS = {"marian": "Marian", "pegasus": "Pegasus"}
 _SENTENCES = {TRAIN: 29_000, VALIDATION: 1_014, TEST: 1_000}
 _AT_ONCE = 100
 
@@ -42,7 +64,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--language", choices=("de", "fr"), default="de", help="target language (default: %(default)s)"
     )
-    parser.add_argument("--output-dir", type=Path, help="default: runs/multi30k-<language>")
+    parser.add_argument("--model", choices=("weft", *PEERS), default="weft",
+                        help="the model to train: Weft, or a model of transformers of the same size (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--output-dir", type=Path, help="default: runs/multi30k-<language>, or runs/multi30k-<language>-<model>"
+    )
     parser.add_argument("--average", type=int, default=10, help="checkpoints to average (default: %(default)s)")
     return parser
 
@@ -84,6 +110,55 @@ def prepare(data: Path, language: str, folder: Path) -> dict[str, Path]:
     return files
 
 
+class PeerTrainer(WeftTrainer):
+    """A trainer of a model of transformers. It has the batches of [`WeftTrainer`], and the losses of Weft's model: with
+    smoothed labels in training, which transformers computes in the Trainer, and with the labels as they are in evaluation."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training:
+            return Seq2SeqTrainer.compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
+        outputs = model(**inputs)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+
+def fit_peer(
+    family: str, model_args: ModelArguments, data_args: DataArguments, training_args: WeftTrainingArguments
+) -> PeerTrainer:
+    """Train a model of transformers in the size, on the batches and with the schedule of `fit_pairs` with these arguments.
+
+    Args:
+        family: a name of transformers' BART family, such as `"Marian"`. Where the norms are is a matter of the family.
+        model_args, data_args, training_args: as of `fit_pairs`.
+
+    Returns:
+        The trainer, with the trained model.
+    """
+    check_output_dir(training_args, (model_args.tokenizer_name,))
+    checkpoint = find_checkpoint(training_args)
+    splits, columns = load_pairs(data_args)
+    texts = iter_columns(splits["train"], (columns.source, columns.target))
+    tokenizer = build_tokenizer(model_args, texts, checkpoint=checkpoint)
+    config = build_config(model_args, tokenizer)
+    limits = source_and_target_limits(config, data_args)
+    splits = encode_pairs(splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate)
+    set_seed(training_args.seed)
+    model = new_peer(config, family)
+    set_generation_defaults(model, max(map(longest, splits.values())), training_args)
+    # None of these models has experts.
+    training_args.prediction_loss_only, training_args.log_expert_statistics = True, False
+    trainer = PeerTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=splits["train"],
+        eval_dataset=splits["validation"],
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+    )
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_state()
+    return trainer
+
+
 def translate(model: Any, tokenizer: Any, sources: Sequence[str], num_beams: int) -> list[str]:
     """Return the best translation of each source. Batches have sources of similar lengths."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
@@ -115,7 +190,7 @@ def evaluate(trainer: Any, test_file: Path, average: int) -> dict[str, Any]:
     """Save the averaged weights in the output folder, translate the test set with them, and write the results."""
     arguments: WeftTrainingArguments = trainer.args
     folder = Path(str(arguments.output_dir))
-    model = average_checkpoints(folder, average).to(arguments.device).eval()
+    model = average_checkpoints(folder, average, type(trainer.model)).to(arguments.device).eval()
     model.generation_config = trainer.model.generation_config
     model.save_pretrained(folder)
     pairs = [json.loads(line) for line in test_file.read_text(encoding="utf-8").splitlines()]
@@ -143,11 +218,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise ValueError(f"{name} is not installed: pip install 'weftformer[train]'.")
     if own.average < 1:
         raise ValueError(f"--average must be at least 1: got {own.average}.")
-    folder = own.output_dir or Path("runs") / f"multi30k-{own.language}"
+    name = f"multi30k-{own.language}" + f"-{own.model}" * (own.model != "weft")
+    folder = own.output_dir or Path("runs") / name
     files = prepare(own.data, own.language, folder / "data")
     words = ["--train-file", files[TRAIN], "--validation-file", files[VALIDATION], "--output-dir", folder]
     model_args, data_args, training_args = parse_arguments([str(RECIPE), *map(str, words), *rest])
-    trainer, _ = fit_pairs(model_args, data_args, training_args)
+    if own.model == "weft":
+        trainer = fit_pairs(model_args, data_args, training_args).trainer
+    else:
+        trainer = fit_peer(PEERS[own.model], model_args, data_args, training_args)
     if training_args.is_main_process:
         results = evaluate(trainer, files[TEST], own.average)
         print(json.dumps(results, indent=1))

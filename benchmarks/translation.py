@@ -28,14 +28,16 @@ from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.exporting.ctranslate2 import check_expressible, vocabularies, write_ctranslate2
 from weftformer.inference.tasks import TextTask, load_task
 
-# The names of transformers' classes, by `norm_first` and `normalize_embedding`. In all else that `check_peer` lets through
-# these models are the same, as the tables of positions are copied.
+# The names of transformers' classes.
 _FAMILIES = {
-    (False, True): ("BART", "BartForConditionalGeneration", "BartConfig"),
-    (True, True): ("mBART", "MBartForConditionalGeneration", "MBartConfig"),
-    (True, False): ("Pegasus", "PegasusForConditionalGeneration", "PegasusConfig"),
-    (False, False): ("Marian", "MarianMTModel", "MarianConfig"),
+    "BART": ("BartForConditionalGeneration", "BartConfig"),
+    "mBART": ("MBartForConditionalGeneration", "MBartConfig"),
+    "Pegasus": ("PegasusForConditionalGeneration", "PegasusConfig"),
+    "Marian": ("MarianMTModel", "MarianConfig"),
 }
+# The families by `norm_first` and `normalize_embedding`. In all else that `check_peer` lets through they are the same, as
+# the tables of positions are copied.
+_FAMILY_OF = {(False, True): "BART", (True, True): "mBART", (True, False): "Pegasus", (False, False): "Marian"}
 # What the code of all four has.
 _NEEDED: dict[str, Any] = {
     "norm_type": "layernorm",
@@ -76,6 +78,19 @@ def check_peer(config: weftformer.WeftConfig) -> None:
             )
 
 
+def new_peer(config: weftformer.WeftConfig, family: str) -> PreTrainedModel:
+    """Build a new model of a family (a name of transformers' BART family) in the sizes of a Weft configuration."""
+    model_class, config_class = _FAMILIES[family]
+    fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
+    peer_config = getattr(transformers, config_class)(
+        **fields,
+        tie_word_embeddings=config.tie_word_embeddings,
+        max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
+        forced_eos_token_id=None,
+    )
+    return getattr(transformers, model_class)(peer_config)
+
+
 def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTrainedModel]:
     """Build the model of transformers' BART family that computes what a Weft model computes.
 
@@ -87,16 +102,9 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
     """
     config = model.config
     check_peer(config)
-    title, model_class, config_class = _FAMILIES[config.norm_first, config.normalize_embedding]
-    fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
-    peer_config = getattr(transformers, config_class)(
-        **fields,
-        tie_word_embeddings=config.tie_word_embeddings,
-        max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
-        forced_eos_token_id=None,
-    )
-    peer = getattr(transformers, model_class)(peer_config).to(model.dtype).eval()
-    weights = export(model, SOURCES["bart"], peer_config.to_dict())
+    family = _FAMILY_OF[config.norm_first, config.normalize_embedding]
+    peer = new_peer(config, family).to(model.dtype).eval()
+    weights = export(model, SOURCES["bart"], peer.config.to_dict())
     for stack in ("encoder", "decoder"):
         positions = getattr(peer.model, stack).embed_positions
         table = torch.zeros_like(positions.weight)
@@ -111,7 +119,7 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
         if isinstance(module, nn.LayerNorm):
             module.eps = config.norm_eps
     peer.generation_config = copy.deepcopy(model.generation_config)
-    return title, peer
+    return family, peer
 
 
 @torch.no_grad()

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from ..modeling import WeftForConditionalGeneration
 from .checkpoints import checkpoints, damage
 
 
-def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:
+def average_checkpoints(
+    folder: str | os.PathLike, count: int = 10, model_class: type[PreTrainedModel] = WeftForConditionalGeneration
+) -> PreTrainedModel:
     """
     Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
 
@@ -21,9 +24,11 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
             The `output_dir` of a training run.
         count (`int`, *optional*, defaults to 10):
             The number of checkpoints to average. If the folder has fewer, all of them are averaged.
+        model_class (`type[PreTrainedModel]`, *optional*, defaults to [`WeftForConditionalGeneration`]):
+            The class of the trained model.
 
     Returns:
-        [`WeftForConditionalGeneration`]: a model with the averaged weights, in float32.
+        `PreTrainedModel`: a model of the class with the averaged weights, in float32.
 
     Raises:
         ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
@@ -38,16 +43,14 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
             raise ValueError(
                 f"In {checkpoint} {', '.join(problems)}: remove this checkpoint, or average only later ones."
             )
-    model = WeftForConditionalGeneration.from_pretrained(found[0], dtype=torch.float32)
-    model.load_state_dict(_means(found))
+    model = model_class.from_pretrained(found[0], dtype=torch.float32)
+    model.load_state_dict(_means(found, model_class))
     return model
 
 
-def _means(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
+def _means(folders: Sequence[Path], model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
     sums: dict[str, torch.Tensor] = {}
     for folder in folders:
-        for name, value in (
-            WeftForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).state_dict().items()
-        ):
+        for name, value in model_class.from_pretrained(folder, dtype=torch.float32).state_dict().items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
     return {name: (total / len(folders)).float() for name, total in sums.items()}

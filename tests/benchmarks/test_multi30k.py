@@ -5,10 +5,14 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import DataCollatorForSeq2Seq, MarianMTModel, Seq2SeqTrainer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.benchmarks import multi30k
+from weftformer.benchmarks.translation import peer_of
 from weftformer.tokenization import train_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 pytest.importorskip("sacremoses")
 pytest.importorskip("sacrebleu")
@@ -81,3 +85,54 @@ def test_the_recipe_runs_and_goes_on(data, tmp_path, capsys):
     multi30k.main(list(map(str, words)))
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == first
+
+
+@pytest.mark.integration
+def test_marian_is_trained_on_the_same_batches(data, tmp_path, monkeypatch):
+    batches: dict[type, list] = {}
+    compute_loss = Seq2SeqTrainer.compute_loss
+
+    def recording(self, model, inputs, *args, **kwargs):
+        if model.training:
+            ids, labels = inputs["input_ids"].tolist(), inputs["labels"].tolist()
+            batches.setdefault(type(model), []).append((ids, labels))
+        return compute_loss(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(Seq2SeqTrainer, "compute_loss", recording)
+    words = ["--data", data, "--average", "2", "--max-steps", "4", "--max-tokens-per-batch", "60", "--save-steps", "2",
+             "--eval-steps", "2", "--config-overrides", SMALL, "--report-to", "none", "--use-cpu",
+             "--generation-max-length", "8", "--disable-tqdm", "true"]  # fmt: skip
+    for name in ("weft", "marian"):
+        multi30k.main([*map(str, words), "--model", name, "--output-dir", str(tmp_path / name)])
+    own, peer = batches[WeftForConditionalGeneration], batches[MarianMTModel]
+    assert len(own) == 8 and own == peer
+    weights = load_file(tmp_path / "marian" / "model.safetensors")
+    halves = [load_file(tmp_path / "marian" / f"checkpoint-{step}" / "model.safetensors") for step in (2, 4)]
+    name = "model.encoder.layers.0.fc1.weight"
+    torch.testing.assert_close(weights[name], (halves[0][name] + halves[1][name]) / 2)
+    assert json.loads((tmp_path / "marian" / "results.json").read_text())["steps"] == 4
+
+
+def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(tmp_path):
+    tokenizer = train_tokenizer(["a bb ccc dddd"] * 9, vocab_size=270)
+    torch.manual_seed(0)
+    config = WeftConfig.from_preset("tiny", vocab_size=len(tokenizer), init_std=0.3, label_smoothing=0.1, dropout=0.0)
+    model = WeftForConditionalGeneration(config)
+    _, peer = peer_of(model)
+    rows = [
+        {"input_ids": tokenizer(text)["input_ids"], "labels": tokenizer(text[::-1])["input_ids"]}
+        for text in ("a bb", "ccc dddd a", "bb")
+    ]
+    losses = []
+    for one, trainer_class, smoothing in ((model, WeftTrainer, 0.0), (peer, multi30k.PeerTrainer, 0.1)):
+        arguments = WeftTrainingArguments(
+            output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=3, gradient_accumulation_steps=2,
+            max_tokens_per_batch=20, label_smoothing_factor=smoothing, use_cpu=True, report_to="none",
+            save_strategy="no", log_expert_statistics=False, logging_steps=1, prediction_loss_only=True,
+        )  # fmt: skip
+        trainer = trainer_class(
+            model=one, args=arguments, train_dataset=rows, eval_dataset=rows,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=one),
+        )  # fmt: skip
+        losses.append([trainer.evaluate()["eval_loss"], trainer.train().training_loss])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
