@@ -44,6 +44,7 @@ from weftformer.training.building import (
 from weftformer.training.checkpoints import check_output_dir, find_checkpoint
 from weftformer.training.data import load_pairs
 from weftformer.training.encoding import encode_pairs, longest
+from weftformer.training.metrics import bootstrap_interval
 
 RECIPE = Path(__file__).with_name("multi30k.yaml")
 TRAIN, VALIDATION, TEST = "train", "val", "test_2016_flickr"
@@ -173,15 +174,17 @@ def translate(model: Any, tokenizer: Any, sources: Sequence[str], num_beams: int
 
 
 def score(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """Return BLEU and chrF of tokenized, lower-cased texts, each with the signature of its settings."""
+    """Return BLEU and chrF of tokenized, lower-cased texts, with their 95 % bootstrap intervals and signatures."""
     from sacrebleu.metrics import BLEU, CHRF
 
     # without tokenization, because the texts are tokenized already; multi-bleu.perl computed the published figures
     # like this
-    metrics = {"bleu": BLEU(tokenize="none", force=True), "chrf": CHRF()}
+    settings: dict[str, dict[str, Any]] = {"bleu": {"tokenize": "none", "force": True}, "chrf": {}}
     scores: dict[str, Any] = {}
-    for name, metric in metrics.items():
+    for name, metric_class in {"bleu": BLEU, "chrf": CHRF}.items():
+        metric = metric_class(**settings[name])
         scores[name] = metric.corpus_score(list(translations), [list(references)]).score
+        scores[f"{name}_interval"] = bootstrap_interval(name, translations, references, **settings[name])
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
 

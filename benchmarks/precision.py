@@ -53,16 +53,22 @@ def quantizable(module: nn.Module, name: str) -> bool:
     return type(module) is nn.Linear and module.in_features > 1
 
 
-def load_planner(folder: str, precision: str) -> RoutePlanner:
-    """Load a planner, with the model's weights in one of `PRECISIONS`."""
-    planner = RoutePlanner.from_pretrained(folder, dtype=torch.float32)
+def set_precision(model: nn.Module, precision: str) -> nn.Module:
+    """Change the weights of a model in float32 to one of `PRECISIONS`, in place, and return it."""
     if precision == "bfloat16":
-        planner.model.to(torch.bfloat16)
+        model.to(torch.bfloat16)
     elif precision == "int8":
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
         # inductor's settings would change for the whole process, and nothing is compiled here
-        quantize_(planner.model, Int8WeightOnlyConfig(set_inductor_config=False), filter_fn=quantizable)
+        quantize_(model, Int8WeightOnlyConfig(set_inductor_config=False), filter_fn=quantizable)
+    return model
+
+
+def load_planner(folder: str, precision: str) -> RoutePlanner:
+    """Load a planner, with the model's weights in one of `PRECISIONS`."""
+    planner = RoutePlanner.from_pretrained(folder, dtype=torch.float32)
+    set_precision(planner.model, precision)
     return planner
 
 

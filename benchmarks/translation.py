@@ -10,7 +10,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 import transformers
 from torch import nn
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedModel
 
 import weftformer
 from weftformer.benchmarks.peers import Contender, Tokens
@@ -147,6 +147,8 @@ class TranslationCase(FileCase):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("model", "texts")
+    # the precisions in which CTranslate2 computes
+    compute_types: ClassVar[tuple[str, ...]] = ("float32",)
 
     beams: int = 1
     batch: int = 1
@@ -155,10 +157,8 @@ class TranslationCase(FileCase):
 
     @cached_property
     def task(self) -> TextTask:
-        if self.model is None or self.texts is None:
-            raise ValueError(
-                "The cases of translation need --model, a trained text model, and --texts, a file of texts."
-            )
+        if self.model is None:
+            raise ValueError("The cases of translation need --model, a trained text model.")
         task = load_task(self.model)
         if not isinstance(task, TextTask):
             raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
@@ -168,6 +168,8 @@ class TranslationCase(FileCase):
     @cached_property
     def lines(self) -> list[str]:
         """The first lines that are not empty."""
+        if self.texts is None:
+            raise ValueError("The cases of translation need --texts, a file of texts.")
         file = str(self.texts)
         with (
             gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
@@ -191,18 +193,21 @@ class TranslationCase(FileCase):
         }  # fmt: skip
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
-        model, tokenizer = self.task.model, self.task.tokenizer
-        starts = range(0, len(self.lines), self.batch)
-        self._check_lengths()
-        batches = [tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
+        model, batches = self.task.model, self.batches()
         yield from self._peers(model, batches)
-        yield Contender("Weft, plain path", self._generating(model, batches, cache_implementation="dynamic"))
-        yield Contender("Weft", self._generating(model, batches))
-        yield Contender(f"Weft, {_DRAFT_TOKENS} drafts", self._generating(model, batches, draft_tokens=_DRAFT_TOKENS))
+        yield Contender("Weft, plain path", self.generating(model, batches, cache_implementation="dynamic"))
+        yield Contender("Weft", self.generating(model, batches))
+        yield Contender(f"Weft, {_DRAFT_TOKENS} drafts", self.generating(model, batches, draft_tokens=_DRAFT_TOKENS))
         if compiled:
             own = weftformer.fast_decoding(copy.deepcopy(model))
-            yield Contender("Weft, compiled", self._generating(own, batches))
-        yield from self._ctranslate2(model, tokenizer, batches)
+            yield Contender("Weft, compiled", self.generating(own, batches))
+        yield from self._ctranslate2(batches)
+
+    def batches(self) -> list[BatchEncoding]:
+        """Return the tokens of all lines, a batch after the other, on every call the same."""
+        self._check_lengths()
+        starts = range(0, len(self.lines), self.batch)
+        return [self.task.tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
 
     def _check_lengths(self) -> None:
         """Raise a ValueError that names the first text that the model cannot read whole."""
@@ -211,19 +216,17 @@ class TranslationCase(FileCase):
             if len(ids) > most:
                 raise ValueError(f"{text[:60]!r}... in {self.texts} has {len(ids)} tokens, the model reads {most}.")
 
-    def _generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
-        ends = torch.as_tensor(model.generation_config.eos_token_id)
+    def generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
+        """Return a function that writes the translations of the batches with a model."""
         settings = self.settings() | extra
+        return lambda: [row for batch in batches for row in self.written(model.generate(**batch, **settings))]
 
-        def run() -> Tokens:
-            found: Tokens = []
-            for batch in batches:
-                written = model.generate(**batch, **settings)[:, 1:]
-                has_ended = torch.isin(written, ends).cumsum(dim=1) > 0
-                found += [row[~ended].tolist() for row, ended in zip(written, has_ended, strict=True)]
-            return found
-
-        return run
+    def written(self, ids: torch.Tensor) -> Tokens:
+        """Return what a search wrote, (B, T), without the start token, the end token and what is behind it."""
+        ids = ids[:, 1:]
+        ends = torch.as_tensor(self.task.model.generation_config.eos_token_id)
+        has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0
+        return [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
 
     def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
         """Yield the model of transformers with the same weights, and the same with transformers' own drafts."""
@@ -237,33 +240,34 @@ class TranslationCase(FileCase):
             raise ValueError(
                 f"The logits of {title} with the weights of {self.model} are not Weft's: {difference:.0e}."
             )
-        yield Contender(f"{title} (transformers)", self._generating(peer, batches))
+        yield Contender(f"{title} (transformers)", self.generating(peer, batches))
         if self.beams == self.batch == 1:  # transformers drafts for nothing else
-            run = self._generating(peer, batches, prompt_lookup_num_tokens=_DRAFT_TOKENS)
+            run = self.generating(peer, batches, prompt_lookup_num_tokens=_DRAFT_TOKENS)
             yield Contender(f"{title}, prompt lookup", run)
 
-    def _ctranslate2(
-        self, model: Any, tokenizer: PreTrainedTokenizerBase, batches: list[BatchEncoding]
-    ) -> Iterator[Contender]:
+    def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:
         if find_spec("ctranslate2") is None:
             return
         try:
-            check_expressible(model.config)
+            check_expressible(self.task.model.config)
         except ValueError as error:
             print(f"{self.name}: CTranslate2 is left out. {error}")
             return
-        # apart, and made when the others are done, because its idle threads keep a core busy
-        translate = cache(lambda: self._translating(model, tokenizer, batches))
-        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
+        for compute_type in self.compute_types:
+            # apart, and made when the others are done, because its idle threads keep a core busy
+            translate = cache(partial(self._translating, batches, compute_type))
+            name = "CTranslate2" if compute_type == "float32" else f"CTranslate2, {compute_type}"
+            yield Contender(name, partial(_called, translate), is_apart=True)
 
-    def _translating(
-        self, model: Any, tokenizer: PreTrainedTokenizerBase, batches: list[BatchEncoding]
-    ) -> Callable[[], Tokens]:
+    def _translating(self, batches: list[BatchEncoding], compute_type: str) -> Callable[[], Tokens]:
         import ctranslate2
 
+        model, tokenizer = self.task.model, self.task.tokenizer
         with tempfile.TemporaryDirectory() as folder:
             write_ctranslate2(model, Path(folder), tokenizer)
-            translator = ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
+            translator = ctranslate2.Translator(
+                folder, inter_threads=1, intra_threads=torch.get_num_threads(), compute_type=compute_type
+            )
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
         words = [
@@ -285,3 +289,7 @@ class TranslationCase(FileCase):
             return [[ids[word] for word in result.hypotheses[0]] for result in results]
 
         return run
+
+
+def _called(make: Callable[[], Callable[[], Tokens]]) -> Tokens:
+    return make()()

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
@@ -32,7 +33,9 @@ def chrf(predictions: Sequence[str], references: Sequence[str]) -> float:
     return corpus_chrf(list(predictions), [list(references)]).score
 
 
-def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
+def bootstrap_interval(
+    name: str, predictions: Sequence[str], references: Sequence[str], **settings: Any
+) -> tuple[float, float] | None:
     """Return sacrebleu's bootstrap interval (95 %) of a corpus BLEU or chrF (Koehn 2004).
 
     It uses 1,000 resamples with a fixed seed.
@@ -41,6 +44,7 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
         name: `bleu` or `chrf`.
         predictions: the generated texts.
         references: the expected texts, in the same order.
+        settings: arguments of sacrebleu's metric, such as `tokenize`.
 
     Returns:
         The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score
@@ -48,7 +52,7 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
     """
     from sacrebleu.metrics import BLEU, CHRF
 
-    metric = {"bleu": BLEU, "chrf": CHRF}[name]()
+    metric = {"bleu": BLEU, "chrf": CHRF}[name](**settings)
     try:
         score = metric.corpus_score(list(predictions), [list(references)], n_bootstrap=1000)
     except TypeError:  # sacrebleu's zeros have another type than its other scores, and `statistics` cannot mix the two
