@@ -4,6 +4,9 @@
 from the same weights, with the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep
 pads each target to the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates
 both on the same routes, without dropout and masking. Training routes with an evaluated target are left out.
+
+With `--minutes` both train for the same time instead of the same steps. `--save` keeps the models, for
+`weftformer evaluate`.
 """
 
 import argparse
@@ -45,6 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--validation", type=Path, required=True, help="routes to evaluate on")
     parser.add_argument("--preset", choices=PEERS, default="dms-flash-10m", help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each run (default: %(default)s)")
+    parser.add_argument("--minutes", type=float,
+                        help="train each for this time; the schedule of --steps is stretched over it")  # fmt: skip
+    parser.add_argument("--only", choices=("weft", "lightning"), help="train only one (default: one after the other)")
+    parser.add_argument("--save", type=Path, metavar="FOLDER",
+                        help="save the models and the vocabulary in FOLDER/weft and FOLDER/lightning")  # fmt: skip
     parser.add_argument("--batch-size", type=int, default=16, help="routes per step (default: %(default)s)")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="its highest value (default: %(default)s)")
     parser.add_argument("--warmup-steps", type=int, default=10, help="warm-up steps (default: %(default)s)")
@@ -63,15 +71,26 @@ class Clock:
     def __init__(self, tokens_of: Callable[[int], int]):
         self.tokens_of = tokens_of
         self.seconds: list[float] = []
-        self._last = time.perf_counter()
+        self._last: float | None = None
 
     def start(self) -> None:
         self._last = time.perf_counter()
 
     def step(self) -> None:
+        assert self._last is not None
         now = time.perf_counter()
         self.seconds.append(now - self._last)
         self._last = now
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return sum(self.seconds) + (0.0 if self._last is None else time.perf_counter() - self._last)
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens of all steps."""
+        return sum(map(self.tokens_of, range(len(self.seconds))))
 
     @property
     def tokens_per_second(self) -> float:
@@ -81,14 +100,15 @@ class Clock:
 
 
 class _ClockCallback(TrainerCallback):
-    def __init__(self, clock: Clock):
-        self.clock = clock
+    def __init__(self, clock: Clock, is_over: Callable[[Clock], bool]):
+        self.clock, self.is_over = clock, is_over
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.clock.start()
 
     def on_step_end(self, args, state, control, **kwargs):
         self.clock.step()
+        control.should_training_stop |= self.is_over(self.clock)
 
 
 def masked_collator(tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
@@ -108,7 +128,7 @@ class Comparison:
     """The data, the settings and the two training runs.
 
     Raises:
-        ValueError: no route is left to train or evaluate on, or the routes do not fit the model or the steps.
+        ValueError: too few routes are left to train or evaluate on, or routes do not fit the model.
         OSError: a file cannot be read.
     """
 
@@ -129,10 +149,13 @@ class Comparison:
             raise ValueError(f"{len(self.pairs) - len(self.train)} training routes do not fit {arguments.preset}.")
         rows = Dataset.from_list(training_pairs(validation[: arguments.validation_rows]))
         self.validation = encode(rows, self.tokenizer, config)
-        needed = arguments.steps * arguments.batch_size
-        if needed > len(self.train):
-            raise ValueError(f"{arguments.steps} steps need {needed} routes, and there are {len(self.train)}.")
-        self.train, self.pairs = (part.select(range(needed)) for part in (self.train, self.pairs))
+        # whole batches, so that a step has the same routes in each epoch
+        whole = len(self.train) // arguments.batch_size * arguments.batch_size
+        if not whole:
+            raise ValueError(
+                f"--batch-size {arguments.batch_size} is more than the {len(self.train)} training routes."
+            )
+        self.train, self.pairs = (part.select(range(whole)) for part in (self.train, self.pairs))
         self.lengths = [len(labels) for labels in self.train["labels"]]
 
     def peer(self) -> torch.nn.Module:
@@ -147,19 +170,33 @@ class Comparison:
         return convert(peer.state_dict(), SOURCES["dms"], preset=self.arguments.preset).build()
 
     def clock(self) -> Clock:
-        size = self.arguments.batch_size
-        return Clock(lambda step: sum(self.lengths[step * size : (step + 1) * size]))
+        size, batches = self.arguments.batch_size, len(self.lengths) // self.arguments.batch_size
+        return Clock(lambda step: sum(self.lengths[step % batches * size : (step % batches + 1) * size]))
 
-    def schedule(self) -> Callable[[int], float]:
+    def is_over(self, clock: Clock) -> bool:
+        minutes = self.arguments.minutes
+        return minutes is not None and clock.elapsed >= 60 * minutes
+
+    def schedule(self, clock: Clock) -> Callable[[int], float]:
+        """Return DirectMultiStep's schedule of the learning rate, over the steps or over the time."""
         from directmultistep.training.lightning import warmup_and_cosine_decay
 
-        warmup = self.arguments.warmup_steps
-        return warmup_and_cosine_decay(warmup, max(1, self.arguments.steps - warmup), 0.1)
+        steps, warmup, minutes = self.arguments.steps, self.arguments.warmup_steps, self.arguments.minutes
+        of_step = warmup_and_cosine_decay(warmup, max(1, steps - warmup), 0.1)
+        if minutes is None:
+            return of_step
+        # the first step is not without effect, as it would be at 0
+        return lambda step: of_step(1 + int(steps * clock.elapsed / (60 * minutes)))
+
+    @property
+    def most_steps(self) -> int:
+        """What the trainers are told, which a time ends before."""
+        return self.arguments.steps if self.arguments.minutes is None else 10**9
 
     def trainer(self, model: Any, clock: Clock | None = None, **settings: Any) -> WeftTrainer:
         with tempfile.TemporaryDirectory() as folder:  # nothing is saved
             arguments = WeftTrainingArguments(
-                output_dir=folder, max_steps=self.arguments.steps, max_grad_norm=0.0, seed=self.arguments.seed,
+                output_dir=folder, max_steps=self.most_steps, max_grad_norm=0.0, seed=self.arguments.seed,
                 per_device_train_batch_size=self.arguments.batch_size, per_device_eval_batch_size=8,
                 train_sampling_strategy="sequential", save_strategy="no", eval_strategy="no", report_to="none",
                 prediction_loss_only=True, predict_with_generate=False, disable_tqdm=True, logging_strategy="no",
@@ -168,7 +205,7 @@ class Comparison:
         return WeftTrainer(
             model=model, args=arguments, train_dataset=self.train, eval_dataset=self.validation,
             data_collator=masked_collator(self.tokenizer) if clock else DataCollatorForSeq2Seq(self.tokenizer),
-            callbacks=[_ClockCallback(clock)] if clock else None, **settings,
+            callbacks=[_ClockCallback(clock, self.is_over)] if clock else None, **settings,
         )  # fmt: skip
 
     def loss(self, model: Any) -> float:
@@ -178,7 +215,7 @@ class Comparison:
     def weft(self) -> tuple[Any, Clock]:
         model, clock = self.as_weft(self.peer()).train(), self.clock()
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.arguments.learning_rate)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule())
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule(clock))
         self.trainer(model, clock, optimizers=(optimizer, scheduler)).train()
         return model, clock
 
@@ -200,7 +237,15 @@ class Comparison:
             file.write_text(yaml.safe_dump(settings), encoding="utf-8")
             data = RoutesDataset(file, self.pairs["source"], self.pairs["target"], self.pairs["n_steps"])
         pad, mask = self.tokenizer.pad_token_id, self.tokenizer.mask_token_id
-        module = LTraining(
+        schedule, is_over = self.schedule(clock), self.is_over
+
+        class Module(LTraining):
+            def configure_optimizers(self):
+                optimizers, schedulers = super().configure_optimizers()
+                schedulers[0]["scheduler"].lr_lambdas = [schedule]
+                return optimizers, schedulers
+
+        module = Module(
             pad_idx=pad, mask_idx=mask, lr=self.arguments.learning_rate, batch_size=self.arguments.batch_size,
             model=model, criterion=torch.nn.CrossEntropyLoss(ignore_index=pad), warmup_steps=self.arguments.warmup_steps,
             decay_steps=max(1, self.arguments.steps - self.arguments.warmup_steps),
@@ -212,10 +257,11 @@ class Comparison:
 
             def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
                 clock.step()
+                trainer.should_stop |= is_over(clock)
 
         lightning.seed_everything(self.arguments.seed, verbose=False)
         trainer = lightning.Trainer(
-            max_steps=self.arguments.steps, accelerator="cpu", devices=1, callbacks=[Timer()], logger=False,
+            max_steps=self.most_steps, accelerator="cpu", devices=1, callbacks=[Timer()], logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             gradient_clip_val=1.0, gradient_clip_algorithm="value",
         )  # fmt: skip
@@ -230,21 +276,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in ("steps", "batch_size", "validation_rows", "threads"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    if arguments.minutes is not None and not arguments.minutes > 0:
+        raise ValueError(f"--minutes must be above 0: got {arguments.minutes}.")
     check_folders(arguments, "json")
     torch.set_num_threads(arguments.threads)
     comparison = Comparison(arguments)
-    results: dict[str, Any] = {"machine": machine(), "preset": arguments.preset, "steps": arguments.steps}
+    results: dict[str, Any] = {"machine": machine(), "preset": arguments.preset, "minutes": arguments.minutes}
     results["loss_before"] = comparison.loss(comparison.as_weft(comparison.peer()))
     print(json.dumps(results))
-    for name, train in (("Weft", comparison.weft), ("directmultistep, Lightning", comparison.lightning)):
-        model, clock = train()
-        model = model if name == "Weft" else comparison.as_weft(model)
-        results[name] = {
+    for name, title in (("weft", "Weft"), ("lightning", "directmultistep, Lightning")):
+        if arguments.only not in (None, name):
+            continue
+        model, clock = getattr(comparison, name)()
+        model = model if name == "weft" else comparison.as_weft(model)
+        if arguments.save is not None:
+            model.save_pretrained(arguments.save / name)
+            comparison.tokenizer.save_pretrained(arguments.save / name)
+        results[title] = {
             "validation_loss": comparison.loss(model),
+            "steps": len(clock.seconds),
+            "seconds": sum(clock.seconds),
+            "target_tokens": clock.tokens,
             "target_tokens_per_second": clock.tokens_per_second,
             "seconds_per_step": statistics.median(clock.seconds),
         }
-        print(name, json.dumps(results[name]), flush=True)
+        print(title, json.dumps(results[title]), flush=True)
         if arguments.json is not None:
             write_json(arguments.json, results)
 

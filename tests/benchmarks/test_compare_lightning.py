@@ -6,6 +6,7 @@ import pytest
 
 from weftformer.benchmarks import compare_lightning
 from weftformer.routes import generate_routes, write_routes
+from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.tokenization import build_route_tokenizer
 
 pytest.importorskip("directmultistep")
@@ -40,9 +41,33 @@ def files(tmp_path):
 
 
 @pytest.mark.integration
-def test_more_steps_than_routes_are_refused(files):
-    with pytest.raises(ValueError, match="5 steps need 10 routes, and there are 4"):
-        compare_lightning.main([*files, "--steps", "5", "--batch-size", "2"])
+def test_a_batch_of_more_than_all_routes_is_refused(files):
+    with pytest.raises(ValueError, match="--batch-size 5 is more than the 4 training routes"):
+        compare_lightning.main([*files, "--batch-size", "5"])
+
+
+def test_the_schedule_of_a_time_is_that_of_its_steps_stretched(monkeypatch):
+    clock = compare_lightning.Clock(lambda step: 1)
+    now = [0.0]
+    monkeypatch.setattr(compare_lightning.time, "perf_counter", lambda: now[0])
+
+    def factor(minutes):
+        arguments = compare_lightning.build_parser().parse_args(
+            ["--train", "a", "--validation", "b", "--steps", "100", "--warmup-steps", "10", "--minutes", str(minutes)]
+        )
+        comparison = object.__new__(compare_lightning.Comparison)
+        comparison.arguments = arguments
+        return comparison.schedule(clock)(0), comparison.is_over(clock)
+
+    assert factor(2) == (0.1, False)  # a tenth of the warm-up, as if one step were taken
+    clock.start()
+    now[0] = 6.0
+    assert factor(2) == (pytest.approx(0.6), False)  # 5 of 100
+    now[0] = 64.8
+    assert factor(2) == (pytest.approx(0.5), False)  # the middle of the cosine, 54 + 1 of 100
+    clock.step()
+    now[0] = 120.0
+    assert clock.seconds == [64.8] and factor(2) == (0.1, True)
 
 
 @pytest.mark.slow
@@ -53,3 +78,29 @@ def test_both_learn_the_same(files, tmp_path, preset):
     figures = json.loads((tmp_path / "figures.json").read_text())
     losses = [figures[name]["validation_loss"] for name in ("Weft", "directmultistep, Lightning")]
     assert losses[0] == pytest.approx(losses[1], rel=0.05) and max(losses) < figures["loss_before"]
+
+
+@pytest.mark.slow
+def test_both_train_for_the_same_time_and_are_kept(files, tmp_path):
+    words = [
+        "--batch-size",
+        "2",
+        "--minutes",
+        "0.05",
+        "--json",
+        str(tmp_path / "figures.json"),
+        "--save",
+        str(tmp_path),
+    ]
+    compare_lightning.main([*files, *words])
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    for title, name in (("Weft", "weft"), ("directmultistep, Lightning", "lightning")):
+        found = figures[title]
+        assert found["seconds"] >= 3 and found["target_tokens"] > 0
+        assert found["steps"] == 1 or found["seconds"] - found["seconds_per_step"] < 6
+        planner = RoutePlanner.from_pretrained(tmp_path / name)
+        loss = compare_lightning.Comparison(
+            compare_lightning.build_parser().parse_args([*files, "--batch-size", "2"])
+        ).loss(planner.model)
+        assert loss == pytest.approx(found["validation_loss"], rel=1e-5)
+    assert figures["Weft"]["steps"] > figures["directmultistep, Lightning"]["steps"]
