@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from weftformer.common.whole_files import write_json
 from weftformer.training import fit_pairs, parse_arguments
+from weftformer.training.checkpoints import checkpoints
 from weftformer.training.metrics import METRICS
 
 
@@ -24,17 +26,23 @@ def build_parser(module: str, description: str | None) -> argparse.ArgumentParse
     add("--preset", default="modern-tiny", metavar="NAME", help="size of the model (default: %(default)s)")
     add("--steps", type=int, default=2000, metavar="N", help="training steps on the pairs (default: %(default)s)")
     add("--batch", type=int, default=32, metavar="N", help="pairs in a batch (default: %(default)s)")
+    add("--save-steps", type=int, default=500, metavar="N", help="steps between checkpoints (default: %(default)s)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds (default: 0 1 2)")
     return parser
 
 
+def folder_of(args: argparse.Namespace, name: str, seed: int) -> Path:
+    """Return the folder of a model."""
+    return args.output_dir / "-".join([*name.replace(",", "").split(), str(seed)])
+
+
 def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[Any]) -> dict[str, float]:
-    """Train a model on the pairs with further arguments of `weftformer train`. Return its loss of the validation pairs, and its
-    scores where the arguments ask for `--generation-metrics`."""
-    folder = "-".join([*name.replace(",", "").split(), str(seed)])
+    """Train a model on the pairs with further arguments of `weftformer train`, from its last checkpoint if there is one. Return
+    its loss of the validation pairs, and its scores where the arguments ask for `--generation-metrics`."""
     asked = ["--train-file", args.train, "--validation-file", args.validation, "--seed", seed, "--max-steps", args.steps,
-             "--per-device-train-batch-size", args.batch, "--output-dir", args.output_dir / folder,
-             "--eval-strategy", "no", "--save-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
+             "--per-device-train-batch-size", args.batch, "--output-dir", folder_of(args, name, seed),
+             "--save-strategy", "steps", "--save-steps", args.save_steps, "--save-total-limit", 1, "--resume-from-checkpoint", "true",
+             "--eval-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
     found = fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()
     measures = ("loss", *(name for name in METRICS if f"eval_{name}" in found))
     return {name: found[f"eval_{name}"] for name in measures}
@@ -44,7 +52,7 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
     """
     Train a model for each seed and each way, write what was measured to `results.json`, and print a table of each measure.
 
-    The file is written after each model. The same command goes on after the last model that it has.
+    The file is written after each model, whose checkpoints are then removed. The same command goes on from there.
 
     Args:
         args (`argparse.Namespace`):
@@ -58,18 +66,25 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
         ValueError: the results in the folder are those of other arguments.
     """
     file = args.output_dir / "results.json"
-    settings = {name: str(value) for name, value in vars(args).items() if name not in ("seeds", "output_dir")}
+    settings = {
+        name: str(value) for name, value in vars(args).items() if name not in ("seeds", "output_dir", "save_steps")
+    }
     results: dict[str, dict[str, dict[str, float]]] = {}
     if file.exists():
         found = json.loads(file.read_text(encoding="utf-8"))
         if found["settings"] != settings:
             raise ValueError(f"{file} has the results of other arguments: give another --output-dir.")
         results = found["results"]
+    else:  # so that no model is begun with some arguments and finished with others
+        args.output_dir.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"settings": settings, "results": results})
     for seed in args.seeds:
         for name, words in ways_of(seed).items():
             if str(seed) not in results.setdefault(name, {}):
                 results[name][str(seed)] = train_pairs(args, name, seed, words)
                 write_json(file, {"settings": settings, "results": results})
+            for checkpoint in checkpoints(folder_of(args, name, seed)):
+                shutil.rmtree(checkpoint)
     first = next(iter(next(iter(results.values())).values()))
     for measure in first:
         print(f"| {subject}: {measure} | {' | '.join(f'seed {seed}' for seed in args.seeds)} | mean |")

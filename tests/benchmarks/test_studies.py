@@ -1,12 +1,15 @@
 """The studies of pretraining, of distillation and of experts run from texts, pairs and a teacher to a table."""
 
 import json
+from pathlib import Path
 
 import datasets
 import pytest
+from transformers import TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks import distillation, experts, pretraining, studies
+from weftformer.training import WeftTrainer
 
 
 @pytest.mark.integration
@@ -57,6 +60,42 @@ def test_tables_with_a_column_for_each_seed(tmp_path, monkeypatch, capsys):
     routers = sum(weights.numel() for name, weights in sparse.items() if ".router." in name)
     # what a token computes
     assert models[1].num_parameters() - routers - routed // 2 == models[0].num_parameters() and routed > 0 < routers
+
+
+@pytest.mark.integration
+def test_a_model_that_was_interrupted_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"a {'b' * n},{'b' * n} a\n" for n in range(1, 9)))
+    words = [
+        "--train", tmp_path / "pairs.csv", "--validation", tmp_path / "pairs.csv", "--steps", 4, "--batch", 2,
+        "--seeds", 0, "--config-overrides", "d_model=24,encoder_layers=1", "--save-steps", 2,
+    ]  # fmt: skip
+
+    def losses(folder, *more):
+        experts.main([*map(str, words), "--output-dir", str(tmp_path / folder), *more])
+        return json.loads((tmp_path / folder / "results.json").read_text())["results"]
+
+    steps = []
+
+    class Interrupt(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            steps.append(state.global_step)
+            if steps == [0, 1, 2, 3] and tmp_path / "cut" in Path(args.output_dir).parents:
+                raise KeyboardInterrupt
+
+    build = WeftTrainer.__init__
+    monkeypatch.setattr(
+        WeftTrainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), self.add_callback(Interrupt()))[0]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        losses("cut")
+    with pytest.raises(ValueError, match="results of other arguments"):
+        losses("cut", "--steps", "5")
+    steps.clear()
+    cut = losses("cut")
+    assert steps == [2, 3, 0, 1, 2, 3]  # the dense model goes on, the sparse one is new
+    assert cut == losses("whole")
+    assert not list(tmp_path.glob("*/*/checkpoint-*"))
 
 
 @pytest.mark.parametrize(
