@@ -11,6 +11,7 @@ on the same batches in the same order.
 
 import argparse
 import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,9 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, set_seed
+from transformers.utils import SAFE_WEIGHTS_NAME
 
+from weftformer.benchmarks.decoding import machine
 from weftformer.benchmarks.translation import new_peer
 from weftformer.common.whole_files import whole_file, write_json
 from weftformer.scripts.cli import run_script
@@ -198,7 +201,9 @@ def evaluate(trainer: Any, test_file: Path, average: int) -> dict[str, Any]:
     model.save_pretrained(folder)
     pairs = [json.loads(line) for line in test_file.read_text(encoding="utf-8").splitlines()]
     references = [pair["target"] for pair in pairs]
-    results: dict[str, Any] = {"steps": trainer.state.global_step, "averaged": average}
+    results: dict[str, Any] = {"steps": trainer.state.global_step, "averaged": average, "machine": machine()}
+    with (folder / SAFE_WEIGHTS_NAME).open("rb") as weights:
+        results["sha256"] = hashlib.file_digest(weights, "sha256").hexdigest()
     beams = arguments.generation_num_beams or 5
     translations = translate(model, trainer.processing_class, [pair["source"] for pair in pairs], beams)
     results |= {"num_beams": beams, **score(translations, references)}

@@ -36,7 +36,7 @@ from weftformer.scripts.cli import run_script
 from weftformer.training import DataArguments
 from weftformer.training.data import load_pairs
 
-_PACKAGES = ("torch", "transformers", "torchao", "onnxruntime", "ctranslate2", "sacrebleu")
+_PACKAGES = ("torchao", "onnxruntime", "sacrebleu")
 
 
 def build_parser() -> argparse.ArgumentParser:

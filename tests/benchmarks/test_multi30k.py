@@ -1,6 +1,7 @@
 """The recipe of Multi30k on forty sentences of the same form."""
 
 import gzip
+import hashlib
 import json
 
 import pytest
@@ -81,6 +82,7 @@ def test_the_recipe_runs_and_goes_on(data, tmp_path, capsys):
     assert results["steps"] == 4 and results["averaged"] == 2 and results["num_beams"] == 5
     assert len((tmp_path / "run" / "translations.txt").read_text().splitlines()) == 4
     first = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert results["sha256"] == hashlib.sha256(first).hexdigest() and results["machine"]["versions"]["torch"]
     assert first != (tmp_path / "run" / "checkpoint-4" / "model.safetensors").read_bytes()
     multi30k.main(list(map(str, words)))
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
