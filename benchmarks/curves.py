@@ -8,13 +8,12 @@ A run may still be going on.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from weftformer.scripts.arguments import check_folders
+from weftformer.common.figures import check_figure, new_figure, save_figure
 from weftformer.scripts.cli import run_script
 from weftformer.training.checkpoints import checkpoints
 
@@ -65,17 +64,8 @@ def as_table(curves: Mapping[str, Curve], every: int = 1) -> str:
 
 
 def draw_curves(curves: Mapping[str, Curve], picture: Path) -> None:
-    """Draw validation losses over steps into a file.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise ValueError("--picture needs matplotlib: pip install weftformer[benchmark].")
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    """Draw validation losses over steps into a file."""
+    figure = new_figure(7, 3.5)
     axes = figure.subplots()
     for (name, curve), marker in zip(curves.items(), "os^Dv<>*" * len(curves), strict=False):
         axes.plot(list(curve), list(curve.values()), marker=marker, markersize=3, linewidth=1.2, label=name)
@@ -83,9 +73,7 @@ def draw_curves(curves: Mapping[str, Curve], picture: Path) -> None:
     axes.set_ylabel("validation loss")
     axes.grid(alpha=0.3)
     axes.legend()
-    # a fixed salt and no date, so that the same data give the same file
-    with rc_context({"svg.hashsalt": "weft"}):
-        figure.savefig(picture, dpi=150, metadata={"Date": None} if picture.suffix == ".svg" else None)
+    save_figure(figure, picture)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -100,7 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f"{wrong[0]!r} is not allowed: give NAME=FOLDER.")
     if args.every < 1:
         raise ValueError(f"--every must be at least 1: got {args.every}.")
-    check_folders(args, "picture")
+    if args.picture is not None:
+        check_figure(args.picture, "--picture")
     curves = {name: read_curve(Path(folder)) for name, _, folder in pairs}
     print(as_table(curves, args.every))
     if args.picture is not None:

@@ -25,6 +25,7 @@ from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, plot, write_into
 from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
+from weftformer.common.figures import check_figure
 from weftformer.common.whole_files import write_json
 from weftformer.scripts.parsers.benchmark import build_parser
 
@@ -181,6 +182,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in ("runs", "warm_ups", "threads", "peer_runs", "sources"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    if arguments.plot is not None:
+        check_figure(arguments.plot, "--plot")
     torch.set_num_threads(arguments.threads)
     cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
     for file in arguments.into:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.common.figures import check_figure
 from weftformer.common.whole_files import write_json
 from weftformer.scripts.cli import run_script
 from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, draw_expert_load, read_expert_load
@@ -138,11 +139,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train with each method, print the table, and write the files of the arguments.
 
     Raises:
-        ValueError: there are too few steps, or matplotlib is not installed.
+        ValueError: there are too few steps, or the picture cannot be drawn.
     """
     arguments = build_parser().parse_args(argv)
     if arguments.steps < _WINDOWS or arguments.threads < 1:
         raise ValueError(f"--steps must be at least {_WINDOWS} and --threads at least 1.")
+    if arguments.picture is not None:
+        check_figure(arguments.picture, "--picture")
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as scratch:
         folders = {method: Path(scratch, f"run-{index}") for index, method in enumerate(METHODS)}

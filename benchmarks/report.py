@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.figures import new_figure, save_figure
 from weftformer.common.whole_files import whole_file
 
 Rows = list[dict[str, Any]]
@@ -76,18 +77,15 @@ def plot(cases: dict[str, Rows], file: Path) -> None:
     """Plot the time per token over length, beams, batch size and experts. Panels need at least two points.
 
     Raises:
-        ValueError: matplotlib is not installed, or no panel has two points.
+        ValueError: no panel has two points.
     """
-    try:
-        from matplotlib import pyplot, ticker
-    except ImportError as error:
-        raise ValueError("--plot needs matplotlib: pip install weftformer[benchmark].") from error
+    from matplotlib import ticker
+
     panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
     if not panels:
         raise ValueError("--plot draws curves: measure at least two cases that differ in length, beams or batch.")
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False
-    )
+    figure = new_figure(4.5 * len(panels), 3.6)
+    axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, (key, curves) in zip(axes[0], panels.items(), strict=True):
         for name, points in curves.items():
             axis.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
@@ -100,8 +98,7 @@ def plot(cases: dict[str, Rows], file: Path) -> None:
             one.set_minor_locator(ticker.NullLocator())
     lines = {name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), fontsize="small")
-    figure.savefig(file)
-    pyplot.close(figure)
+    save_figure(figure, file)
 
 
 def _curves(cases: dict[str, Rows], key: str) -> dict[str, list[tuple[float, float]]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from weftformer.common.figures import check_figure
 from weftformer.common.progress import Progress
 from weftformer.common.whole_files import growing_file
 from weftformer.routes.data.training_data import read_canonical
@@ -24,7 +25,7 @@ from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring.evaluation import Evaluation, evaluate
-from weftformer.routes.scoring.reports import as_markdown, as_text, check_plot, plot, write_json
+from weftformer.routes.scoring.reports import as_markdown, as_text, plot, write_json
 from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
 from weftformer.scripts.arguments import check_folders, check_model, constraints_of, move_to, read_stock
@@ -213,9 +214,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.predictions and (arguments.conditions or arguments.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
     constraints_of(arguments)
-    check_folders(arguments, "json", "plot", "save_predictions")
+    check_folders(arguments, "json", "save_predictions")
     if arguments.plot is not None:
-        check_plot(arguments.plot)
+        check_figure(arguments.plot, "--plot")
 
 
 def _planned(

@@ -4,7 +4,6 @@ Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer hav
 expert, probability of each expert, and `_SUMS`.
 """
 
-import importlib.util
 import json
 import os
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
+from ..common.figures import check_figure, new_figure, save_figure
 from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..hub import export_code
@@ -361,17 +361,13 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
     Raises:
         ValueError: matplotlib is not installed, or a file has no loads.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("Drawing the load of experts needs matplotlib: pip install weftformer[benchmark].")
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure  # not pyplot, which may open windows
-
+    check_figure(picture, "Drawing the load of experts")
     runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
     names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
     if not names or not all(runs.values()):
         raise ValueError(f"{file} has no loads of experts.")
     width = 7 if len(runs) == 1 else 1 + 2.4 * len(runs)
-    figure = Figure(figsize=(width, 0.9 + 1.2 * len(names)), layout="constrained")
+    figure = new_figure(width, 0.9 + 1.2 * len(names))
     panels = figure.subplots(len(names), len(runs), squeeze=False, sharex="col", sharey="row")
     for (title, run), column in zip(runs.items(), panels.T, strict=True):
         for panel, name in zip(column, names, strict=True):
@@ -393,9 +389,7 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
     bar = figure.colorbar(image, ax=panels, extend="max", pad=0.01)
     bar.ax.tick_params(labelsize=7)
     bar.set_label("load; 1 is an even share, 0 is dead", fontsize=8)
-    # a fixed salt and no date, so that the same data give the same file
-    with rc_context({"svg.hashsalt": "weft"}):
-        figure.savefig(picture, dpi=150, metadata={"Date": None} if Path(picture).suffix == ".svg" else None)
+    save_figure(figure, picture)
 
 
 def _in_order(name: str) -> tuple[bool, int]:

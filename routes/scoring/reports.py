@@ -1,12 +1,12 @@
 """What `weftformer evaluate` found, as a table for a terminal, in Markdown, as JSON, and as a picture."""
 
-import importlib.util
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from weftformer.common import whole_files
+from weftformer.common.figures import new_figure, save_figure
 from weftformer.common.statistics import Estimate
 from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
 
@@ -161,23 +161,9 @@ def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: P
     whole_files.write_json(file, document, default=str)
 
 
-def check_plot(file: Path) -> None:
-    """Mistakes that would show after hours of planning.
-
-    Raises:
-        ValueError: matplotlib is missing, or the file is of another kind.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install weftformer[benchmark].")
-    if file.suffix.lower() not in (".svg", ".png", ".pdf"):
-        raise ValueError(f"--plot {file}: the name must end in .svg, .png or .pdf.")
-
-
 def plot(results: dict[str, Evaluation], file: Path) -> None:
     """How often the recorded route is found: among the first k, and by the depth of the recorded route."""
-    from matplotlib.figure import Figure  # no pyplot: no window, whatever backend is set
-
-    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    figure = new_figure(9.5, 4.2)
     left, right = figure.subplots(1, 2, sharey=True)
     first, *_, last = _ends([result.overall for result in results.values()]) * 2
     ranks = sorted({w for r in results.values() for w in r.overall["exact"] if w.startswith("top-")}, key=_number)
@@ -206,8 +192,7 @@ def plot(results: dict[str, Evaluation], file: Path) -> None:
         axis.set_xlim(-0.5, len(places) - 0.5)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
-    with whole_files.whole_file(file) as temporary:
-        figure.savefig(temporary, dpi=160)
+    save_figure(figure, file)
 
 
 def _number(what: str) -> int:

@@ -259,12 +259,6 @@ def test_a_model_that_is_not_told_steps():
         evaluate.conditions_of(config, ["steps+material"])
 
 
-def test_plot_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(reports.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install weftformer\[benchmark\]"):
-        reports.check_plot(tmp_path / "a.svg")
-
-
 def test_every_metric_has_a_title():
     from weftformer.routes import Stock
     from weftformer.routes.scoring.evaluation import evaluate as score
