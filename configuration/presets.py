@@ -97,6 +97,10 @@ def _width(d_model: int, heads: int, ffn: int) -> dict[str, Any]:
 # 0.27 with this, and of 0.40 without.
 _COPYING = {"cross_attention_position_type": "rotary"}
 
+# A small post-norm model begins slowly with large weights: of Multi30k German the validation loss after 1,000 steps of 2,048
+# tokens (learning rate 3e-3, 1,000 steps of warm-up) was 2.80 with this, which is also Marian's, and 3.85 without.
+_SMALL_WEIGHTS = {"init_std": 0.02}
+
 _EVERY_SECOND = {
     "encoder_mlp_layer_types": ["dense", "sparse"] * 6,
     "decoder_mlp_layer_types": ["dense", "sparse"] * 6,
@@ -114,7 +118,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dms-explorer-19m": _DMS_SPARSE | _layers(6, 6) | {"num_condition_features": 0},
     "dms-explorer-xl-50m": _DMS_SPARSE | _layers(6, 24) | {"num_condition_features": 0, "max_source_positions": 145},
     "transformer-base": _VASWANI | _layers(6, 6) | _width(512, 8, 2048) | {"vocab_size": 37000},
-    "tiny": _VASWANI | _layers(4, 4) | _width(128, 4, 256) | {"vocab_size": 10000, "dropout": 0.3},
+    "tiny": _VASWANI | _layers(4, 4) | _width(128, 4, 256) | {"vocab_size": 10000, "dropout": 0.3} | _SMALL_WEIGHTS,
     "dms-tiny": _ROUTES | _layers(3, 3) | _width(128, 4, 256) | _COPYING | {"dropout": 0.0},
     "modern-tiny": _layers(3, 3) | _width(192, 6, 512) | {"vocab_size": 8000},
     "modern-small": _layers(6, 6) | _width(384, 6, 1024),
