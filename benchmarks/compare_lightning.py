@@ -1,8 +1,8 @@
 """Train DirectMultiStep's models with its own Lightning code and with Weft; compare validation loss and speed.
 
 `python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both
-from the same weights, with the same routes, batch size, optimizer, schedule and masking of the source. DirectMultiStep
-pads each target to the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates
+from the same weights, with the same routes, batch size, optimizer, schedule, clipping of gradients and masking of the
+source. DirectMultiStep pads each target to the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates
 both on the same routes, without dropout and masking. Training routes with an evaluated target are left out.
 
 With `--minutes` both train for the same time instead of the same steps. `--save` keeps the models, for
@@ -39,6 +39,8 @@ from weftformer.training import WeftTrainer, WeftTrainingArguments
 PEERS = {"dms-flash-10m": "flash_10M", "dms-flex-20m": "flex_20M"}
 # The share of source tokens that DirectMultiStep's training masks.
 _MASKED = 0.05
+# DirectMultiStep's training cuts each number of a gradient to this size.
+_LARGEST_GRADIENT = 1.0
 _IGNORED = -100
 
 
@@ -99,12 +101,17 @@ class Clock:
         return statistics.median(self.tokens_of(step) / seconds for step, seconds in counted)
 
 
-class _ClockCallback(TrainerCallback):
+class _TrainingCallback(TrainerCallback):
+    """Measures the time, ends the training, and clips gradients as DirectMultiStep's trainer does."""
+
     def __init__(self, clock: Clock, is_over: Callable[[Clock], bool]):
         self.clock, self.is_over = clock, is_over
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.clock.start()
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        torch.nn.utils.clip_grad_value_(model.parameters(), _LARGEST_GRADIENT)  # transformers clips by the norm alone
 
     def on_step_end(self, args, state, control, **kwargs):
         self.clock.step()
@@ -174,6 +181,7 @@ class Comparison:
         return Clock(lambda step: sum(self.lengths[step % batches * size : (step % batches + 1) * size]))
 
     def is_over(self, clock: Clock) -> bool:
+        """Return whether the time of `--minutes` is over."""
         minutes = self.arguments.minutes
         return minutes is not None and clock.elapsed >= 60 * minutes
 
@@ -185,12 +193,12 @@ class Comparison:
         of_step = warmup_and_cosine_decay(warmup, max(1, steps - warmup), 0.1)
         if minutes is None:
             return of_step
-        # the first step is not without effect, as it would be at 0
+        # from 1 on, because the schedule gives a rate of 0 at step 0
         return lambda step: of_step(1 + int(steps * clock.elapsed / (60 * minutes)))
 
     @property
     def most_steps(self) -> int:
-        """What the trainers are told, which a time ends before."""
+        """The limit of steps that both trainers are given. With `--minutes` training ends earlier."""
         return self.arguments.steps if self.arguments.minutes is None else 10**9
 
     def trainer(self, model: Any, clock: Clock | None = None, **settings: Any) -> WeftTrainer:
@@ -205,7 +213,7 @@ class Comparison:
         return WeftTrainer(
             model=model, args=arguments, train_dataset=self.train, eval_dataset=self.validation,
             data_collator=masked_collator(self.tokenizer) if clock else DataCollatorForSeq2Seq(self.tokenizer),
-            callbacks=[_ClockCallback(clock, self.is_over)] if clock else None, **settings,
+            callbacks=[_TrainingCallback(clock, self.is_over)] if clock else None, **settings,
         )  # fmt: skip
 
     def loss(self, model: Any) -> float:
@@ -241,9 +249,8 @@ class Comparison:
 
         class Module(LTraining):
             def configure_optimizers(self):
-                optimizers, schedulers = super().configure_optimizers()
-                schedulers[0]["scheduler"].lr_lambdas = [schedule]
-                return optimizers, schedulers
+                (optimizer,), (entry,) = super().configure_optimizers()
+                return [optimizer], [entry | {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)}]
 
         module = Module(
             pad_idx=pad, mask_idx=mask, lr=self.arguments.learning_rate, batch_size=self.arguments.batch_size,
@@ -263,13 +270,19 @@ class Comparison:
         trainer = lightning.Trainer(
             max_steps=self.most_steps, accelerator="cpu", devices=1, callbacks=[Timer()], logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-            gradient_clip_val=1.0, gradient_clip_algorithm="value",
+            gradient_clip_val=_LARGEST_GRADIENT, gradient_clip_algorithm="value",
         )  # fmt: skip
         trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=self.arguments.batch_size, num_workers=1))
         return model, clock
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Train, evaluate, and print and write the figures.
+
+    Raises:
+        ValueError: an argument is not valid, directmultistep is not installed, or the routes do not fit.
+        OSError: a file cannot be read.
+    """
     arguments = build_parser().parse_args(argv)
     if find_spec("directmultistep") is None:
         raise ValueError("directmultistep is not installed: pip install 'weftformer[parity]'.")
@@ -281,7 +294,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_folders(arguments, "json")
     torch.set_num_threads(arguments.threads)
     comparison = Comparison(arguments)
-    results: dict[str, Any] = {"machine": machine(), "preset": arguments.preset, "minutes": arguments.minutes}
+    given = {name: value if value is None or isinstance(value, (int, float)) else str(value)
+             for name, value in vars(arguments).items()}  # fmt: skip
+    results: dict[str, Any] = {"machine": machine(), "arguments": given}
     results["loss_before"] = comparison.loss(comparison.as_weft(comparison.peer()))
     print(json.dumps(results))
     for name, title in (("weft", "Weft"), ("lightning", "directmultistep, Lightning")):

@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
         "runs", nargs="+", metavar="NAME=FOLDER", help="a name and the output folder of its training run"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N",
-                        help="one row of the table for N evaluations (default: %(default)s)")  # fmt: skip
+                        help="a row of the table for every N-th evaluation, counted from the last (default: %(default)s)")  # fmt: skip
     parser.add_argument("--picture", type=Path, metavar="FILE", help=".svg, .png or .pdf (needs matplotlib)")
     return parser
 
@@ -54,8 +54,8 @@ def read_curve(folder: Path) -> Curve:
 
 
 def as_table(curves: Mapping[str, Curve], every: int = 1) -> str:
-    """Return a table with a row for each step at which a run was evaluated, or for each `every`-th."""
-    steps = sorted({step for curve in curves.values() for step in curve})[every - 1 :: every]
+    """Return a table with a row for each step at which a run was evaluated, or for each `every`-th, counted from the last."""
+    steps = sorted({step for curve in curves.values() for step in curve})[::-1][::every][::-1]
     lines = [f"| step | {' | '.join(curves)} |", f"|{' --- |' * (len(curves) + 1)}"]
     for step in steps:
         cells = (f"{curve[step]:.3f}" if step in curve else "" for curve in curves.values())
@@ -64,7 +64,12 @@ def as_table(curves: Mapping[str, Curve], every: int = 1) -> str:
 
 
 def draw_curves(curves: Mapping[str, Curve], picture: Path) -> None:
-    """Draw validation losses over steps into a file."""
+    """Draw validation losses over steps.
+
+    Args:
+        curves: the losses by step of each run, by its name.
+        picture: the file to write: .svg, .png or .pdf.
+    """
     figure = new_figure(7, 3.5)
     axes = figure.subplots()
     for (name, curve), marker in zip(curves.items(), "os^Dv<>*" * len(curves), strict=False):
@@ -86,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     pairs = [run.partition("=") for run in args.runs]
     if wrong := [run for run, (name, _, folder) in zip(args.runs, pairs, strict=True) if not name or not folder]:
         raise ValueError(f"{wrong[0]!r} is not allowed: give NAME=FOLDER.")
+    names = [name for name, _, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"Two runs have the name {twice[0]!r}: give each its own.")
     if args.every < 1:
         raise ValueError(f"--every must be at least 1: got {args.every}.")
     if args.picture is not None:

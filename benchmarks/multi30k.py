@@ -21,12 +21,13 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, set_seed
+from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedConfig, Seq2SeqTrainer, set_seed
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from weftformer.benchmarks.decoding import machine
-from weftformer.benchmarks.translation import new_peer
+from weftformer.benchmarks.translation import family_of, new_peer
 from weftformer.common.whole_files import whole_file, write_json
+from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.scripts.cli import run_script
 from weftformer.tokenization import iter_columns
 from weftformer.training import (
@@ -44,7 +45,7 @@ from weftformer.training.building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from weftformer.training.checkpoints import check_output_dir, find_checkpoint
+from weftformer.training.checkpoints import check_output_dir, find_checkpoint, remove_checkpoints
 from weftformer.training.data import load_pairs
 from weftformer.training.encoding import encode_pairs, longest
 from weftformer.training.metrics import bootstrap_interval
@@ -130,23 +131,46 @@ def fit_peer(
 ) -> PeerTrainer:
     """Train a model of transformers in the size, on the batches and with the schedule of `fit_pairs` with these arguments.
 
+    Its first weights are those that transformers draws.
+
     Args:
-        family: a name of transformers' BART family, such as `"Marian"`. Where the norms are is a matter of the family.
+        family: `"Marian"` (post-norm) or `"Pegasus"` (pre-norm).
         model_args, data_args, training_args: as of `fit_pairs`.
 
     Returns:
         The trainer, with the trained model.
+
+    Raises:
+        ValueError: the family has not this architecture, the checkpoint to resume is another model's, or an argument is
+            for Weft models alone.
+        FileNotFoundError: a file does not exist.
     """
+    for name in ("model_name_or_path", "teacher"):
+        if getattr(model_args, name):
+            raise ValueError(
+                f"--{name.replace('_', '-')} is for Weft models: leave it out with --model {family.lower()}."
+            )
     check_output_dir(training_args, (model_args.tokenizer_name,))
     checkpoint = find_checkpoint(training_args)
     splits, columns = load_pairs(data_args)
     texts = iter_columns(splits["train"], (columns.source, columns.target))
     tokenizer = build_tokenizer(model_args, texts, checkpoint=checkpoint)
     config = build_config(model_args, tokenizer)
+    if (found := family_of(config)) != family:
+        raise ValueError(
+            f"--model {family.lower()} needs the architecture of {family}, and the configuration has that of {found}: change "
+            "norm_first (Marian is post-norm, Pegasus pre-norm) or normalize_embedding (both have it off)."
+        )
     limits = source_and_target_limits(config, data_args)
-    splits = encode_pairs(splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate)
+    splits = encode_pairs(
+        splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
+    )
     set_seed(training_args.seed)
     model = new_peer(config, family)
+    if checkpoint:
+        _check_same_peer(model.config, checkpoint)
+    elif training_args.overwrite_output_dir:
+        remove_checkpoints(training_args.output_dir)
     set_generation_defaults(model, max(map(longest, splits.values())), training_args)
     # None of these models has experts.
     training_args.prediction_loss_only, training_args.log_expert_statistics = True, False
@@ -156,11 +180,24 @@ def fit_peer(
         train_dataset=splits["train"],
         eval_dataset=splits["validation"],
         processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=data_args.pad_to_multiple_of),
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
+    tokenizer.save_pretrained(training_args.output_dir)
     return trainer
+
+
+def _check_same_peer(config: PreTrainedConfig, checkpoint: str) -> None:
+    """Refuse a checkpoint of another model, of which the Trainer would load whatever fits."""
+    saved = AutoConfig.from_pretrained(checkpoint)
+    free = ("dropout", "attention_dropout", "activation_dropout", "init_std", "use_cache")
+    for name in ("model_type", *(name for name in SAME_NAME if name not in free)):
+        if (before := getattr(saved, name, None)) != (now := getattr(config, name, None)):
+            raise ValueError(
+                f"{checkpoint} is of a model with {name}={before!r}, and this run has {now!r}: give another --output-dir, or "
+                "--overwrite-output-dir true --resume-from-checkpoint false to begin again."
+            )
 
 
 def translate(model: Any, tokenizer: Any, sources: Sequence[str], num_beams: int) -> list[str]:

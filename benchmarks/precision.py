@@ -54,7 +54,13 @@ def quantizable(module: nn.Module, name: str) -> bool:
 
 
 def set_precision(model: nn.Module, precision: str) -> nn.Module:
-    """Change the weights of a model in float32 to one of `PRECISIONS`, in place, and return it."""
+    """Change the weights of a model in float32 to one of `PRECISIONS`, in place, and return it.
+
+    Raises:
+        ValueError: the precision is none of them.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r} is not allowed: give one of {', '.join(PRECISIONS)}.")
     if precision == "bfloat16":
         model.to(torch.bfloat16)
     elif precision == "int8":

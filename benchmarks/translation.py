@@ -78,8 +78,23 @@ def check_peer(config: weftformer.WeftConfig) -> None:
             )
 
 
+def family_of(config: weftformer.WeftConfig) -> str:
+    """Return the family of transformers' models that has this architecture.
+
+    Raises:
+        ValueError: none has. The message names the field, its value and what is needed.
+    """
+    check_peer(config)
+    return _FAMILY_OF[config.norm_first, config.normalize_embedding]
+
+
 def new_peer(config: weftformer.WeftConfig, family: str) -> PreTrainedModel:
-    """Build a new model of a family (a name of transformers' BART family) in the sizes of a Weft configuration."""
+    """Build a new model of transformers' BART family in the sizes of a Weft configuration.
+
+    Args:
+        config: the configuration.
+        family: `"BART"`, `"mBART"`, `"Pegasus"` or `"Marian"`.
+    """
     model_class, config_class = _FAMILIES[family]
     fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
     peer_config = getattr(transformers, config_class)(
@@ -101,8 +116,7 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
         ValueError: no such family has this architecture.
     """
     config = model.config
-    check_peer(config)
-    family = _FAMILY_OF[config.norm_first, config.normalize_embedding]
+    family = family_of(config)
     peer = new_peer(config, family).to(model.dtype).eval()
     weights = export(model, SOURCES["bart"], peer.config.to_dict())
     for stack in ("encoder", "decoder"):
@@ -165,6 +179,11 @@ class TranslationCase(FileCase):
         task.model.float().eval()
         return task
 
+    @property
+    def file(self) -> str | None:
+        """The file of the sources."""
+        return self.texts
+
     @cached_property
     def lines(self) -> list[str]:
         """The first lines that are not empty."""
@@ -214,7 +233,9 @@ class TranslationCase(FileCase):
         most = self.task.model.config.max_source_positions
         for text, ids in zip(self.lines, self.task.tokenizer(self.lines)["input_ids"], strict=True):
             if len(ids) > most:
-                raise ValueError(f"{text[:60]!r}... in {self.texts} has {len(ids)} tokens, the model reads {most}.")
+                raise ValueError(
+                    f"{text[:60]!r}... in {self.file} has {len(ids)} tokens, the model reads {most}: leave such texts out."
+                )
 
     def generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
         """Return a function that writes the translations of the batches with a model."""
@@ -247,6 +268,7 @@ class TranslationCase(FileCase):
 
     def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:
         if find_spec("ctranslate2") is None:
+            print(f"{self.name}: CTranslate2 is left out: pip install weftformer[export].")
             return
         try:
             check_expressible(self.task.model.config)

@@ -79,6 +79,10 @@ class QualityCase(TranslationCase):
     pairs: str | None = None
     limit: int | None = None
 
+    @property
+    def file(self) -> str | None:
+        return self.pairs
+
     @cached_property
     def rows(self) -> list[tuple[str, str]]:
         """The pairs, sorted by the length of the source."""

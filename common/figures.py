@@ -1,4 +1,4 @@
-"""Figures that matplotlib draws: checked before the work, written whole, and the same file for the same data."""
+"""Figures that matplotlib draws. They are checked before the work and written whole, and the same data give the same file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDINGS = (".svg", ".png", ".pdf")
 
 
 def check_figure(file: str | os.PathLike, argument: str) -> None:
-    """Check that a figure can be drawn into a file. A mistake would else show when the work is done.
+    """Check that a figure can be drawn into a file. Call it before the work that the figure shows.
 
     Args:
         file: the file.
@@ -41,10 +41,18 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, file: str | os.PathLike) -> None:
-    """Write a figure, whole or not at all."""
+    """Write a figure, whole or not at all.
+
+    Args:
+        figure: the figure.
+        file: the file, .svg, .png or .pdf.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     from matplotlib import rc_context
 
     # a fixed salt and no date, so that the same data give the same file
-    metadata = {"Date": None} if Path(file).suffix.lower() == ".svg" else None
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(file).suffix.lower())
     with rc_context({"svg.hashsalt": "weft"}), whole_file(file) as temporary:
         figure.savefig(temporary, dpi=160, metadata=metadata)

@@ -31,7 +31,7 @@ def average_checkpoints(
         `PreTrainedModel`: a model of the class with the averaged weights, in float32.
 
     Raises:
-        ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
+        ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged or not of this class.
     """
     if count < 1:
         raise ValueError(f"count={count} is not allowed: average at least 1 checkpoint.")
@@ -43,14 +43,23 @@ def average_checkpoints(
             raise ValueError(
                 f"In {checkpoint} {', '.join(problems)}: remove this checkpoint, or average only later ones."
             )
-    model = model_class.from_pretrained(found[0], dtype=torch.float32)
+    model = _load(found[0], model_class)
     model.load_state_dict(_means(found, model_class))
+    return model
+
+
+def _load(folder: Path, model_class: type[PreTrainedModel]) -> PreTrainedModel:
+    model, info = model_class.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    if missing := sorted(info["missing_keys"]):  # transformers draws them anew, with a warning
+        raise ValueError(
+            f"{folder} is no checkpoint of a {model_class.__name__}: it lacks {missing[0]} and {len(missing) - 1} other weights."
+        )
     return model
 
 
 def _means(folders: Sequence[Path], model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
     sums: dict[str, torch.Tensor] = {}
     for folder in folders:
-        for name, value in model_class.from_pretrained(folder, dtype=torch.float32).state_dict().items():
+        for name, value in _load(folder, model_class).state_dict().items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
     return {name: (total / len(folders)).float() for name, total in sums.items()}

@@ -359,9 +359,10 @@ def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], 
             The picture to write: .svg, .png or .pdf.
 
     Raises:
-        ValueError: matplotlib is not installed, or a file has no loads.
+        ValueError: matplotlib is not installed, the picture has another ending or its folder does not exist, or a file has
+            no loads.
     """
-    check_figure(picture, "Drawing the load of experts")
+    check_figure(picture, "picture")
     runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
     names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
     if not names or not all(runs.values()):

@@ -31,8 +31,12 @@ def test_runs_stand_beside_each_other(tmp_path, capsys):
     drawn = picture.read_bytes()
     curves.main(words)
     assert picture.read_bytes() == drawn
-    curves.main([*words[:2], "--every", "2"])
-    assert "500" not in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3]), (2, [1, 3]), (3, [3]), (9, [3])])
+def test_the_last_evaluation_is_always_shown(every, steps):
+    lines = curves.as_table({"a": {1: 4.0, 2: 3.0}, "b": {2: 3.5, 3: 2.0}}, every).splitlines()
+    assert [int(line.split("|")[1]) for line in lines[2:]] == steps
 
 
 def test_the_later_of_folder_and_checkpoint_counts(tmp_path):
@@ -50,6 +54,7 @@ def test_the_later_of_folder_and_checkpoint_counts(tmp_path):
         (["runs/a"], "'runs/a' is not allowed: give NAME=FOLDER"),
         (["a={}/none"], "none has no trainer_state.json"),
         (["a={}/empty"], "has no evaluation yet"),
+        (["a={}", "a={}/empty"], "Two runs have the name 'a'"),
         (["a={}", "--every", "0"], "--every must be at least 1"),
         (["a={}", "--picture", "no/such/x.svg"], "there is no folder no/such"),
     ],

@@ -7,13 +7,13 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import DataCollatorForSeq2Seq, MarianMTModel, Seq2SeqTrainer
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq, MarianMTModel, Seq2SeqTrainer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.benchmarks import multi30k
 from weftformer.benchmarks.translation import peer_of
 from weftformer.tokenization import train_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import WeftTrainer, WeftTrainingArguments, average_checkpoints
 
 pytest.importorskip("sacremoses")
 pytest.importorskip("sacrebleu")
@@ -113,6 +113,35 @@ def test_marian_is_trained_on_the_same_batches(data, tmp_path, monkeypatch):
     name = "model.encoder.layers.0.fc1.weight"
     torch.testing.assert_close(weights[name], (halves[0][name] + halves[1][name]) / 2)
     assert json.loads((tmp_path / "marian" / "results.json").read_text())["steps"] == 4
+    vocabularies = [AutoTokenizer.from_pretrained(tmp_path / name).get_vocab() for name in ("weft", "marian")]
+    assert vocabularies[0] == vocabularies[1]
+    # nothing that another run has made is taken for its own
+    before = (tmp_path / "weft" / "model.safetensors").read_bytes()
+    for model, folder, message in (("marian", "weft", "model_type='weft'"), ("weft", "marian", "is of another model")):
+        with pytest.raises(ValueError, match=message):
+            multi30k.main([*map(str, words), "--model", model, "--output-dir", str(tmp_path / folder)])
+    assert (tmp_path / "weft" / "model.safetensors").read_bytes() == before
+    again = ["--model", "marian", "--output-dir", tmp_path / "marian", "--max-steps", "2",
+             "--overwrite-output-dir", "true", "--resume-from-checkpoint", "false"]  # fmt: skip
+    multi30k.main([*map(str, words), *map(str, again)])
+    assert [path.name for path in (tmp_path / "marian").glob("checkpoint-*")] == ["checkpoint-2"]
+    with pytest.raises(ValueError, match="no checkpoint of a WeftForConditionalGeneration"):
+        average_checkpoints(tmp_path / "marian")
+    with pytest.raises(ValueError, match="no checkpoint of a MarianMTModel"):
+        average_checkpoints(tmp_path / "weft", model_class=MarianMTModel)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config-overrides", "norm_first=true"], "has that of Pegasus"),
+        (["--config-overrides", "num_experts=2,encoder_mlp_layer_types=sparse"], "encoder_mlp_layer_types="),
+        (["--teacher", "some/model"], "--teacher is for Weft models"),
+    ],
+)
+def test_what_a_peer_cannot_be_is_refused(words, message, data, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        multi30k.main(["--model", "marian", "--data", str(data), "--output-dir", str(tmp_path / "run"), *words])
 
 
 def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(tmp_path):
@@ -129,12 +158,14 @@ def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(tmp_path):
     for one, trainer_class, smoothing in ((model, WeftTrainer, 0.0), (peer, multi30k.PeerTrainer, 0.1)):
         arguments = WeftTrainingArguments(
             output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=3, gradient_accumulation_steps=2,
-            max_tokens_per_batch=20, label_smoothing_factor=smoothing, use_cpu=True, report_to="none",
+            max_tokens_per_batch=16, label_smoothing_factor=smoothing, use_cpu=True, report_to="none",
             save_strategy="no", log_expert_statistics=False, logging_steps=1, prediction_loss_only=True,
         )  # fmt: skip
         trainer = trainer_class(
             model=one, args=arguments, train_dataset=rows, eval_dataset=rows,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=one),
         )  # fmt: skip
+        found = [batch["labels"].ne(-100).sum().item() for batch in trainer.get_train_dataloader()]
+        assert len(found) == 2 and found[0] != found[1]  # batches of a step that count by their tokens
         losses.append([trainer.evaluate()["eval_loss"], trainer.train().training_loss])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
