@@ -347,7 +347,7 @@ def test_salts_last_reactions_and_time(planner, known):
         (alone,) = planner.plan([target], per_reaction=1, **same)
         assert [one["text"] for one in few["candidates"]] == [one.text for one in alone.candidates]
         assert len(few["candidates"]) < len(every["candidates"])
-        assert ask(time_limit=60)["candidates"] == every["candidates"]
+        assert_same_candidates(ask(time_limit=60), every)
         over = ask(time_limit=1e-6)
     assert "The time limit of 1e-06 s ended the search" in over["remarks"][-1]
     assert [one["route"] for one in over["candidates"]] == [None] * len(over["candidates"])
@@ -368,6 +368,14 @@ def test_what_the_stock_lacks_is_planned(chain_planner):
     assert refused.status_code == 422 and "less than or equal to 1" in refused.json()["detail"]
 
 
+def assert_same_candidates(plan, other):
+    """The scores of a search differ by rounding with the number of rows that run beside it."""
+    found, expected = plan["candidates"], other["candidates"]
+    scores = [[candidate["score"] for candidate in part] for part in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-4)
+    assert [one | {"score": 0} for one in found] == [one | {"score": 0} for one in expected]
+
+
 def test_searches_with_time_limits_run_together_and_end_each_at_its_own(planner, known):
     task = RouteTask(planner)
     sizes, steps = recorded(task), pooled(task)
@@ -377,7 +385,8 @@ def test_searches_with_time_limits_run_together_and_end_each_at_its_own(planner,
     ]
     over, limited, free = asked_together(task, bodies)
     assert sizes == [] and max(steps) > 1
-    assert limited["plans"][0]["candidates"] == free["plans"][0]["candidates"] and not limited["plans"][0]["remarks"]
+    assert_same_candidates(limited["plans"][0], free["plans"][0])
+    assert not limited["plans"][0]["remarks"]
     assert "The time limit of 1e-06 s ended the search" in over["plans"][0]["remarks"][-1]
 
 
