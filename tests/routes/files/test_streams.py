@@ -10,6 +10,8 @@ import pytest
 from weftformer.routes.files.streams import FORMS, read_routes, write_routes
 from weftformer.routes.tree import Route
 
+from ...conftest import one_stays
+
 DATA = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "routes"
 FORMATS = DATA.parent / "formats"
 ROUTES = [Route("CCO", (Route("C"), Route("O"))), Route("C/C=C\\C"), Route("N", (Route("O", (Route("C"),)),))]
@@ -260,7 +262,7 @@ def test_a_cut_document_gives_what_stands_before_the_cut(tmp_path):
         list(read_routes(tmp_path / "c.json"))
 
 
-@pytest.mark.parametrize("form", ["weft", "dms", "aizynthfinder", "paroutes"])
+@pytest.mark.parametrize("form", one_stays(["weft", "dms", "aizynthfinder", "paroutes"]))
 def test_memory_does_not_grow_with_the_file(tmp_path, form):
     def peak(count: int) -> int:
         write_routes(tmp_path / "a", (Route(f"{'C' * (i % 9)}O", (Route("C" * 500),)) for i in range(count)), form)
