@@ -2,11 +2,12 @@
 
 `python -m weftformer.benchmarks.compare_lightning --train n5.jsonl.gz --validation n1.jsonl.gz --steps 40` starts both
 from the same weights, with the same routes, batch size, optimizer, schedule, clipping of gradients and masking of the
-source. DirectMultiStep pads each target to the longest one that its model supports, and Weft to the longest one in the batch. Weft evaluates
-both on the same routes, without dropout and masking. Training routes with an evaluated target are left out.
+source. DirectMultiStep pads each target to the longest one that its model supports, and Weft to the longest one in the
+batch. Weft evaluates both on the same routes, without dropout and masking. Training routes with an evaluated target are
+left out.
 
-With `--minutes` both train for the same time instead of the same steps. `--save` keeps the models, for
-`weftformer evaluate`.
+With `--minutes` both train for the same time instead of the same steps, and begin the routes again when they are
+through. `--save` keeps the models for `weftformer evaluate`.
 """
 
 import argparse
@@ -135,7 +136,7 @@ class Comparison:
     """The data, the settings and the two training runs.
 
     Raises:
-        ValueError: too few routes are left to train or evaluate on, or routes do not fit the model.
+        ValueError: too few routes are left to train or evaluate on, or routes do not fit the model or the steps.
         OSError: a file cannot be read.
     """
 
@@ -156,6 +157,9 @@ class Comparison:
             raise ValueError(f"{len(self.pairs) - len(self.train)} training routes do not fit {arguments.preset}.")
         rows = Dataset.from_list(training_pairs(validation[: arguments.validation_rows]))
         self.validation = encode(rows, self.tokenizer, config)
+        needed = arguments.steps * arguments.batch_size
+        if arguments.minutes is None and needed > len(self.train):
+            raise ValueError(f"{arguments.steps} steps need {needed} routes, and there are {len(self.train)}.")
         # whole batches, so that a step has the same routes in each epoch
         whole = len(self.train) // arguments.batch_size * arguments.batch_size
         if not whole:

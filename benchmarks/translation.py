@@ -10,7 +10,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -276,10 +276,13 @@ class TranslationCase(FileCase):
             print(f"{self.name}: CTranslate2 is left out. {error}")
             return
         for compute_type in self.compute_types:
-            # apart, and made when the others are done, because its idle threads keep a core busy
-            translate = cache(partial(self._translating, batches, compute_type))
-            name = "CTranslate2" if compute_type == "float32" else f"CTranslate2, {compute_type}"
-            yield Contender(name, partial(_called, translate), is_apart=True)
+            yield self._translator(batches, compute_type)
+
+    def _translator(self, batches: list[BatchEncoding], compute_type: str) -> Contender:
+        # apart, and made when the others are done, because its idle threads keep a core busy
+        translate = cache(lambda: self._translating(batches, compute_type))
+        name = "CTranslate2" if compute_type == "float32" else f"CTranslate2, {compute_type}"
+        return Contender(name, lambda: translate()(), is_apart=True)
 
     def _translating(self, batches: list[BatchEncoding], compute_type: str) -> Callable[[], Tokens]:
         import ctranslate2
@@ -311,7 +314,3 @@ class TranslationCase(FileCase):
             return [[ids[word] for word in result.hypotheses[0]] for result in results]
 
         return run
-
-
-def _called(make: Callable[[], Callable[[], Tokens]]) -> Tokens:
-    return make()()

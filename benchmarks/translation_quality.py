@@ -51,13 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--beams", type=int, nargs="+", default=[1, 5], metavar="N", help="numbers of beams (default: 1 5)")
     add("--limit", type=int, metavar="N", help="number of pairs, from the first one on (default: all)")
     add("--batch", type=int, default=100, metavar="N", help="sources in a batch (default: %(default)s)")
-    add(
-        "--new-tokens",
-        type=int,
-        default=100,
-        metavar="N",
-        help="tokens of a translation at most (default: %(default)s)",
-    )
+    add("--new-tokens", type=int, default=100, metavar="N",
+        help="tokens of a translation at most (default: %(default)s)")  # fmt: skip
     add("--compiled", action="store_true", help="compiled steps, too, which takes minutes to compile")
     add("--threads", type=int, default=2, metavar="N", help="threads of torch (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")

@@ -42,9 +42,11 @@ def files(tmp_path):
 
 
 @pytest.mark.integration
-def test_a_batch_of_more_than_all_routes_is_refused(files):
+def test_more_steps_than_routes_are_refused(files):
+    with pytest.raises(ValueError, match="5 steps need 10 routes, and there are 4"):
+        compare_lightning.main([*files, "--steps", "5", "--batch-size", "2"])
     with pytest.raises(ValueError, match="--batch-size 5 is more than the 4 training routes"):
-        compare_lightning.main([*files, "--batch-size", "5"])
+        compare_lightning.main([*files, "--minutes", "1", "--batch-size", "5"])
 
 
 def test_the_schedule_of_a_time_is_that_of_its_steps_stretched(monkeypatch):
@@ -112,16 +114,8 @@ def test_both_train_for_the_same_time_and_are_kept(files, tmp_path, monkeypatch)
             compare_lightning.Comparison, name,
             lambda self, name=name, method=method: (current.__setitem__(0, name), method(self))[1],
         )  # fmt: skip
-    words = [
-        "--batch-size",
-        "2",
-        "--minutes",
-        "0.05",
-        "--json",
-        str(tmp_path / "figures.json"),
-        "--save",
-        str(tmp_path),
-    ]
+    words = ["--batch-size", "2", "--minutes", "0.05", "--json", str(tmp_path / "figures.json"),
+             "--save", str(tmp_path)]  # fmt: skip
     compare_lightning.main([*files, *words])
     assert rates["weft"][0] == rates["lightning"][0] == pytest.approx(3e-4 / 10)
     figures = json.loads((tmp_path / "figures.json").read_text())
@@ -131,6 +125,6 @@ def test_both_train_for_the_same_time_and_are_kept(files, tmp_path, monkeypatch)
         assert found["seconds"] >= 3 and found["target_tokens"] > 0 and found["steps"] == len(rates[name])
         planner = RoutePlanner.from_pretrained(tmp_path / name)
         loss = compare_lightning.Comparison(
-            compare_lightning.build_parser().parse_args([*files, "--batch-size", "2"])
+            compare_lightning.build_parser().parse_args([*files, "--batch-size", "2", "--minutes", "1"])
         ).loss(planner.model)
         assert loss == pytest.approx(found["validation_loss"], rel=1e-5)

@@ -32,20 +32,8 @@ def files(tmp_path):
 def test_every_way_that_is_exact_writes_the_same_texts(files, tmp_path, capsys):
     model, pairs = files
     figures = tmp_path / "figures.json"
-    words = [
-        "--model",
-        model,
-        "--pairs",
-        pairs,
-        "--new-tokens",
-        "12",
-        "--batch",
-        "2",
-        "--threads",
-        "1",
-        "--json",
-        str(figures),
-    ]
+    words = ["--model", model, "--pairs", pairs, "--new-tokens", "12", "--batch", "2", "--threads", "1",
+             "--json", str(figures)]  # fmt: skip
     assert run_script("quality", benchmark.main, words) == 0
     cases = json.loads(figures.read_text())["cases"]
     greedy, beams = ([row["name"] for row in cases[name]] for name in ("greedy", "5 beams"))
