@@ -4,10 +4,11 @@ import argparse
 import json
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.statistics import student_interval
 from weftformer.common.whole_files import write_json
 from weftformer.training import fit_pairs, parse_arguments
 from weftformer.training.checkpoints import checkpoints
@@ -85,10 +86,38 @@ def compare(args: argparse.Namespace, subject: str, ways_of: Callable[[int], dic
                 write_json(file, {"settings": settings, "results": results})
             for checkpoint in checkpoints(folder_of(args, name, seed)):
                 shutil.rmtree(checkpoint)
-    first = next(iter(next(iter(results.values())).values()))
-    for measure in first:
-        print(f"| {subject}: {measure} | {' | '.join(f'seed {seed}' for seed in args.seeds)} | mean |")
-        print("| --- |" + " --- |" * (len(args.seeds) + 1))
-        for name, by_seed in results.items():
-            of_seeds = [by_seed[str(seed)][measure] for seed in args.seeds]
-            print(f"| {name} | {' | '.join(f'{value:.3f}' for value in [*of_seeds, statistics.mean(of_seeds)])} |")
+    print(tables(results, subject, args.seeds))
+
+
+def tables(results: Mapping[str, Mapping[str, Mapping[str, float]]], subject: str, seeds: Sequence[int]) -> str:
+    """
+    Return a table of each measure. It has a row for each way, and one for its difference to the first way.
+
+    With two seeds or more the mean difference has its 95 % interval ([`~common.statistics.student_interval`]), because the
+    models of a seed see the same batches.
+
+    Args:
+        results (`dict[str, dict[str, dict[str, float]]]`):
+            The measures of each way and each seed (as text), as in `results.json`.
+        subject (`str`):
+            The head of the first column.
+        seeds (`Sequence[int]`):
+            The seeds to show.
+    """
+    first, *others = results
+    lines = []
+    for measure in results[first][str(seeds[0])]:
+        values = {name: [by_seed[str(seed)][measure] for seed in seeds] for name, by_seed in results.items()}
+        lines.append(f"| {subject}: {measure} | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |")
+        lines.append("| --- |" + " --- |" * (len(seeds) + 1))
+        for name, found in values.items():
+            cells = [*(f"{value:.3f}" for value in found), f"{statistics.mean(found):.3f}"]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        for name in others:
+            found = [there - here for here, there in zip(values[first], values[name], strict=True)]
+            cells = [*(f"{value:+.3f}" for value in found), f"{statistics.mean(found):+.3f}"]
+            if len(seeds) > 1:
+                low, high = student_interval(found)
+                cells[-1] += f" [{low:+.3f}, {high:+.3f}]"
+            lines.append(f"| {name}, minus {first} | {' | '.join(cells)} |")
+    return "\n".join(lines)

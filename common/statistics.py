@@ -56,12 +56,33 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
-    try:
-        from scipy.stats import binomtest
-    except ImportError as error:
-        raise ImportError("Intervals of shares need SciPy: pip install weftformer[chem] (or [train]).") from error
-    found = binomtest(successes, n).proportion_ci(level, method="wilson")
+    found = _scipy_stats().binomtest(successes, n).proportion_ci(level, method="wilson")
     return float(found.low), float(found.high)
+
+
+def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
+    10.2307/2331554).
+
+    It supposes that the values are drawn from a normal distribution. For many values of any other distribution use
+    [`bootstrap_interval`].
+
+    Args:
+        values: at least two values, such as those of several seeds.
+        level: level of confidence.
+
+    Returns:
+        Lower and upper end.
+
+    Raises:
+        ValueError: there are fewer than two values.
+        ImportError: SciPy is not installed.
+    """
+    if len(values) < 2:
+        raise ValueError(f"An interval of a mean needs at least two values: got {len(values)}.")
+    quantile = float(_scipy_stats().t.ppf((1 + level) / 2, len(values) - 1))
+    mean, half = float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return mean - half, mean + half
 
 
 def bootstrap_interval(
@@ -155,3 +176,11 @@ def _draws(size: int, n: int, seed: int) -> Any:
     block = max(1, _BLOCK // size)
     for start in range(0, n, block):
         yield rng.integers(size, size=(min(block, n - start), size))
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError("Intervals need SciPy: pip install weftformer[chem] (or [train]).") from error
+    return stats

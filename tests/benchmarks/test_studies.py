@@ -98,6 +98,22 @@ def test_a_model_that_was_interrupted_goes_on(tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.glob("*/*/checkpoint-*"))
 
 
+def test_differences_have_the_interval_of_their_seeds():
+    results = {
+        "dense": {"0": {"loss": 2.0}, "1": {"loss": 2.5}, "2": {"loss": 3.0}},
+        "sparse": {"0": {"loss": 1.9}, "1": {"loss": 2.3}, "2": {"loss": 2.7}},
+    }
+    assert studies.tables(results, "model", [0, 1, 2]).splitlines() == [
+        "| model: loss | seed 0 | seed 1 | seed 2 | mean |",
+        "| --- | --- | --- | --- | --- |",
+        "| dense | 2.000 | 2.500 | 3.000 | 2.500 |",
+        "| sparse | 1.900 | 2.300 | 2.700 | 2.300 |",
+        # 0.1 is the deviation, and 4.303 the quantile of two degrees of freedom: 0.1 / sqrt(3) * 4.303 = 0.248
+        "| sparse, minus dense | -0.100 | -0.200 | -0.300 | -0.200 [-0.448, +0.048] |",
+    ]
+    assert studies.tables(results, "model", [1]).splitlines()[-1] == "| sparse, minus dense | -0.200 | -0.200 |"
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
