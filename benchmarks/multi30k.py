@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedConfig, Seq2SeqTrainer, set_seed
+from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from weftformer.benchmarks.decoding import machine
@@ -45,7 +46,7 @@ from weftformer.training.building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from weftformer.training.checkpoints import check_output_dir, find_checkpoint, remove_checkpoints
+from weftformer.training.checkpoints import check_output_dir, checkpoints, find_checkpoint, remove_checkpoints
 from weftformer.training.data import load_pairs
 from weftformer.training.encoding import encode_pairs, longest
 from weftformer.training.metrics import bootstrap_interval
@@ -118,6 +119,12 @@ def prepare(data: Path, language: str, folder: Path) -> dict[str, Path]:
 class PeerTrainer(WeftTrainer):
     """A trainer of a model of transformers. It has the batches of [`WeftTrainer`], and the losses of Weft's model: with
     smoothed labels in training, which transformers computes in the Trainer, and with the labels as they are in evaluation."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if not self.args.label_smoothing_factor:
+            # the model itself would divide by the labels of a batch and not by those of the whole step
+            self.label_smoother = LabelSmoother(epsilon=0.0)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
@@ -238,7 +245,8 @@ def evaluate(trainer: Any, test_file: Path, average: int) -> dict[str, Any]:
     model.save_pretrained(folder)
     pairs = [json.loads(line) for line in test_file.read_text(encoding="utf-8").splitlines()]
     references = [pair["target"] for pair in pairs]
-    results: dict[str, Any] = {"steps": trainer.state.global_step, "averaged": average, "machine": machine()}
+    averaged = min(average, len(checkpoints(folder)))
+    results: dict[str, Any] = {"steps": trainer.state.global_step, "averaged": averaged, "machine": machine()}
     with (folder / SAFE_WEIGHTS_NAME).open("rb") as weights:
         results["sha256"] = hashlib.file_digest(weights, "sha256").hexdigest()
     beams = arguments.generation_num_beams or 5

@@ -49,7 +49,7 @@ def upcycle(
         [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
 
     Raises:
-        ValueError: the model has a sparse layer already, or the fields would change the outputs.
+        ValueError: the model is of another family, it has a sparse layer already, or the fields would change the outputs.
     """
     changes = {
         "num_experts": num_experts,
@@ -60,6 +60,8 @@ def upcycle(
         "expert_capacity_factor": None,
         "moe_intermediate_size": None,
     } | fields
+    if not isinstance(model, WeftPreTrainedModel):
+        raise ValueError(f"The model is a {type(model).__name__}, and no model of this family.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
     config = WeftConfig(**(model.config.to_dict() | changes))

@@ -139,6 +139,8 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
     rows = f"{budget} tokens" if budget else f"{args.per_device_train_batch_size} rows"
     precision = "bf16" if args.bf16 else "fp16" if args.fp16 else str(model.dtype).removeprefix("torch.")
     warmup = f"{args.warmup_steps:.0%} of the steps" if 0 < args.warmup_steps < 1 else f"{args.warmup_steps:.0f} steps"
+    before = getattr(trainer, "_initial_global_step", 0)  # of the checkpoint that the run went on from
+    share = f" (steps {before + 1:,} to {state.global_step:,})" if 0 < before < state.global_step else ""
     found: dict[str, Any] = {
         "optimizer": f"{getattr(args.optim, 'value', args.optim)}, betas {args.adam_beta1} and {args.adam_beta2}",
         "highest learning rate": f"{args.learning_rate:g}",
@@ -153,8 +155,8 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
         "seed": args.seed,
         "examples": f"{len(trainer.train_dataset):,}" if hasattr(trainer.train_dataset, "__len__") else None,
         "hardware": hardware(args),
-        "time": f"{seconds:,.0f} s" if (seconds := _last(log, "train_runtime")) is not None else None,
-        "training loss, mean": f"{loss:.4g}" if (loss := _last(log, "train_loss")) is not None else None,
+        "time": f"{seconds:,.0f} s{share}" if (seconds := _last(log, "train_runtime")) is not None else None,
+        "training loss, mean": f"{loss:.4g}{share}" if (loss := _last(log, "train_loss")) is not None else None,
         "training loss, last logged": f"{loss:.4g}" if (loss := _last(log, "loss")) is not None else None,
         "software": f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
     }

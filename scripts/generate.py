@@ -1,6 +1,5 @@
 """`weftformer generate`: a text for each line of a file, with a model that `weftformer train` made."""
 
-import gzip
 import io
 import json
 import sys
@@ -10,6 +9,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
+import fsspec
+
 import weftformer  # noqa: F401 (makes the Auto classes know the family)
 from weftformer.common.progress import Progress
 from weftformer.common.whole_files import open_lines, whole_lines
@@ -17,9 +18,8 @@ from weftformer.inference.lines import Answer, Line, answer_lines
 from weftformer.inference.tasks import Sampling, TextSettings, TextTask, load_task
 from weftformer.scripts.arguments import check_folders, check_model, check_output, move_to
 from weftformer.scripts.parsers.generate import build_parser
-from weftformer.training.data import load_file
-
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+from weftformer.training.data import TABLES, is_table, load_file
+from weftformer.training.encoding import finite_number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,15 +109,18 @@ def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
     """
     names = _names(arguments.condition_columns)
     name = arguments.input_file
-    if name not in (None, "-") and Path(name.removesuffix(".gz")).suffix in _TABLES:
+    if name not in (None, "-") and is_table(name):
         rows = load_file(name)
         column = arguments.source_column or ("source" if "source" in rows.column_names else rows.column_names[0])
         for asked in (column, *names):
             if asked not in rows.column_names:
                 raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.")
-        return (Line(_text(row[column]), tuple(float(row[one]) for one in names)) for row in rows), len(rows)
+        return (
+            Line(_text(row[column]), tuple(finite_number(row[one], name, index, one) for one in names))
+            for index, row in enumerate(rows)
+        ), len(rows)
     if arguments.source_column or names:
-        raise ValueError(f"--source-column and --condition-columns name columns of a table ({', '.join(_TABLES)}).")
+        raise ValueError(f"--source-column and --condition-columns name columns of a table ({', '.join(TABLES)}).")
     if arguments.texts:
         return [Line(" ".join(text.splitlines())) for text in arguments.texts], len(arguments.texts)
     if name in (None, "-"):
@@ -126,10 +129,14 @@ def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
         return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input")), None
     if not Path(name).is_file():
         raise FileNotFoundError(f"the file {name} does not exist.")
-    opened = gzip.open if name.endswith(".gz") else open
-    with opened(name, "rb") as stream:
+    with _opened(name) as stream:
         total = sum(1 for _ in stream)
-    return (Line(text) for text in _lines(opened(name, "rb"), name)), total
+    return (Line(text) for text in _lines(_opened(name), name)), total
+
+
+def _opened(name: str) -> IO[bytes]:
+    stream = fsspec.open(name, "rb", compression="infer").open()
+    return io.BufferedReader(stream) if name.endswith(".zst") else stream  # Zstandard's own reader knows no lines
 
 
 def _lines(stream: Any, name: str) -> Iterator[str]:

@@ -185,7 +185,9 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     checkpoint = find_checkpoint(training)
     tokenizer = build_route_tokenizer()
     preset = arguments.preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
-    overrides = parse_overrides(arguments.config_overrides) | {"label_smoothing": training.label_smoothing_factor}
+    overrides = parse_overrides(arguments.config_overrides)
+    if training.label_smoothing_factor:
+        overrides["label_smoothing"] = training.label_smoothing_factor
     training.label_smoothing_factor = 0.0  # the model smooths; the Trainer's own way would lose the routers' losses
     config = WeftConfig.from_preset(preset, **overrides)
     if config.vocab_size != len(tokenizer):
@@ -223,7 +225,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
         "preset": preset,
         "steps": trained.global_step,
         "train_seconds": round(trained.metrics["train_runtime"], 1),
-        "train_loss": trained.training_loss,
+        "train_loss": trained.metrics.get("train_loss"),  # none where the run was finished before
         "test_loss": trainer.evaluate()["eval_loss"],
     }
     save_model_folder(trainer, folder)

@@ -73,6 +73,16 @@ class ModelArguments:
     )
 
     def __post_init__(self):
+        for name in ("distillation_temperature", "distillation_alpha"):
+            if not self.teacher and getattr(self, name) != getattr(type(self), name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)} is for a teacher: give --teacher too."
+                )
+        if self.model_name_or_path and self.tokenizer == "bpe":
+            raise ValueError(
+                f"--tokenizer bpe trains a new vocabulary, and --model-name-or-path {self.model_name_or_path} knows its own alone: "
+                "leave --tokenizer out."
+            )
         if self.tokenizer_name and self.tokenizer:
             raise ValueError(
                 f"--tokenizer-name {self.tokenizer_name} and --tokenizer {self.tokenizer} exclude each other: give one."
@@ -179,7 +189,8 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and nine arguments more.
 
     Raises:
-        ValueError: as in transformers; `output_dir` is missing; or FSDP of accelerate is asked for on a CPU.
+        ValueError: as in transformers; `output_dir` is missing; two arguments contradict each other; or FSDP of accelerate is
+            asked for on a CPU.
     """
 
     _argument_group_name = "training"
@@ -271,6 +282,16 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
+        if self.train_sampling_strategy == "sequential" and (self.packing or self.max_tokens_per_batch is not None):
+            by = "--packing" if self.packing else "--max-tokens-per-batch"
+            raise ValueError(
+                f"--train-sampling-strategy sequential and {by}, which shuffles, exclude each other: give one."
+            )
+        if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
+            raise ValueError(
+                "--overwrite-output-dir begins again and --resume-from-checkpoint true goes on: give one (the other as false, where "
+                "a file of arguments has it)."
+            )
         if self.packing_length is not None and (not self.packing or self.packing_length < 1):
             problem = "is not allowed: give at least 1." if self.packing else "is for --packing: give that too."
             raise ValueError(f"packing_length={self.packing_length} {problem}")
@@ -341,7 +362,8 @@ class PretrainingArguments:
         None, "Most tokens of what is to be written. Default: the model's max_target_positions."
     )
     shuffle_buffer: int = _argument(
-        10_000, "Pieces of text that wait at a time, of which the next is drawn; 1 keeps the order."
+        10_000,
+        "Lines that are in memory at a time and are shuffled among each other, on each process; 1 keeps the order.",
     )
     max_eval_samples: int | None = _argument(None, "Evaluate on the first so many lines only.")
     pad_to_multiple_of: int | None = _argument(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
@@ -371,6 +393,17 @@ class WeftPretrainingArguments(WeftTrainingArguments):
 
     max_steps: int = _argument(-1, "Steps to train: the texts are read again and again until they are done.")
     predict_with_generate: bool = _argument(False, "Not allowed here: pretraining is evaluated by its loss.")
+    # to the Trainer all steps are one epoch
+    save_strategy: SaveStrategy | str = field(
+        default="steps", metadata={"help": "When to save a checkpoint: no, steps, best, or epoch, which is the end."}
+    )
+    eval_strategy: IntervalStrategy | str = field(
+        default="steps",
+        metadata={"help": "When to evaluate: no, steps, or epoch, which is the end; never without texts for it."},
+    )
+    eval_steps: float | None = _argument(
+        500, "Evaluate every so many steps, as a number or (below 1) as a share of all."
+    )
 
     def __post_init__(self):
         if self.max_steps < 1:

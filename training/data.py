@@ -25,6 +25,7 @@ _KINDS = {
     ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
     ".txt": "txt",
 }  # fmt: skip
+TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
 _HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 
@@ -283,8 +284,8 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     if kind == "json" or kind == "parquet":
         return kind, {}
     dialect = csv.excel if kind == "csv" else _TabSeparated
-    first = _first_row(file, dialect)
     headless = no_header or kind == "txt"
+    first = _first_row(file, dialect, has_names=not headless)
     names = (
         ["source", "target", *(f"column_{i}" for i in range(3, len(first) + 1))][: len(first)] if headless else first
     )
@@ -331,8 +332,8 @@ def _split_names(loaded: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _load_aligned(file: str, target_file: str) -> Dataset:
-    source = _load("text", file).rename_column("text", "source")
-    target = _load("text", target_file).rename_column("text", "target")
+    source = _load("text", file, encoding="utf-8-sig").rename_column("text", "source")
+    target = _load("text", target_file, encoding="utf-8-sig").rename_column("text", "target")
     if len(source) != len(target):
         raise ValueError(
             f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
@@ -350,11 +351,21 @@ def _load(kind: str, file: str, **options) -> Dataset:
         raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
 
 
-def _kind(file: str) -> str:
+def is_table(file: str) -> bool:
+    """Return whether [`load_file`] reads columns with names from a file, by the ending of its name."""
+    kind = _known_kind(file)
+    return kind is not None and kind != "txt"
+
+
+def _known_kind(file: str) -> str | None:
     suffixes = [suffix.lower() for suffix in Path(file).suffixes]
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
-    kind = _KINDS.get(suffixes[-1]) if suffixes else None
+    return _KINDS.get(suffixes[-1]) if suffixes else None
+
+
+def _kind(file: str) -> str:
+    kind = _known_kind(file)
     if kind is None:
         raise ValueError(
             f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give "
@@ -363,14 +374,22 @@ def _kind(file: str) -> str:
     return kind
 
 
-def _first_row(file: str, dialect: type[csv.Dialect]) -> list[str]:
+def _first_row(file: str, dialect: type[csv.Dialect], has_names: bool) -> list[str]:
     try:
         with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig", newline="") as lines:
-            row = next(csv.reader(lines, dialect), None)
+            rows = csv.reader(lines, dialect)
+            row = next(rows, None)
+            second = next(filter(None, rows), []) if has_names else []
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not row:
         raise ValueError(f"{file} is empty, or begins with an empty line.")
+    if len(second) > len(row):  # pandas would take the first field for the name of the row, and shift the others
+        hint = " A text with a comma stands in quotation marks." if dialect is csv.excel else ""
+        raise ValueError(
+            f"{file} cannot be read as csv: expected {len(row)} fields, as there are names of columns, and the first row has "
+            f"{len(second)}.{hint}"
+        )
     return row
 
 

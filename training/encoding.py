@@ -177,7 +177,7 @@ def _encode_batch(
         encoded["labels"].append(labels)
         if columns.conditions:
             encoded["condition_values"].append(
-                [_number(batch[name][index], split, row, name) for name in columns.conditions]
+                [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
             )
     return encoded
 
@@ -208,7 +208,12 @@ def _truncate(ids: list[int], limit: int) -> list[int]:
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 
-def _number(value: Any, split: str, row: int, column: str) -> float:
+def finite_number(value: Any, split: str, row: int, column: str) -> float:
+    """Return a value of a condition column as a number.
+
+    Raises:
+        ValueError: it is not a finite number. The message names the row, its split or file, and the column.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):

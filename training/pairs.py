@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import datasets
 from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
+from transformers.utils import is_scipy_available
 
 from ..common.statistics import wilson_interval
 from ..hub import Measured, measured
@@ -67,7 +68,7 @@ def fit_pairs(
     _check_stream(data_args, training_args, train_dataset)
     distributed_config = build_distributed_config(model_args, training_args)
     if training_args.is_main_process:  # the others would meet what this one has already written
-        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
+        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher))
     if training_args.n_gpu > 1:
         logger.warning(
             f"One process for {training_args.n_gpu} GPUs is slow and does not balance experts: start it with "
@@ -245,7 +246,7 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
     intervals: dict[str, tuple[float, float, str]] = {}
     if isinstance(trainer.compute_metrics, TextMetrics):
         intervals |= {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
-    if (share := scores.get(f"{split}_exact_match")) is not None:
+    if (share := scores.get(f"{split}_exact_match")) is not None and is_scipy_available():
         intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
     pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
     return measured(scores, split, pairs, n=n, intervals=intervals)

@@ -59,8 +59,8 @@ def fit_texts(
         _switch_evaluation_off(training_args)
     distributed_config = build_distributed_config(model_args, training_args)
     if training_args.is_main_process:  # the others would meet what this one has already written
-        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name))
-    checkpoint = find_checkpoint(training_args)
+        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher))
+    checkpoint, asked = find_checkpoint(training_args), model_args
     if checkpoint:  # it has the tokens and the rows already that were added when the run began
         model_args = replace(
             model_args, model_name_or_path=checkpoint, preset=None, tokenizer=None, tokenizer_name=None
@@ -76,6 +76,8 @@ def fit_texts(
     training_args.label_smoothing_factor = 0.0
     if checkpoint:
         check_same_model(config, checkpoint)
+        if not asked.model_name_or_path:  # else the vocabulary was smaller when the run began
+            check_same_model(build_config(asked, tokenizer), checkpoint)
     set_seed(training_args.seed)
     model = build_model(model_args, config, distributed_config)
     _add_missing_tokens(model, tokenizer, data_args.objective, is_in_parts=distributed_config is not None)
@@ -140,7 +142,7 @@ def load_texts(file: str) -> IterableDataset:
     """
     if not Path(file).is_file():
         raise FileNotFoundError(f"the file {file} does not exist.")
-    texts = datasets.load_dataset("text", data_files=file, split="train", streaming=True)
+    texts = datasets.load_dataset("text", data_files=file, split="train", streaming=True, encoding="utf-8-sig")
     try:
         next(iter(texts), None)
     except (OSError, EOFError, UnicodeDecodeError) as error:

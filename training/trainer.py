@@ -1,6 +1,7 @@
 """Seq2SeqTrainer whose losses do not depend on how batches are cut, with batches by tokens and whole checkpoints."""
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -42,6 +43,8 @@ from .distillation import Distillation
 from .packing import SEQUENCE_INPUTS, DataCollatorForPackedSeq2Seq, PackingSampler
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
+
+logger = logging.getLogger(__name__)
 
 _SAVING = ".saving-checkpoint"
 _PUSHING = ".pushing-checkpoint"
@@ -117,6 +120,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.add_callback(ProgressLinesCallback)
         self._epochs = _EpochCallback()
         self.add_callback(self._epochs)
+        self.add_callback(_GivenStepsCallback())
         if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
             self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
@@ -503,6 +507,19 @@ class _EpochCallback(TrainerCallback):
         for sampler in self.samplers:
             # a sum of fractions, which may be a little below the whole number
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
+
+
+class _GivenStepsCallback(TrainerCallback):
+    """Lets `logging_steps`, `eval_steps` and `save_steps` hold in a resumed run: the Trainer goes on with the checkpoint's."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        names = "logging_steps", "eval_steps", "save_steps"
+        before = [getattr(state, name) for name in names]
+        state.compute_steps(args, state.max_steps)
+        now = {name: getattr(state, name) for name in names}
+        changed = [f"{name}={now[name]}" for name, steps in zip(names, before, strict=True) if steps != now[name]]
+        if changed and state.is_world_process_zero:
+            logger.warning(f"From here on the arguments hold: {', '.join(changed)}.")
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:

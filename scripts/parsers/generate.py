@@ -21,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("texts", nargs="*", metavar="TEXT", help="a text to answer (default: lines of --input-file or standard input)")
     add("--model", required=True, help="folder or Hub id of a trained model of texts")
     add("--input-file", metavar="FILE",
-        help="a text a line, .gz too; or a table: csv, tsv, json, jsonl, parquet; - is standard input")  # fmt: skip
+        help="a text a line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
     add("--output-file", type=Path, metavar="FILE", help="file to write (default: standard output)")
     add("--resume", action="store_true", help="go on behind the last whole line of --output-file")

@@ -35,11 +35,14 @@ def build_parser() -> argparse.ArgumentParser:
     add("--validation-file", metavar="FILE", help="texts to watch the loss on")
     add("--max-source-length", type=int, metavar="N", help="most tokens of a corrupted text (default: the model's)")
     add("--max-target-length", type=int, metavar="N", help="most tokens to be written (default: the model's)")
-    add("--shuffle-buffer", type=int, default=10_000, metavar="N", help="texts to draw from (default: %(default)s)")
+    add("--shuffle-buffer", type=int, default=10_000, metavar="N",
+        help="lines that are shuffled among each other (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("model").add_argument
     add_shared(add, "--model-name-or-path", "--config-overrides", "--tokenizer-vocab-size")
     add = parser.add_argument_group("training").add_argument
     add_shared(add, "--gradient-accumulation-steps", "--bf16")
+    add("--save-steps", type=int, default=500, metavar="N", help="steps between checkpoints (default: %(default)s)")
+    add("--eval-steps", type=int, default=500, metavar="N", help="steps between evaluations (default: %(default)s)")
     add("--seed", type=int, default=42, help="of weights, order and corruption (default: %(default)s)")
     add_shared(add, "--report-to", "--help-all")
     return parser

@@ -125,6 +125,7 @@ def test_marian_is_trained_on_the_same_batches(data, tmp_path, monkeypatch):
              "--overwrite-output-dir", "true", "--resume-from-checkpoint", "false"]  # fmt: skip
     multi30k.main([*map(str, words), *map(str, again)])
     assert [path.name for path in (tmp_path / "marian").glob("checkpoint-*")] == ["checkpoint-2"]
+    assert json.loads((tmp_path / "marian" / "results.json").read_text())["averaged"] == 1  # there are no two
     with pytest.raises(ValueError, match="no checkpoint of a WeftForConditionalGeneration"):
         average_checkpoints(tmp_path / "marian")
     with pytest.raises(ValueError, match="no checkpoint of a MarianMTModel"):
@@ -144,10 +145,13 @@ def test_what_a_peer_cannot_be_is_refused(words, message, data, tmp_path):
         multi30k.main(["--model", "marian", "--data", str(data), "--output-dir", str(tmp_path / "run"), *words])
 
 
-def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize("label_smoothing", [0.1, 0.0])
+def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(label_smoothing, tmp_path):
     tokenizer = train_tokenizer(["a bb ccc dddd"] * 9, vocab_size=270)
     torch.manual_seed(0)
-    config = WeftConfig.from_preset("tiny", vocab_size=len(tokenizer), init_std=0.3, label_smoothing=0.1, dropout=0.0)
+    config = WeftConfig.from_preset(
+        "tiny", vocab_size=len(tokenizer), init_std=0.3, label_smoothing=label_smoothing, dropout=0.0
+    )
     model = WeftForConditionalGeneration(config)
     _, peer = peer_of(model)
     rows = [
@@ -155,7 +159,7 @@ def test_the_loss_of_a_peer_is_that_of_weft_with_the_same_weights(tmp_path):
         for text in ("a bb", "ccc dddd a", "bb")
     ]
     losses = []
-    for one, trainer_class, smoothing in ((model, WeftTrainer, 0.0), (peer, multi30k.PeerTrainer, 0.1)):
+    for one, trainer_class, smoothing in ((model, WeftTrainer, 0.0), (peer, multi30k.PeerTrainer, label_smoothing)):
         arguments = WeftTrainingArguments(
             output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=3, gradient_accumulation_steps=2,
             max_tokens_per_batch=16, label_smoothing_factor=smoothing, use_cpu=True, report_to="none",

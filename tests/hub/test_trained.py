@@ -14,9 +14,9 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, export
 from weftformer.hub import measured
 from weftformer.hub.facts import written_facts
-from weftformer.hub.trained import hardware
+from weftformer.hub.trained import hardware, training_table
 from weftformer.scripts import cli
-from weftformer.training import WeftTrainer
+from weftformer.training import WeftTrainer, pairs
 
 SMALL = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=16,decoder_ffn_dim=16"
 QUICK = ["--max-steps", "2", "--use-cpu", "true", "--disable-tqdm", "true", "--save-strategy", "no"]
@@ -127,6 +127,26 @@ def test_only_metrics_are_taken_from_an_evaluation():
     loss, bleu = measured(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
     assert (loss.value, loss.low, loss.split, loss.n) == (1.234568, None, "validation", 5)
     assert (bleu.name, bleu.shown_value, bleu.shown_interval) == ("BLEU", "30", "[28, 32], bootstrap")
+
+
+def test_the_time_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
+    arguments = Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
+    config = WeftConfig.from_preset("modern-tiny", vocab_size=20, d_model=24, encoder_layers=1, decoder_layers=1)
+    trainer = WeftTrainer(WeftForConditionalGeneration(config), arguments)
+    trainer.state.log_history = [{"train_runtime": 60.0, "train_loss": 1.5, "step": 9}]
+    for before, shown in ((0, "60 s"), (4, "60 s (steps 5 to 9)"), (9, "60 s")):
+        trainer._initial_global_step, trainer.state.global_step = before, 9
+        assert training_table(trainer, trainer.model)["time"] == shown
+    trainer._initial_global_step = 4
+    assert training_table(trainer, trainer.model)["training loss, mean"] == "1.5 (steps 5 to 9)"
+
+
+@pytest.mark.parametrize("has_scipy", [True, False])
+def test_without_scipy_a_score_has_no_interval(has_scipy, monkeypatch):
+    monkeypatch.setattr(pairs, "is_scipy_available", lambda: has_scipy)
+    scores = {"eval_exact_match": 0.5, "eval_samples": 4}
+    (found,) = pairs._measured(SimpleNamespace(compute_metrics=None), "eval", scores)
+    assert found.value == 0.5 and (found.low is not None) is has_scipy
 
 
 def test_gpus_are_named(monkeypatch):

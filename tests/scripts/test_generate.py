@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -99,6 +100,22 @@ def test_a_character_that_ends_no_line_ends_none(folder, capsys):
     assert capsys.readouterr().out.count("\n") == 2
 
 
+@pytest.mark.parametrize("name", ["in.CSV", "in.csv.zst", "in.ndjson", "in.txt.zst"])
+def test_every_file_that_training_reads(name, folder, alone, capsys):
+    if ".csv" in name.lower():
+        text = "question,number\n" + "".join(f'"{line}",{i}\n' for i, line in enumerate(LINES))
+    elif "json" in name:
+        text = "".join(json.dumps({"question": line}) + "\n" for line in LINES)
+    else:
+        text = "\n".join(LINES) + "\n"
+    data = text.encode()
+    if name.endswith(".zst"):
+        data = pytest.importorskip("zstandard").compress(data)
+    Path(name).write_bytes(data)
+    assert run(folder, "--input-file", name, "--beams", 2) == 0
+    assert capsys.readouterr().out.split("\n") == [*alone, ""]
+
+
 def test_a_column_of_a_table(folder, alone, tmp_path, capsys):
     (tmp_path / "in.csv").write_text("number,question\n" + "".join(f'{i},"{line}"\n' for i, line in enumerate(LINES)))
     assert run(folder, "--input-file", "in.csv", "--source-column", "question", "--beams", 2) == 0
@@ -185,6 +202,9 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert run(told, "--input-file", "in.csv", "--condition-columns", "length") == 0
     first, second, _ = capsys.readouterr().out.split("\n")
     assert first != second
+    (tmp_path / "bad.csv").write_text("source,length\none two,1\none two,\n")
+    assert run(told, "--input-file", "bad.csv", "--condition-columns", "length") == 1
+    assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
     assert run(told, "--input-file", "in.csv") == 1
     assert "takes 1 conditions with a text: got 0" in capsys.readouterr().err
 

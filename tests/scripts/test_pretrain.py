@@ -107,6 +107,18 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_were_not(corpus, tmp_path):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_checkpoints_and_evaluations_come_every_so_many_steps(corpus, tmp_path):
+    """To the Trainer all steps of a stream are one epoch, at the end of which nothing is left to resume."""
+    arguments = argv(corpus, tmp_path, save_strategy=None, save_steps=2, eval_steps=3, validation_file=corpus)
+    trainer = fit_texts(*parse_pretraining_arguments(arguments))
+    assert trainer.args.save_strategy == trainer.args.eval_strategy == "steps"
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6"}
+    evaluated = [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert evaluated == [3, 6, 6]  # and at the end
+    with pytest.raises(ValueError, match=r"is of another model: .*d_model"):
+        fit(corpus, tmp_path, {"d_model": 24}, resume_from_checkpoint="true")
+
+
 def test_what_cannot_be_is_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match="a stream of texts has no end, so give --max-steps"):
         fit(corpus, tmp_path / "out", max_steps=-1)

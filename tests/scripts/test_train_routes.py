@@ -91,6 +91,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     write_routes(tmp_path / "test.jsonl", routes("CCC"))
     files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
+    words += ["--config-overrides", f"{SMALL},label_smoothing=0.1"]
     saving = ["--save-strategy", "steps", "--save-steps", "1"]
     assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub-routes"]) == 0
     # three of each target: of the two routes, and of the acid that the first makes
@@ -103,7 +104,18 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
         "sources": {"train.jsonl": 9},
     }
     for folder in (tmp_path / "model", tmp_path / "model" / "checkpoint-1"):
-        assert AutoModelForSeq2SeqLM.from_pretrained(folder).generation_config.routes == expected
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        assert model.generation_config.routes == expected and model.config.label_smoothing == 0.1
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["train_loss"] > 0
+    assert (
+        cli.main(
+            ["train-routes", *words, *saving, "--aligned", "3", "--sub-routes", "--resume-from-checkpoint", "true"]
+        )
+        == 0
+    )
+    again = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert again["train_loss"] is None and again["test_loss"] == results["test_loss"]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "Each molecule that a route makes is a target of its own too. 3 texts of each route" in card
 

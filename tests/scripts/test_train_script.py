@@ -369,3 +369,7 @@ def test_a_student_learns_from_a_teacher_in_its_vocabulary(trained, pairs, tmp_p
         _train(pairs, tmp_path / "other", teacher=folder, tokenizer="bpe", tokenizer_vocab_size=264)
     with pytest.raises(ValueError, match="There is no tokenizer in"):
         _train(pairs, tmp_path / "other", teacher=tmp_path / "nothing")
+    teacher = tmp_path / "out" / "checkpoint-1"
+    teacher.mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=r"would remove .*checkpoint-1, which training reads"):
+        _train(pairs, tmp_path / "out", teacher=teacher, overwrite_output_dir=True)

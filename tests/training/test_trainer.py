@@ -52,6 +52,23 @@ def test_checkpoints_are_listed_and_nothing_else_is_left(tmp_path):
         assert damage(path) == []
 
 
+def test_a_resumed_run_logs_evaluates_and_saves_as_its_own_arguments_say(tmp_path, caplog):
+    trainer(tmp_path, save_steps=2, logging_steps=2).train()
+    resumed = trainer(tmp_path, max_steps=7, save_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=0.3)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert [path.name for path in checkpoints(tmp_path)][:2] == ["checkpoint-7", "checkpoint-6"]
+    logged = {
+        name: [entry["step"] for entry in resumed.state.log_history if name in entry] for name in ("loss", "eval_loss")
+    }
+    assert logged == {"loss": [2, 4, 5, 6, 7], "eval_loss": [6, 7]}  # 0.3 of 7 steps are 3
+    assert "From here on the arguments hold: logging_steps=1, eval_steps=3, save_steps=3." in caplog.text
+    caplog.clear()
+    trainer(tmp_path, max_steps=8, save_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=3).train(
+        resume_from_checkpoint=str(tmp_path / "checkpoint-7")
+    )
+    assert "arguments hold" not in caplog.text
+
+
 def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):
     run = trainer(
         tmp_path, max_steps=8, save_total_limit=2, eval_strategy="steps", eval_steps=2, load_best_model_at_end=True,

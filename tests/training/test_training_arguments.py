@@ -51,6 +51,17 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path, suffix):
         ([*NEEDED, "--tokenizer", "wordpiece"], "wordpiece"),
         ([*NEEDED, "--tokenizer", "bpe", "--tokenizer-name", "x"], "exclude each other"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
+        ([*NEEDED, "--model-name-or-path", "m", "--tokenizer", "bpe"], "--tokenizer bpe trains a new vocabulary"),
+        ([*NEEDED, "--distillation-alpha", "0.3"], "--distillation-alpha 0.3 is for a teacher: give --teacher too"),
+        (
+            [*NEEDED, "--train-sampling-strategy", "sequential", "--packing"],
+            "sequential and --packing, which shuffles",
+        ),
+        (
+            [*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"],
+            "sequential and --max-tokens-per-batch, which shuffles",
+        ),
+        ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "--overwrite-output-dir begins again"),
         ([*NEEDED, "--dataset-name", "d"], "got both"),
         (["--output-dir", "out"], "got neither"),
         (["--train-file", "a.csv"], "Give --output-dir"),
@@ -127,6 +138,13 @@ def test_resume_as_word_or_folder(value, wants, folder):
     assert training_args.wants_resume is wants
     if wants:
         assert training_args.checkpoint_to_resume() == folder
+
+
+def test_a_run_may_overwrite_a_folder_and_go_on_from_a_checkpoint_of_another():
+    training_args = parse_arguments(
+        [*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint", "other/checkpoint-5"]
+    )[2]
+    assert training_args.overwrite_output_dir and training_args.checkpoint_to_resume() == "other/checkpoint-5"
 
 
 def test_resume_without_a_value_means_the_last_checkpoint():

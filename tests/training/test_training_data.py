@@ -8,6 +8,7 @@ import pytest
 from datasets import Dataset
 
 from weftformer.training import Columns, DataArguments, load_file, load_pairs, split_validation
+from weftformer.training.pretraining import load_texts
 
 # looks like numbers, nothing and a quotation to a reader that guesses
 ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]
@@ -152,6 +153,14 @@ def test_samples_and_validation_split(tmp_path):
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
         ("a.csv", "", {}, "a.csv is empty"),
         ("a.csv", "x,y\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
+        (
+            "a.csv",
+            "x,y\n\nHello, how are you,fine\nbye,ok\n",
+            {},
+            "expected 2 fields, as there are names of columns, and the "
+            "first row has 3. A text with a comma stands in quotation marks.",
+        ),
+        ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, as there are names of columns, and the first row has 3."),
         ("a.txt", "only a source\n", {}, "by a tab"),
         ("a.json", '[{"x": "a"', {}, "a.json cannot be read as json"),
         ("a.parquet", "no parquet", {}, "a.parquet cannot be read as parquet"),
@@ -182,3 +191,11 @@ def test_lines_that_do_not_match(tmp_path):
     (tmp_path / "b").write_text("1\n")
     with pytest.raises(ValueError, match=r"a has 2 lines and .*b has 1"):
         load_file(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    for name, line in (("a.en", "one"), ("a.de", "eins")):
+        (tmp_path / name).write_text(f"{line}\n", encoding="utf-8-sig")
+    rows = load_file(str(tmp_path / "a.en"), str(tmp_path / "a.de"))
+    assert rows[:] == {"source": ["one"], "target": ["eins"]}
+    assert list(load_texts(str(tmp_path / "a.en"))) == [{"text": "one"}]
