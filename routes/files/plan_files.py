@@ -28,10 +28,13 @@ CSV_COLUMNS = (
     "joined_at", "reactions", "route", "problem",
 )  # fmt: skip
 
-# How such a file begins, with fields in any order: a list of plans, plans one a line, or the server's `{"plans": [...]}`.
+# How such a file begins, with fields in any order: a list of plans, plans one a line, or the server's `{"plans": [...]}`. The
+# lines of a `PlanLog` have the settings of the run in front.
 _HEAD = 1 << 16
 _TEXT = r'"(?:[^"\\]|\\.)*"'
-_BEGINNING = re.compile(rf'\s*(?:\{{\s*"plans"\s*:\s*)?\[?\s*\{{(?:{_TEXT}|[^"{{}}])*?"candidates"\s*:\s*\[')
+_WITHIN = rf'(?:{_TEXT}|[^"{{}}])*'
+_FIELDS = rf'(?:"settings"\s*:\s*\{{{_WITHIN}\}}|{_TEXT}|[^"{{}}])*?'
+_BEGINNING = re.compile(rf'\s*(?:\{{\s*"plans"\s*:\s*)?\[?\s*\{{{_FIELDS}"candidates"\s*:\s*\[')
 
 
 class PlanLog:

@@ -7,6 +7,8 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, read_routes, write_routes
 from weftformer.routes.drawing.page import save_page
+from weftformer.routes.files.plan_files import PlanLog
+from weftformer.routes.files.targets import Target
 from weftformer.scripts import cli
 
 ROUTES = [
@@ -102,6 +104,17 @@ def test_the_page_of_a_plan_is_its_own(form, tmp_path):
     (tmp_path / "plans").write_bytes(gzip.compress(data) if form == "gzip" else data)
     save_page(plans, tmp_path / "own.html")
     assert cli.main(["draw", str(tmp_path / "plans"), "--html", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == (tmp_path / "own.html").read_text()
+
+
+@pytest.mark.parametrize("settings", [{}, {"beams": 5, "steps": [1, 2], "forbid-substructure": ["[C;$(C{)]", '"}']}])
+def test_the_file_of_a_run_is_one_of_plans(settings, tmp_path):
+    log = PlanLog(tmp_path / "routes.jsonl", settings)
+    with log.open(append=False) as file:
+        for index, plan in enumerate(PLANS):
+            file.write(log.line(index, Target(str(index), plan.target), plan))
+    save_page(PLANS, tmp_path / "own.html")
+    assert cli.main(["draw", str(log.path), "--html", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text() == (tmp_path / "own.html").read_text()
 
 
