@@ -36,6 +36,11 @@ SEARCH_SECONDS = 1
 ROUTE_SEARCH_SECONDS = 5.0
 # The number of ways to place the common part on the product that are compared.
 _MAX_MATCHES = 256
+# Whether the neighbours of a double bond that its geometry is told by are on the same side.
+_GEOMETRIES = {
+    Chem.BondStereo.STEREOZ: True, Chem.BondStereo.STEREOCIS: True,
+    Chem.BondStereo.STEREOE: False, Chem.BondStereo.STEREOTRANS: False,
+}  # fmt: skip
 # The text in place of a molecule: characters per line, number of lines, and the size of a character in pixels.
 _TEXT_COLUMNS, _TEXT_LINES = 26, 5
 TEXT_WIDTH, TEXT_HEIGHT = 6.7, 15.0
@@ -170,13 +175,13 @@ def _place(
     if product is not None and pairs:
         settings: Any = rdDepictor.ConstrainedDepictionParams()
         settings.forceRDKit = settings.useRingTemplates = True
-        # The first attempt keeps the coordinates of the product. If it squeezes the molecule, the second attempt draws
-        # the molecule on its own and turns it.
+        # The first attempt keeps the coordinates of the product. If they do not suit the molecule, the second attempt
+        # draws the molecule on its own and turns it.
         for align_only in (False, True):
             settings.alignOnly = align_only
             with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
                 rdDepictor.GenerateDepictionMatching2DStructure(molecule, product, pairs, -1, settings)
-                if align_only or not _is_squeezed(molecule):
+                if not _is_twisted(molecule) and (align_only or not _is_squeezed(molecule)):
                     return
     try:
         rdDepictor.Compute2DCoords(molecule, forceRDKit=True, useRingTemplates=True)
@@ -192,6 +197,22 @@ def _is_squeezed(molecule: Chem.Mol) -> bool:
     if any(not 1.0 < length < 2.0 for length in lengths):
         return True
     return any(math.dist(a, b) < 0.5 for a, b in itertools.combinations(points, 2))
+
+
+def _is_twisted(molecule: Chem.Mol) -> bool:
+    """Return whether a double bond is drawn E and is Z, or the other way round. The common part says nothing of that."""
+    points = molecule.GetConformer().GetPositions()[:, :2]
+    for bond in molecule.GetBonds():
+        neighbours = list(bond.GetStereoAtoms())
+        if bond.GetStereo() not in _GEOMETRIES or len(neighbours) != 2:
+            continue
+        begin, end = points[bond.GetBeginAtomIdx()], points[bond.GetEndAtomIdx()]
+        along, ways = end - begin, [points[neighbour] - begin for neighbour in neighbours]
+        # the two neighbours are on the same side of the bond where the cross products have the same sign
+        first, second = (along[0] * way[1] - along[1] * way[0] for way in ways)
+        if (first * second > 0) != _GEOMETRIES[bond.GetStereo()]:
+            return True
+    return False
 
 
 def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:

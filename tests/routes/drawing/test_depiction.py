@@ -144,6 +144,27 @@ def test_a_bent_drawing_is_turned_instead(monkeypatch):
     assert spread(target, iodide, SHARED) > 1
 
 
+@pytest.mark.parametrize(
+    ("product", "reactant"),
+    [
+        ("O=C(O)/C=C/C(=O)O", r"O=C(O)/C=C\C(=O)O"),
+        (r"CNC(=O)/C=C\C", "C/C=C/C(=O)O"),
+        ("CNC(=O)C=CC", r"C/C=C\C(=O)O"),
+        ("COC(=O)/C=C(\\C)CC", "OC(=O)/C=C(/C)CC"),
+    ],
+)
+def test_a_double_bond_is_drawn_as_it_is(product, reactant):
+    for drawn in depict_route(Route(product, (Route(reactant),))):
+        seen = Chem.MolFromMolBlock(Chem.MolToMolBlock(drawn.molecule))  # which has the coordinates alone
+        if "/" in drawn.smiles:
+            assert Chem.MolToSmiles(seen) == Chem.CanonSmiles(drawn.smiles)
+
+
+def test_a_double_bond_that_is_alike_keeps_its_place():
+    product, acid = (drawn.molecule for drawn in depict_route(Route("CNC(=O)/C=C/C", (Route("C/C=C/C(=O)O"),))))
+    assert spread(product, acid, "CC=CC=O") < 1e-3
+
+
 def test_squeezed():
     molecule = Chem.Mol(depict("CCCC").molecule)
     assert not module._is_squeezed(molecule)
