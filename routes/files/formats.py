@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..tree import MAX_DEPTH, Route
+from .reaction_lines import without_maps
 
 if TYPE_CHECKING:
     from ..stock import Stock
@@ -136,13 +137,15 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
 
 
 def _reaction(data: dict[str, Any], place: str) -> Route:
-    """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`."""
+    """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`, without its atom maps and agents."""
     where = _join(place, "reactants")
     reactants = _list(data["reactants"], where)
     if not reactants:
         raise ValueError(f"{where}: a reaction without reactants")
     try:
-        return Route(data["product"], tuple(Route(smiles) for smiles in reactants))
+        given = Route(data["product"], tuple(Route(smiles) for smiles in reactants))
+        reaction = without_maps(given.smiles, given.leaves())
+        return Route(reaction.product, tuple(map(Route, reaction.reactants)))
     except ValueError as error:
         raise ValueError(f"{place or 'reaction'}: {error}") from None
 

@@ -18,6 +18,7 @@ Reactions alone say which molecules are made, but not where each is used. The re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..tree import MAX_DEPTH, Route
@@ -29,7 +30,9 @@ _ATOM_MAP = re.compile(r":(\d+)(?=\])")
 _MOST_MOLECULES = 10_000
 
 
-class _Reaction(NamedTuple):
+class Reaction(NamedTuple):
+    """A product and its reactants, as SMILES."""
+
     product: str
     reactants: tuple[str, ...]
 
@@ -80,18 +83,27 @@ def _write(route: Route) -> list[str]:
     return [word for child in route.children for word in _write(child)] + [f"{reactants}>>{route.smiles}"]
 
 
-def _read(word: str, number: int) -> _Reaction:
+def _read(word: str, number: int) -> Reaction:
     parts = _ARROW.split(word)
     if len(parts) != 3 or not parts[0] or not parts[2]:
         raise ValueError(f"reaction {number}: expected reactants>>product, found {word[:80]!r}")
-    reactants, mapped = _molecules(parts[0]), set(_ATOM_MAP.findall(parts[2]))
-    if mapped:
+    try:
+        return without_maps(parts[2], _molecules(parts[0]))
+    except ValueError as error:
+        raise ValueError(f"reaction {number}: {error}: {word[:80]!r}") from None
+
+
+def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
+    """Take the atom maps of a reaction off. If the product has some, a reactant without an atom in it is left out.
+
+    Raises:
+        ValueError: no reactant is left.
+    """
+    if mapped := set(_ATOM_MAP.findall(product)):
         reactants = [smiles for smiles in reactants if not mapped.isdisjoint(_ATOM_MAP.findall(smiles))]
         if not reactants:
-            raise ValueError(
-                f"reaction {number}: by the atom maps, no reactant has an atom of the product: {word[:80]!r}"
-            )
-    return _Reaction(_ATOM_MAP.sub("", parts[2]), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
+            raise ValueError("by the atom maps, no reactant has an atom of the product")
+    return Reaction(_ATOM_MAP.sub("", product), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 
 def _molecules(text: str) -> list[str]:
@@ -139,7 +151,7 @@ def _grow(
     return known[smiles]
 
 
-def _in_order(steps: list[_Reaction]) -> Route:
+def _in_order(steps: list[Reaction]) -> Route:
     """Build the tree of reactions that each come after the reactions that make their reactants, from left to right."""
     made: list[Route] = []
     for product, reactants in steps:

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 
 import pytest
 
@@ -53,6 +54,18 @@ def test_each_reaction_is_written_once_and_none_that_is_held_out(tmp_path, capsy
     shown = capsys.readouterr().out
     assert "4 routes read, 0 of them unreadable; 1 reactions excluded" in shown
     assert "4 pairs of 2 reactions" in shown
+
+
+def test_atom_maps_hide_no_reaction_that_is_held_out(tmp_path):
+    ether = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]"]}
+    amine = {"product": "[CH3:1][NH2:2]", "reactants": ["[CH3:1]I", "[NH3:2]", "[Na+:9]"]}
+    (tmp_path / "reactions.jsonl").write_text(f"{json.dumps(ether)}\n{json.dumps(amine)}\n")
+    (tmp_path / "held.txt").write_text("CO.CCl>>COC\n")
+    counts = write_forward_pairs(
+        [tmp_path / "reactions.jsonl"], tmp_path / "out.csv", exclude=[tmp_path / "held.txt"], progress=False
+    )
+    assert counts["excluded"] == 1
+    assert (tmp_path / "out.csv").read_text() == "reactants,product\nCI.N,CN\n"
 
 
 def test_nothing_left_is_an_error_and_writes_nothing(tmp_path):
