@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,10 @@ from ..routes import Stock
 from ..routes.drawing.page import save_page
 from ..routes.drawing.picture import arranged, contents
 from ..routes.drawing.svg import picture_svg, save_picture
+from ..routes.files.entries import BROKEN_GZIP
 from ..routes.reaction_names import plan_with_names
 from ..tokenization import PRODUCT_LENGTH
-from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, InTime, alert, check_length, reasons
+from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, SECONDS, InTime, alert, check_length, reasons
 
 if TYPE_CHECKING:
     from ..routes.plans import Candidate, Plan
@@ -30,6 +33,8 @@ EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O
 _SHOWN = 10
 # Wider pictures are folded.
 _WIDE = 1300.0
+# Bytes of a gzipped stock. `style.py` bounds what is uploaded, and a file can unpack to a thousand times as much.
+_MOST_UNPACKED = 100_000_000
 
 _ROUTES = """\
 {% set target %}<code>{{ plan.target }}</code>{% endset -%}
@@ -86,26 +91,42 @@ def plan_routes(
 
     Raises:
         ValueError: an argument is not valid. The message names the stock as the user did, without the folder it is in.
-        Unwanted: the search took too long.
+        Unwanted: the search took too long. What reading the stock took counts as well.
     """
     check_length("target", target, MOST_SMILES)
     if material.strip():
         check_length("starting material", material, MOST_SMILES)
-    stock = None if stock_file is None else _stock(Path(stock_file))
+    in_time = InTime()
+    stock = None if stock_file is None else _stock(Path(stock_file), in_time)
     task = RouteTask(task.planner, stock, task.max_new_tokens)
     works = task.works(
         [target.strip()], n_steps=[steps] if steps else None, starting_material=material.strip() or None, beams=beams
     )
-    [(_, plan)] = task.compute(works, InTime())
+    [(_, plan)] = task.compute(works, in_time)
     return plan
 
 
-def _stock(file: Path) -> Stock:
+def _stock(file: Path, in_time: InTime) -> Stock:
     """The stock of an uploaded file. Where it lies meanwhile is no business of the page."""
+
+    def check() -> None:
+        if not in_time():
+            raise ValueError(f"Reading {file} took longer than {SECONDS:g} s and was stopped: give a shorter list.")
+
     try:
-        return Stock.from_file(file, progress=False)
+        _check_unpacked(file)
+        return Stock.from_file(file, progress=False, check=check)
     except (OSError, ValueError) as error:
         raise ValueError(str(error).replace(str(file), file.name)) from error
+
+
+def _check_unpacked(file: Path) -> None:
+    if file.suffix != ".gz":
+        return
+    with contextlib.suppress(*BROKEN_GZIP), gzip.open(file) as unpacked:  # what is broken about it, `Stock` says
+        unpacked.seek(_MOST_UNPACKED)
+        if unpacked.read(1):
+            raise ValueError(f"{file} unpacks to more than {_MOST_UNPACKED / 1e6:g} MB: give a shorter list.")
 
 
 def routes_html(plan: Plan) -> str:

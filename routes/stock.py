@@ -10,7 +10,7 @@ import logging
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +36,8 @@ _CHUNK = 50
 # The upper bits of a hash select its bucket, so that each bucket has about one entry. This is the largest number of
 # bits.
 _MOST_BITS = 24
+# Longer texts are no molecules. RDKit would take minutes to say so, or for ever.
+_MOST_CHARACTERS = 2000
 
 
 class Stock:
@@ -65,13 +67,21 @@ class Stock:
         self._starts = np.append(np.searchsorted(hashes, edges), len(hashes)).astype(np.uint32)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, workers: int = 1, progress: bool = True, cache: bool = True) -> Stock:
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        workers: int = 1,
+        progress: bool = True,
+        cache: bool = True,
+        check: Callable[[], None] | None = None,
+    ) -> Stock:
         """
         Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
-        (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules are counted in
-        `num_bad`, and the first few of them are in `bad_lines`.
+        (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
+        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
 
         Args:
             path (`str` or `Path`):
@@ -83,6 +93,8 @@ class Stock:
                 Whether to show a progress bar.
             cache (`bool`, *optional*, defaults to `True`):
                 Whether to read and write the cache.
+            check (`Callable[[], None]`, *optional*):
+                A function that is called again and again while the file is read. An error that it raises ends the reading.
 
         Returns:
             `Stock`: the stock.
@@ -96,7 +108,7 @@ class Stock:
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns])
         stock = cls._from_cache(known, stamp) if cache else None
         if stock is None:
-            stock = cls._read(path, workers, progress)
+            stock = cls._read(path, workers, progress, check)
             if cache:
                 stock._to_cache(known, stamp)
         if stock.num_bad:
@@ -105,14 +117,14 @@ class Stock:
         return stock
 
     @classmethod
-    def _read(cls, path: Path, workers: int, progress: bool) -> Stock:
-        entries = _entries(path)
+    def _read(cls, path: Path, workers: int, progress: bool, check: Callable[[], None] | None = None) -> Stock:
+        entries = _checked(_entries(path), check)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
         keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry in head)
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
-        unreadable = [entry for entry in head if _name(entry, kind) is None]
+        unreadable = [entry for entry in _checked(head, check) if _name(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
             raise ValueError(
                 f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
@@ -175,6 +187,8 @@ class Stock:
 
 
 def _canonical_name(smiles: str, kind: str) -> str | None:
+    if len(smiles) > _MOST_CHARACTERS:
+        return None
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or molecule.GetNumAtoms() == 0:
@@ -187,6 +201,14 @@ def _name(entry: str, kind: str) -> str | None:
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
     return _canonical_name(entry, kind)
+
+
+def _checked(entries: Iterable[str], check: Callable[[], None] | None) -> Iterator[str]:
+    """Call a function before each entry."""
+    for entry in entries:
+        if check is not None:
+            check()
+        yield entry
 
 
 def _entries(path: Path) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What the tabs do, without a browser: the right answers, and reasons where there is none."""
 
+import gzip
 import threading
 from itertools import pairwise
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
-from weftformer.demo import asking, build_demo
+from weftformer.demo import asking, build_demo, routes_tab
 from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
 from weftformer.demo.attention import token_labels
 from weftformer.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
@@ -70,6 +71,21 @@ def test_a_stock_has_the_name_that_the_user_gave_it(route_task, tmp_path, conten
     with pytest.raises(ValueError, match=reason) as error:
         plan_routes(route_task, "CCO", stock_file=str(tmp_path / "bought.smi"))
     assert str(tmp_path) not in str(error.value)
+
+
+def test_a_stock_is_read_in_time_or_not_at_all(route_task, tmp_path, monkeypatch):
+    (tmp_path / "bought.smi").write_text("CCO\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(asking, "SECONDS", 0.0)
+        with pytest.raises(ValueError, match=r"^Reading bought\.smi took longer than"):
+            plan_routes(route_task, "CCO", stock_file=str(tmp_path / "bought.smi"))
+    (tmp_path / "bought.smi.gz").write_bytes(gzip.compress(b"C" * 30_000))  # a line that does not end
+    monkeypatch.setattr(routes_tab, "_MOST_UNPACKED", 29_999)
+    with pytest.raises(ValueError, match=r"^bought\.smi\.gz unpacks to more than 0\.029999 MB"):
+        plan_routes(route_task, "CCO", stock_file=str(tmp_path / "bought.smi.gz"))
+    monkeypatch.setattr(routes_tab, "_MOST_UNPACKED", 30_000)
+    with pytest.raises(ValueError, match=r"^bought\.smi\.gz is not a stock"):
+        plan_routes(route_task, "CCO", stock_file=str(tmp_path / "bought.smi.gz"))
 
 
 def test_a_mistake_takes_the_place_of_the_last_answer(route_task):

@@ -98,6 +98,27 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, c
     assert len(read(path)) == 1 and "cannot be written" in caplog.text
 
 
+def test_reading_can_be_ended(tmp_path):
+    path, calls = tmp_path / "list.smi", []
+    path.write_text("CCO\n" * 30)
+
+    def check():
+        calls.append(1)
+        if len(calls) > 40:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        read(path, check=check)
+    assert len(calls) == 41 and os.listdir(tmp_path) == ["list.smi"]
+
+
+def test_a_text_of_thousands_of_characters_is_no_molecule(tmp_path):
+    path = tmp_path / "list.smi"
+    path.write_text(f"CCO\n{'C' * 2000}\n{'C' * 2001}\n")
+    found = read(path)
+    assert len(found) == 2 and found.num_bad == 1 and "C" * 2000 in found and "C" * 2001 not in found
+
+
 @pytest.mark.integration
 def test_several_processes_find_the_same(tmp_path):
     path = tmp_path / "list.smi"
