@@ -150,7 +150,9 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         required_leaf: smiles | None = Field(None, description="SMILES of a molecule that every route begins from.")
         forbidden: list[smiles] = Field([], max_length=_MOST_WISHES, description="SMILES that must not occur.")
         forbidden_substructures: list[smiles] = Field(
-            [], max_length=_MOST_WISHES, description="SMARTS of what no molecule but the target may hold."
+            [],
+            max_length=_MOST_WISHES,
+            description="SMARTS, each connected, of what no molecule but the target may hold.",
         )
         impossible: Literal[IMPOSSIBLE] = Field(  # type: ignore[valid-type]
             "behind",

@@ -63,10 +63,10 @@ class Constraints:
         only_purchasable: routes begin from molecules of the stock only: what is not there goes on to its reactants.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
         forbidden: SMILES of molecules that must not occur; the target may.
-        forbidden_substructures: SMARTS of what no molecule but the target may hold.
+        forbidden_substructures: SMARTS of what no molecule but the target may hold, each connected, without dots.
 
     Raises:
-        ValueError: RDKit cannot read a molecule or a substructure.
+        ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by dots.
     """
 
     readable: bool = True
@@ -117,6 +117,13 @@ def _pattern(smarts: str) -> Any:
         pattern = Chem.MolFromSmarts(smarts) if smarts else None
     if pattern is None:
         raise ValueError(f"{smarts!r} is not a substructure (SMARTS) that RDKit can read.")
+    # A dot separates parts, also within `$(...)`; behind a `|` it is one of a number. RDKit tries all combinations of parts: of 20
+    # atoms that fit anywhere, that would take years.
+    if "." in smarts.partition("|")[0]:
+        raise ValueError(
+            f"{smarts!r} is a substructure of several parts: give one that is connected. Several substructures are forbidden "
+            "one by one."
+        )
     return pattern
 
 

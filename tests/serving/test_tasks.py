@@ -320,6 +320,7 @@ def test_what_routes_have_to_be(planner, known):
         assert all(one["purchasable"] for one in routes(only_purchasable=True))
         for wishes, reason in (
             ({"forbidden": ["C1CC"]}, "'C1CC' is not a molecule"), ({"forbidden_substructures": ["[N"]}, "substructure"),
+            ({"forbidden_substructures": [".".join(["[#6]"] * 21)]}, "several parts"),
             ({"grammar": False, "required_leaf": "CO"}, "Constraints need the grammar"), ({"allow": ["magic"]}, "allow"),
         ):  # fmt: skip
             answer = ask(**wishes)
