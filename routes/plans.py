@@ -153,8 +153,8 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock) and
-        possible, the score of the first, and the seconds that the searches took."""
+        """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock or
+        without a route) and possible, the score of the first, and the seconds that the searches took."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         score = routes[0].score if routes else -math.inf
@@ -163,7 +163,7 @@ class Plan:
             "target": self.target,
             "routes": len(routes),
             "groups": len({route.group for route in routes}),
-            "purchasable": None if None in purchasable else sum(map(bool, purchasable)),
+            "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
             "possible": sum(route.possible is True for route in routes),
             "best_score": score if math.isfinite(score) else None,
             "seconds": self.seconds,

@@ -72,7 +72,8 @@ def test_the_line_of_a_table():
     }  # fmt: skip
     assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary
-    assert (nothing["routes"], nothing["purchasable"], nothing["best_score"]) == (0, 0, None)
+    assert (nothing["routes"], nothing["purchasable"], nothing["best_score"]) == (0, None, None)
+    assert Plan("C", problem="it is no molecule").summary["purchasable"] is None
 
 
 def test_why_there_is_no_route():
