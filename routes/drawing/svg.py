@@ -119,6 +119,9 @@ def route_png(
     """
     drawn = picture(route, missing, stock, joined_at=joined_at)
     least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
+    if Image.MAX_IMAGE_PIXELS is not None:
+        # Pillow refuses images of more than twice as many pixels; a rest is for sides that are rounded up
+        most = min(most, math.sqrt(1.9 * Image.MAX_IMAGE_PIXELS / (drawn.width * drawn.height)))
     if not least <= scale <= most:
         raise ValueError(f"scale must be between {least:.2g} and {most:.2f} for a picture of this size, got {scale}")
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts

@@ -335,6 +335,15 @@ def test_pixels_of_text():
     assert len(dark) > 30
 
 
+def test_an_image_of_too_many_pixels_is_refused(monkeypatch):
+    drawn = picture(ROUTE)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(ValueError, match=r"scale must be between .* for a picture of this size, got 1"):
+        route_png(ROUTE, scale=1)
+    scale = (9_000 / (drawn.width * drawn.height)) ** 0.5
+    assert Image.open(io.BytesIO(route_png(ROUTE, scale=scale))).width == pytest.approx(drawn.width * scale, abs=1)
+
+
 @pytest.mark.parametrize("scale", [0, -1, 1e-3, float("nan"), 1e6])
 def test_impossible_scales(scale):
     with pytest.raises(ValueError, match="scale must be between"):
