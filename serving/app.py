@@ -2,10 +2,11 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from reprlib import Repr
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from ..configuration.version import __version__
 from ..inference.batching import Batcher
 from ..inference.tasks import RouteTask, TextTask
-from ..routes import Plan
+from ..routes import Candidate, Plan, Route
 from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
 from ..routes.planning.planner import SALTS
 from ..routes.planning.search import RANKINGS
@@ -28,7 +29,7 @@ from ..routes.plans import IMPOSSIBLE
 from ..tokenization.checks import shown
 from .limits import BodyInTime, Limits
 from .pages import add_pages
-from .waiting import answers
+from .waiting import answers, too_late
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
@@ -196,9 +197,12 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         wishes = wanted.model_dump(include=_WISHES)
         settings = wanted.model_dump(exclude={"max_routes", "svg", "allow", *_WISHES})
         works = await _checked(partial(_constrained, task, wanted.allow, wishes), **settings)
+        end = time.monotonic() + limits.timeout_s
         plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)
-        # drawing takes a while, and the loop has others to listen to
-        told = await run_in_threadpool(lambda: [_told(plan, wanted.max_routes, wanted.svg) for plan in plans])
+        try:  # drawing takes a while, and the loop has others to listen to
+            told = await run_in_threadpool(_told, plans, wanted.max_routes, wanted.svg, end)
+        except TimeoutError:
+            raise too_late(limits.timeout_s) from None
         return PlanAnswer(plans=told)
 
 
@@ -332,16 +336,30 @@ def _one_or_more(kind: Any, most: int) -> Any:
     ]
 
 
-def _told(plan: Plan, max_routes: int | None, svg: bool) -> dict[str, Any]:
+def _told(plans: Sequence[Plan], max_routes: int | None, svg: bool, end: float) -> list[dict[str, Any]]:
+    """The plans with the names of their reactions, and drawings if asked for; of equal routes, one drawing.
+
+    Raises:
+        TimeoutError: `end`, of `time.monotonic`, came before all was done.
+    """
     from ..routes.reaction_names import candidate_with_names
 
-    candidates = plan.candidates if max_routes is None else plan.distinct[:max_routes]
-    told = []
-    for candidate in candidates:
-        entry = candidate_with_names(candidate)
-        if svg and candidate.route is not None:
-            from ..routes.drawing.svg import route_svg
+    @cache
+    def drawing(route: Route, missing: tuple[str, ...] | None, joined_at: tuple[str, ...]) -> str:
+        from ..routes.drawing.svg import route_svg
 
-            entry["svg"] = route_svg(candidate.route, missing=candidate.missing, joined_at=candidate.joined_at)
-        told.append(entry)
-    return replace(plan, candidates=[]).to_dict() | {"candidates": told}
+        return route_svg(route, missing=missing, joined_at=joined_at)
+
+    def entry(candidate: Candidate) -> dict[str, Any]:
+        if time.monotonic() > end:
+            raise TimeoutError
+        told = candidate_with_names(candidate)
+        if svg and candidate.route is not None:
+            told["svg"] = drawing(candidate.route, candidate.missing, candidate.joined_at)
+        return told
+
+    found = []
+    for plan in plans:
+        candidates = plan.candidates if max_routes is None else plan.distinct[:max_routes]
+        found.append(replace(plan, candidates=[]).to_dict() | {"candidates": [entry(one) for one in candidates]})
+    return found

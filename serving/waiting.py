@@ -47,7 +47,7 @@ async def answers(request: Request, batcher: Batcher, works: Sequence[Work], tim
             return computed.result()
         if left.done():
             raise ClientDisconnect
-        raise HTTPException(504, f"There was no answer within {timeout_s:g} s.")
+        raise too_late(timeout_s)
     except Stopping:
         raise HTTPException(503, _STOPPING) from None
     except Failed as error:
@@ -56,6 +56,11 @@ async def answers(request: Request, batcher: Batcher, works: Sequence[Work], tim
         batcher.abandon(items)
         computed.cancel()
         left.cancel()
+
+
+def too_late(timeout_s: float) -> HTTPException:
+    """What a request is told whose answer takes longer than so many seconds."""
+    return HTTPException(504, f"There was no answer within {timeout_s:g} s.")
 
 
 async def _client_leaves(request: Request) -> None:

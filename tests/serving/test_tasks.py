@@ -13,7 +13,7 @@ import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
-from weftformer.routes import Plan, Stock
+from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.tokenization import train_tokenizer
 
@@ -154,6 +154,32 @@ def test_a_list_of_targets_steps_and_drawings(planner, known):
         assert server.client.post("/translate", json={"texts": "a"}).json() == {
             "detail": "stub writes routes: POST /plan."
         }
+
+
+def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
+    routes = [Route("CCO", (Route("C" * carbons),)) for carbons in (1, 2, 3, 4, 4, 3)]
+    plan = Plan("CCO", [Candidate("", -1.0, 1, route) for route in routes])
+    drawn, seconds = [], [0.0]
+
+    def draw(route, **settings):
+        drawn.append(route)
+        time.sleep(seconds[0])
+        return f"<svg of {route.to_string()}>"
+
+    monkeypatch.setattr("weftformer.routes.drawing.svg.route_svg", draw)
+    task, body = RouteTask(planner), {"targets": known[0].smiles, "svg": True}
+    monkeypatch.setattr(task, "compute", lambda works, is_wanted: iter([(0, plan)]))
+    monkeypatch.setattr(task, "pool_key", lambda work: None)
+    with running(task, max_wait_ms=0) as server:
+        told = server.client.post("/plan", json=body).json()["plans"][0]["candidates"]
+    assert [one["svg"] for one in told] == [f"<svg of {route.to_string()}>" for route in routes]
+    assert drawn == routes[:4]
+    drawn.clear()
+    seconds[0] = 0.3
+    with running(task, max_wait_ms=0, timeout_s=0.5) as server:
+        answer = server.client.post("/plan", json=body)
+    assert answer.status_code == 504 and answer.json() == {"detail": "There was no answer within 0.5 s."}
+    assert len(drawn) <= 2
 
 
 def test_a_beam_that_found_nothing_has_no_score(planner, known, monkeypatch):
