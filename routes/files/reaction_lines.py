@@ -3,7 +3,8 @@
 Spaces separate the reactions. Each reaction comes after the reactions that make its reactants, and the last one makes
 the target. The reader accepts more: reactions in any order, agents between the two `>`, and any text after a tab. It
 ignores the agents and the text after the tab. It removes atom maps. In a reaction with atom maps, a reactant without
-an atom in the product is an agent, so it is ignored.
+an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit says which molecules are the
+same, and each has its first spelling. Without atom maps, a molecule is spelled alike wherever it occurs.
 
 Reactions alone say which molecules are made, but not where each is used. The reader follows these rules:
 
@@ -64,11 +65,14 @@ def from_reaction_line(line: str) -> Route:
     Raises:
         ValueError: a word is not a reaction, or the reactions do not form one route. The message names the reaction or
             the molecule.
+        ImportError: several reactions have atom maps, and RDKit is not installed.
     """
     words = line.split("\t", 1)[0].split()
     if not words:
         raise ValueError("there is no reaction")
     steps = [_read(word, number) for number, word in enumerate(words, 1)]
+    if len(steps) > 1 and any(map(_ATOM_MAP.search, words)):
+        steps = _spelled_alike(steps)
     ways: dict[str, tuple[str, ...]] = {}
     for product, reactants in steps:
         if ways.setdefault(product, reactants) != reactants:
@@ -104,6 +108,21 @@ def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
         if not reactants:
             raise ValueError("by the atom maps, no reactant has an atom of the product")
     return Reaction(_ATOM_MAP.sub("", product), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
+
+
+def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
+    """Give each molecule its first spelling. Maps decide how it is written, and each reaction has its own."""
+    from ..molecules import canonical_smiles  # needs RDKit
+
+    first: dict[str, str] = {}
+
+    def spelled(smiles: str) -> str:
+        try:
+            return first.setdefault(canonical_smiles(smiles), smiles)
+        except ValueError:  # it has the one spelling
+            return smiles
+
+    return [Reaction(spelled(product), tuple(map(spelled, reactants))) for product, reactants in steps]
 
 
 def _molecules(text: str) -> list[str]:

@@ -37,6 +37,20 @@ def test_atom_maps_are_taken_off_and_tell_reactants_from_agents():
     assert from_reaction_line("C.[Na+:8]>>CO") == Route("CO", (Route("C"), Route("[Na+]")))
 
 
+def test_reactions_with_atom_maps_need_not_spell_a_molecule_alike():
+    pytest.importorskip("rdkit")
+    oxidation = "[CH3:1][CH:2]=[O:3].[OH2:4]>>[CH3:1][C:2](=[O:3])[OH:4]"
+    ester = "[OH:1][C:2](=[O:3])[CH3:4].[CH3:5][OH:6]>>[CH3:4][C:2](=[O:3])[O:6][CH3:5]"
+    made = Route("[CH3][C](=[O])[OH]", (Route("[CH3][CH]=[O]"), Route("[OH2]")))
+    assert from_reaction_line(f"{oxidation} {ester}") == Route("[CH3][C](=[O])[O][CH3]", (made, Route("[CH3][OH]")))
+    # the other way round the ester comes first, and with it another spelling
+    assert from_reaction_line(f"{ester} {oxidation}").children[0].smiles == "[OH][C](=[O])[CH3]"
+    # what RDKit cannot read is compared as it is written
+    assert from_reaction_line("[CH3:1]C>>[CH5:1]C [CH5:1]C>>[CH3:1]O") == Route(
+        "[CH3]O", (Route("[CH5]C", (Route("[CH3]C"),)),)
+    )
+
+
 @pytest.mark.parametrize(
     "route",
     [
