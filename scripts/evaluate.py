@@ -160,7 +160,8 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
         if text.lstrip().startswith("["):
             yield from ((f"plan {number}", row) for number, row in enumerate(json.loads(text), 1))
             return
-        for number, line in enumerate(text.splitlines(), 1):
+        # not `splitlines`: an id may have other ends of a line, which JSON leaves as they are
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield f"line {number}", json.loads(line)
     except json.JSONDecodeError as error:

@@ -39,7 +39,7 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
     shown begin from. Without scripts the page is still readable, but without these. The page loads nothing from outside,
     and its content security policy forbids it.
 
-    The ranks on the page count the distinct routes of a target: 1, 2, 3. `Candidate.rank` counts all candidates.
+    The ranks on the page count the distinct routes of a target, 1, 2, 3, as `Candidate.rank` does.
 
     Args:
         plans (`Sequence[Plan]`):

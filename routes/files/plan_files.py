@@ -328,7 +328,8 @@ def _parsed(text: str) -> list[Any]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        # not `splitlines`: an id may have other ends of a line, which JSON leaves as they are
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
     if isinstance(data, dict):
         data = data.get("plans", data)
     return data if isinstance(data, list) else [data]

@@ -10,6 +10,7 @@ pytest.importorskip("rdkit")
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
 from weftformer.routes.files.formats import to_reaction_tree
+from weftformer.routes.files.plan_files import write_plans
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import reports
@@ -342,3 +343,10 @@ def test_recorded_routes_may_be_longer_than_planned_ones_are_let(untrained_folde
     words = [str(tmp_path / "long.jsonl"), "--model", str(folder), "--beams", "1", "--with", "steps"]
     assert run_script("evaluate", evaluate.main, words) == 0
     assert "above the bound" not in capsys.readouterr().err
+
+
+def test_an_id_may_have_any_characters(tmp_path):
+    plans = [Plan(smiles, id="a\u2028b\u0085c") for smiles in ("CCO", "CCN")]
+    write_plans(tmp_path / "a.jsonl", plans, "jsonl")
+    found = evaluate.read_predictions([tmp_path / "a.jsonl"])["predictions"]
+    assert [plan for ((plan, _),) in found.values()] == plans

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
-from weftformer.routes.files.plan_files import PLAN_FORMS, PlanLog, write_plans
+from weftformer.routes.files.plan_files import PLAN_FORMS, PlanLog, read_plans, write_plans
 from weftformer.routes.files.predictions import read_predictions
 from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
@@ -165,3 +165,9 @@ def test_other_targets_and_other_files_are_refused(begun):
     begun.path.write_text("CCO\n")
     with pytest.raises(ValueError, match="line 1: this is no line of an unfinished run"):
         begun.done(TARGETS)
+
+
+def test_an_id_may_have_any_characters(tmp_path):
+    plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)]
+    write_plans(tmp_path / "a.jsonl", plans, "jsonl")
+    assert read_plans(tmp_path / "a.jsonl") == plans
