@@ -98,6 +98,9 @@ def reason_against_model(model: Any) -> str | None:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
     if len({weight.device for weight in weights}) > 1:
         return "weights are on several devices"
+    if any(router.limits_experts for router in decoder.routers()):
+        # the fast path gives experts other tokens at a time: one beam of a prefix, beams in the order of their places
+        return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
     name = model.config._attn_implementation
     if name not in KNOWN_IMPLEMENTATIONS or _is_foreign(ALL_ATTENTION_FUNCTIONS.get(name)):
         return f'the attention "{name}" is not one of transformers\' own'
@@ -131,8 +134,9 @@ def reason_against_request(
     if "position_ids" in given and config.cross_attention_position_type != "none":
         return "positions of the source are given, and cross-attention reads them"
     # rows with different padding have different offsets
-    if config.has_relative_self_attention and "decoder_attention_mask" in given:
-        return "a mask of the target is given, and self-attention has relative positions"
+    is_relative = any(config.uses_attention_positions(kind) for kind in ("relative", "bucketed"))
+    if is_relative and "decoder_attention_mask" in given:
+        return "a mask of the target is given, and attention has relative positions"
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"

@@ -54,7 +54,9 @@ def follows(one: Any) -> bool:
     The search then calls this method: from now on its source number i is what was its source number `sources[i]`, with
     `beams` rows each.
     """
-    return type(one) in _ROW_BY_ROW or hasattr(one, "keep_sources")
+    # a penalty that ignores pads on the left knows their number for each row of the beginning
+    has_numbers_of_rows = isinstance(getattr(one, "prompt_ignore_length", None), torch.Tensor)
+    return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "keep_sources")
 
 
 def may_leave(settings: GenerationConfig, stepper: Any, observers: Iterable[Any]) -> bool:

@@ -94,6 +94,17 @@ def test_prefixes_of_different_length(model, inputs, steps, beams):
         assert_same(*both_ways(model, inputs, request, steps))
 
 
+@pytest.mark.parametrize("kind", ["relative", "bucketed"])
+def test_prefixes_of_different_length_have_other_offsets_to_the_source(build, source, steps, kind):
+    model, request = (
+        build("rotary", cross_attention_position_type=kind),
+        PADDED | {"num_beams": 3, "max_new_tokens": 6},
+    )
+    found = model.generate(source, **request)
+    assert not steps
+    assert torch.equal(found, model.generate(source, **request, cache_implementation="dynamic"))
+
+
 def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monkeypatch):
     monkeypatch.setattr(BeamCache, "SHARE_EVERY", 3)
     caches, original = [], DecodingCache.__init__

@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling import decoding_dispatch
+from weftformer.modeling import decoding_continuous, decoding_dispatch
 
 
 def louder(module, query, key, value, attention_mask, **kwargs):
@@ -144,6 +144,23 @@ def test_a_hook_on_every_module_is_called(build, source, steps):
     finally:
         handle.remove()
     assert not steps and seen.count("WeftDecoderLayer") == 2 * 5
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_experts_with_a_capacity_get_the_tokens_of_the_plain_path(build, source, steps, beams):
+    """What an expert drops depends on all tokens of the call: beams of one prefix are several."""
+    model = build("sparse", expert_capacity_factor=1.0, expert_capacity_mode="always")
+    request = {"num_beams": beams, "min_new_tokens": 4, "max_new_tokens": 4, "return_dict_in_generate": True}
+    found, plain = (
+        model.generate(source[:1], **request, **cache, output_logits=True)
+        for cache in ({}, {"cache_implementation": "dynamic"})
+    )
+    assert not steps and torch.equal(found.sequences, plain.sequences)
+    for one, other in zip(found.logits, plain.logits, strict=True):
+        torch.testing.assert_close(one, other)
+    assert "capacity" in decoding_continuous.reason_against(model)
+    build("sparse", expert_capacity_factor=1.0).generate(source, max_new_tokens=3)  # of training alone
+    assert steps
 
 
 def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):

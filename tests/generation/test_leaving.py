@@ -134,6 +134,16 @@ def test_processors_of_others_see_all_rows_unless_they_follow(build, many, rows)
     assert min(rows) == 36
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_penalty_that_knows_the_pads_of_each_row_is_that_of_all_rows(build, many, beams):
+    model, request = (
+        build("rotary"),
+        {"input_ids": many, "num_beams": beams, "repetition_penalty": 1.4} | ENDS | PADDED,
+    )
+    expected = model.generate(**request, cache_implementation="dynamic")
+    assert torch.equal(model.generate(**request), expected)
+
+
 def test_sampling_draws_for_all_rows(build, many, rows):
     for beams in (1, 3):
         build("rotary").generate(many, do_sample=True, num_beams=beams, **ENDS)
