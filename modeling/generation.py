@@ -64,7 +64,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
                 raise ValueError(
                     f"The scores of the next token are NaN or infinite in row {row}, at length "
                     f"{lengths[first]}: the weights are damaged, or the dtype is too narrow for them (try bfloat16 or "
-                    "float32)."
+                    "float32), or every token is forbidden (by `suppress_tokens`, `prefix_allowed_tokens_fn` and the like)."
                 )
 
 
@@ -114,9 +114,9 @@ class WeftGenerationMixin(GenerationMixin):
                 the text so far (up to `max_matching_ngram_size` last tokens are looked up, 8 if it is not given) and
                 from processors that allow a single token. `prompt_lookup_num_tokens` does the same there.
             only_sequences (`bool`, *optional*, defaults to `False`):
-                Whether `return_dict_in_generate=True` asks for the sequences, `sequences_scores` and `beam_indices` alone. The
-                fast path then keeps no scores, logits and cache, and sources leave the batch when their search is over;
-                elsewhere it is ignored.
+                Whether `return_dict_in_generate=True` asks for the sequences, `beam_indices` and, with `output_scores=True`,
+                `sequences_scores` alone. The fast path then keeps no scores of steps, logits and cache, and sources leave the
+                batch when their search is over; elsewhere it is ignored.
             custom_generate (`str` or `Callable`, *optional*):
                 Another search. `"sqrt_length"` is the beam search of DirectMultiStep, in the installed package.
 
@@ -145,7 +145,10 @@ class WeftGenerationMixin(GenerationMixin):
         if search in self.searches:
             kwargs["custom_generate"] = self.searches[search]()
         elif search is not None and not getattr(search, "takes_fast_path", False):
-            kwargs.setdefault("cache_implementation", "dynamic")  # another search may need what only this cache can do
+            settings = [one for one in (generation_config, self.generation_config) if one is not None]
+            # another search may need what only this cache can do, if the caller names none
+            if kwargs.get("past_key_values") is None and not any(one.cache_implementation for one in settings):
+                kwargs.setdefault("cache_implementation", "dynamic")
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id

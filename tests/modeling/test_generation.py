@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+)
 from transformers.generation import GenerationMixin
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -263,6 +270,37 @@ def test_what_the_caller_asked_to_be_repaired_is_not_refused():
     with torch.no_grad():
         model.lm_head.bias[7] = torch.nan
     assert model.generate(SOURCE, max_new_tokens=3, remove_invalid_values=True).shape[0] == 2
+
+
+def test_a_row_without_any_allowed_token_is_named_as_such():
+    with pytest.raises(
+        ValueError, match=r"in row 0, at length 1: .* or every token is forbidden \(by `suppress_tokens`"
+    ):
+        build().generate(SOURCE, prefix_allowed_tokens_fn=lambda row, ids: [5], suppress_tokens=[5], max_new_tokens=2)
+
+
+def cache_of(model, settings=None, **given):
+    """The cache that a search of the caller gets."""
+    seen = []
+
+    def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+        seen.append(model_kwargs["past_key_values"])
+        return input_ids
+
+    model.generate(SOURCE, settings, custom_generate=search, **given)
+    return seen[0]
+
+
+def test_a_search_of_the_caller_gets_the_cache_that_is_asked_for():
+    model = build()
+    assert not cache_of(model, max_new_tokens=2).is_compileable
+    own = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    assert cache_of(model, past_key_values=own, max_new_tokens=2) is own
+    static = GenerationConfig(cache_implementation="static", max_new_tokens=2)
+    assert cache_of(model, static).is_compileable
+    assert not cache_of(model, static, cache_implementation="dynamic").is_compileable
+    model.generation_config.cache_implementation = "static"
+    assert cache_of(model, max_new_tokens=2).is_compileable
 
 
 def test_processors_of_the_caller_stay_the_callers():
