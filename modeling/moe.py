@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from ..configuration.configuration_weft import WeftConfig
 from .layers import FeedForward, Float32Buffers, Float32Linear, dropout
 from .positions import sequence_starts
-from .transformers_names import ACT2FN, use_experts_implementation
+from .transformers_names import ACT2FN, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.
 _balanced_routers: "WeakSet[Router]" = WeakSet()
@@ -102,7 +102,7 @@ class Router(Float32Buffers):
 
         `non_pad_N` is False for pads, and None if there are none.
         """
-        with torch.autocast(device_type=tokens_ND.device.type, enabled=False):
+        with maybe_autocast(tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
             scores_NE = router_scores(logits_NE, self.scoring_func)
             biased_NE = scores_NE if self.selection_bias is None else scores_NE + self.selection_bias
@@ -263,7 +263,7 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
                 device = tokens_ND.device.type
                 if self.down_proj.dtype == torch.float64:
                     return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
-                if torch.is_autocast_enabled(device):
+                if device != "meta" and torch.is_autocast_enabled(device):
                     self = _InDtype(self, torch.get_autocast_dtype(device))
             return chosen(self, tokens_ND, *args, **kwargs)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
+import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel, logging
 
@@ -125,6 +126,8 @@ install_recorders = _optional(
     without="torch.compile cannot compile a model as one graph if it trains routers or returns hidden states, attentions or "
     "router logits, unless a call before has returned them",
 )
+# which does nothing where autocast is off, and on the device "meta", which has none
+maybe_autocast = _find("utils.generic", "maybe_autocast", ("device_type", "enabled")) or torch.autocast
 merge_with_config_defaults = _needed("utils.generic", "merge_with_config_defaults")
 for _owner, _name in NEEDED_ATTRIBUTES:
     if not hasattr(_owner, _name):

@@ -324,7 +324,7 @@ def test_without_an_optional_name_one_warning_says_what_is_other(name, outcomes)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["utils.TransformersKwargs", "initialization"])
+@pytest.mark.parametrize("name", ["utils.TransformersKwargs", "utils.generic.maybe_autocast", "initialization"])
 def test_without_what_has_a_plain_stand_in_nothing_is_other(name, outcomes):
     assert outcomes[("gone", name)] == {"warnings": [], "resized": 40}
 

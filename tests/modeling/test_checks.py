@@ -381,12 +381,19 @@ def test_nothing_is_checked_by_value_while_a_graph_is_captured():
     torch.testing.assert_close(compiled(**given).logits, model(**given).logits)
 
 
+# torch knows the shapes of grouped products of 16 bits alone
+@pytest.mark.parametrize(
+    "experts", [None, "batched_mm", pytest.param("grouped_mm", marks=pytest.mark.dtype(torch.bfloat16))]
+)
 @pytest.mark.parametrize("kind", CLASSES)
-def test_meta_tensors_pass(kind):
+def test_meta_tensors_pass(kind, experts):
     """For counting memory and planning devices: there are no values to read."""
     with torch.device("meta"):
-        model = kind(WeftConfig(**TINY))
-    given = {name: value.to("meta") for name, value in arguments(kind).items()}
+        model = kind(WeftConfig(**(TINY | ({} if experts is None else SPARSE))))
+    if experts is not None:  # the loop reads how many tokens an expert has
+        model.set_experts_implementation(experts)
+    states = torch.empty(STATES.shape, device="meta")
+    given = {name: states if value is STATES else value.to("meta") for name, value in arguments(kind).items()}
     assert model(**given)[0].device.type == "meta"
 
 
