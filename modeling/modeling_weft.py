@@ -6,7 +6,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from types import ModuleType
 from typing import ClassVar, Unpack, cast
 
@@ -75,6 +75,7 @@ from .transformers_names import (
     fit_to_transformers,
     install_recorders,
     merge_with_config_defaults,
+    recorder_of_layers,
 )
 from .transformers_names import initialization as init
 
@@ -542,6 +543,21 @@ def token_positions(position_ids, position_mask, default, batch: int, length: in
     return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
 
 
+def traceable(forward: Callable) -> Callable:
+    """Return the `forward` of a stack with the recorders of outputs installed before a graph is traced, if it needs them."""
+
+    @wraps(forward)
+    def wrapper(self, *args, **kwargs):
+        if is_tracing() and any(
+            kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}", False))
+            for name in self._can_record_outputs
+        ):
+            self._install_recorders()
+        return forward(self, *args, **kwargs)
+
+    return wrapper
+
+
 class WeftEncoder(WeftStack):
     """
     The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone
@@ -570,6 +586,7 @@ class WeftEncoder(WeftStack):
         self.post_init()
 
     @merge_with_config_defaults
+    @traceable
     @capture_outputs
     def forward(
         self,
@@ -673,7 +690,7 @@ class WeftDecoder(WeftStack):
     layer_class = WeftDecoderLayer
     ids_name, table_field = "decoder_input_ids", "max_target_positions"
     _can_record_outputs = {
-        "hidden_states": WeftDecoderLayer,
+        "hidden_states": recorder_of_layers(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
@@ -688,6 +705,7 @@ class WeftDecoder(WeftStack):
 
     # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all
     # calls
+    @traceable
     @capture_outputs
     def forward(
         self,
@@ -1051,9 +1069,6 @@ class WeftModel(WeftPreTrainedModel):
         ```
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
-        if is_tracing() and any(value for name, value in kwargs.items() if name.startswith("output_")):
-            self.encoder._install_recorders()
-            self.decoder._install_recorders()
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self._decoder_input_of(input_ids, decoder_sequence_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)

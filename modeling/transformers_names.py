@@ -154,6 +154,18 @@ TransformersKwargs = _find("utils", "TransformersKwargs", ())
 _Class = TypeVar("_Class", bound=type)
 
 
+def recorder_of_layers(layer_class: type, number: str) -> Any:
+    """Return a recorder of the states between layers.
+
+    Args:
+        layer_class: the class of the layers.
+        number: the field of the configuration with the number of layers, for requests that count them from the last. Versions of
+            transformers that know no such requests do not take it.
+    """
+    counted = {"num_hidden_layers_key": number} if _takes(OutputRecorder, ("num_hidden_layers_key",)) else {}
+    return OutputRecorder(layer_class, **counted)
+
+
 def fit_to_transformers(model_class: _Class) -> _Class:
     """Remove overrides of methods that transformers no longer has, or whose parameters it has changed.
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftEncoderModel, WeftForConditionalGeneration, WeftForSequenceClassification
 
 from ..conftest import one_stays
 
@@ -100,6 +100,36 @@ def test_router_outputs_that_are_asked_for_break_no_graph():
     found = torch.compile(twin, fullgraph=True, backend="eager")(**call)
     for name in ("encoder_router_logits", "decoder_router_logits"):
         torch.testing.assert_close(found[name], model(**call)[name], **EXACT)
+
+
+@pytest.mark.stays(part=("model",), asked=("by the call",))
+@pytest.mark.stays(part=("stack",), asked=("by the configuration",))
+@pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
+@pytest.mark.parametrize("part", ["model", "stack"])
+def test_states_of_the_encoder_alone_break_no_graph(part, asked):
+    torch.manual_seed(0)
+    model = WeftEncoderModel(WeftConfig(**SMALL)).eval()
+    model = model.encoder if part == "stack" else model
+    given = {name: batch(6)[name] for name in ("input_ids", "attention_mask")}
+    twin = copy.deepcopy(model)
+    if asked == "by the call":
+        call = given | {"output_hidden_states": True}
+    else:
+        call, twin.config.output_hidden_states = given, True
+    found = torch.compile(twin, fullgraph=True, backend="eager")(**call)
+    torch.testing.assert_close(found.hidden_states, model(**given, output_hidden_states=True).hidden_states)
+
+
+def test_a_training_step_of_a_sparse_classifier_is_one_graph():
+    torch.manual_seed(0)
+    model = WeftForSequenceClassification(WeftConfig(**(SMALL | SPARSE), num_labels=3)).double().train()
+    model.set_experts_implementation("batched_mm")
+    twin = copy.deepcopy(model)
+    given = batch(6) | {"labels": torch.tensor([2, 0])}
+    found = torch.compile(twin, fullgraph=True, backend="eager")(**given)
+    torch.testing.assert_close(found.loss, model(**given).loss, **EXACT)
+    for wanted, router in zip(model.routers(), twin.routers(), strict=True):
+        assert torch.equal(router.expert_load, wanted.expert_load) and wanted.expert_load.any()
 
 
 @pytest.mark.slow

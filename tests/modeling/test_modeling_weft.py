@@ -14,6 +14,7 @@ from weftformer.configuration import PRESETS
 from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import TokenSequences, balance_loss, router_z_loss, sequence_balance_loss
+from weftformer.modeling.transformers_names import OutputRecorder
 
 from ..conftest import one_stays
 
@@ -146,6 +147,18 @@ def test_hidden_states_are_what_enters_and_leaves_each_layer(build, kind):
     last = seen[1][1] if decoder.layer_norm is None else decoder.layer_norm(seen[1][1])
     assert torch.equal(states[2], last)
     assert torch.equal(model.lm_head(states[2]), output.logits)
+
+
+@pytest.mark.skipif(
+    not hasattr(OutputRecorder, "num_hidden_layers_key"), reason="this transformers returns no single states"
+)
+@pytest.mark.parametrize("encoder_layers", [1, 3])
+def test_states_are_counted_from_the_last_of_each_stack(build, encoder_layers):
+    model = build(encoder_layers=encoder_layers, decoder_layers=2)
+    given = {"decoder_input_ids": TARGET, **inputs_of(model)}
+    found, whole = model(**given, output_hidden_states=[-1]), model(**given, output_hidden_states=True)
+    for name in ("encoder_hidden_states", "decoder_hidden_states"):
+        assert torch.equal(found[name][-1], whole[name][-1]), name
 
 
 def test_nothing_is_recorded_that_was_not_asked_for(build):
