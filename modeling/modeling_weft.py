@@ -1580,7 +1580,7 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
                 What [`WeftEncoder.forward`] takes.
             labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*):
-                The class of each text, or a number for each output.
+                The class of each text, -100 for a text that does not count; or a number for each output.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. The loss is divided by it.
 
@@ -1628,10 +1628,15 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         logits = self.classifier(pooled_BD)
         loss = None
         if labels is not None:
-            count = labels.numel() if num_items_in_batch is None else num_items_in_batch
-            loss = self._sum_of_losses(logits, labels.to(logits.device)) / count
+            labels = labels.to(logits.device)
+            total = self._sum_of_losses(logits, labels)
+            # -100 is no class, but it may be a number
+            is_class = self.config.problem_type == "single_label_classification"
+            own = labels.ne(-100).sum() if is_class else labels.numel()
+            count = counted_items(labels, own if num_items_in_batch is None else num_items_in_batch)
+            loss = total / count
             if trains_routers:  # a mean, so each batch counts by its share of the labels
-                loss = loss + self._router_loss(outputs, mask_BS.flatten()) * (labels.numel() / count)
+                loss = loss + self._router_loss(outputs, mask_BS.flatten()) * (own / count)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

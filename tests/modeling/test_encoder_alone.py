@@ -103,6 +103,20 @@ def test_losses_are_those_of_transformers(number, labels, kind):
     torch.testing.assert_close(sum(part.loss for part in parts), expected)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_text_without_a_class_does_not_count(training):
+    model = WeftForSequenceClassification(WeftConfig(**(TINY | SPARSE), num_labels=3)).train(training)
+    output = model(IDS, MASK, labels=torch.tensor([2, -100]))
+    expected = ForSequenceClassificationLoss(torch.tensor([2, -100]), output.logits, model.config)
+    if training:
+        model.config.router_aux_loss_coef = model.config.router_z_loss_coef = 0.0
+        model.config.router_sequence_aux_loss_coef = 0.0
+        output = model(IDS, MASK, labels=torch.tensor([2, -100]))
+    torch.testing.assert_close(output.loss, expected)
+    none = model(IDS, MASK, labels=torch.tensor([-100, -100]), num_items_in_batch=torch.tensor(0))
+    assert none.loss == 0
+
+
 def test_labels_that_do_not_fit_are_refused():
     model = WeftForSequenceClassification(WeftConfig(**TINY, num_labels=3, problem_type="single_label_classification"))
     with pytest.raises(ValueError, match=r"give whole numbers of shape \(2,\)"):
