@@ -52,10 +52,8 @@ from .moe import (
     Router,
     SparseFeedForward,
     TokenSequences,
-    balance_loss,
-    router_counts,
-    router_z_loss,
-    sequence_balance_loss,
+    router_losses,
+    weighed,
 )
 from .positions import (
     AttentionPositions,
@@ -453,6 +451,11 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             if not self.config.share_encoder_decoder_embeddings:
                 base.decoder.embed_tokens = resized(base.decoder.embed_tokens)
         return self.get_input_embeddings()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return the tied weights as in transformers, and a shared table, which transformers omits if the head is not tied."""
+        tied = super().get_expanded_tied_weights_keys(all_submodels)
+        return tied if getattr(self, "shared", None) is None else tied | self._tied_weights_keys
 
     def routers(self) -> list[Router]:
         """
@@ -994,13 +997,6 @@ class WeftModel(WeftPreTrainedModel):
             }
         self.post_init()
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied weights as in transformers, and the shared table, which transformers omits if the head is
-        not tied.
-        """
-        tied = super().get_expanded_tied_weights_keys(all_submodels)
-        return tied if self.shared is None else tied | self._tied_weights_keys
-
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
@@ -1319,9 +1315,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             packed = (sequence_ids, decoder_sequence_ids)
             aux_loss, z_loss, sequence_aux_loss = self._router_losses(outputs, non_pads, packed, sum_router_counts)
             if self.training:
-                extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                if sequence_aux_loss is not None:
-                    extra = extra + self.config.router_sequence_aux_loss_coef * sequence_aux_loss
+                extra = weighed(self.config, aux_loss, z_loss, sequence_aux_loss)
                 # without it the losses are means of this batch, which count by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
@@ -1414,22 +1408,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
-        num_experts = self.config.num_experts
-        counts = torch.stack([router_counts(one, num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)])
-        counts = counts if sum_counts is None else sum_counts(counts)
-        scoring = self.config.scoring_func
-        layers = zip(logits, ids, non_pads, counts, strict=True)
-        aux = torch.stack([balance_loss(*layer, scoring_func=scoring) for layer in layers]).mean()
-        z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
-        if not has_sequence_loss:
-            return aux, z, None
-        rows, top_k = len(outputs.last_hidden_state), self.config.num_experts_per_tok
-        sequences = of_layers([TokenSequences(rows, packed) for packed in sequence_ids_of_stacks])
-        by_sequence = [
-            sequence_balance_loss(one, top_k, sequence, mask, count, scoring)
-            for one, sequence, mask, count in zip(logits, sequences, non_pads, counts, strict=True)
-        ]
-        return aux, z, torch.stack(by_sequence).mean()
+        sequences = None
+        if has_sequence_loss:
+            rows = len(outputs.last_hidden_state)
+            sequences = of_layers([TokenSequences(rows, packed) for packed in sequence_ids_of_stacks])
+        return router_losses(self.config, logits, ids, non_pads, sequences, sum_counts)
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """
@@ -1488,11 +1471,6 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
             self.shared = self.encoder.embed_tokens
             self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
         self.post_init()
-
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """As in transformers, but also with the shared table, which transformers looks for only if the head is tied."""
-        tied = super().get_expanded_tied_weights_keys(all_submodels)
-        return tied if self.shared is None else tied | self._tied_weights_keys
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
@@ -1671,20 +1649,9 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         ids, logits = outputs.selected_experts or (), outputs.router_logits or ()
         for router, layer in zip(self.routers(), ids, strict=True):
             router.count_load(layer, non_pads)
-        counts = [router_counts(layer, self.config.num_experts, non_pads) for layer in ids]
-        layers, scoring = list(zip(logits, ids, counts, strict=True)), self.config.scoring_func
-        aux = torch.stack(
-            [balance_loss(one, chosen, non_pads, count, scoring) for one, chosen, count in layers]
-        ).mean()
-        z = torch.stack([router_z_loss(one, non_pads, count) for one, _, count in layers]).mean()
-        loss = self.config.router_aux_loss_coef * aux + self.config.router_z_loss_coef * z
-        if self.config.router_sequence_aux_loss_coef == 0:
-            return loss
-        top_k, sequences = self.config.num_experts_per_tok, TokenSequences(len(outputs.last_hidden_state))
-        by_sequence = [
-            sequence_balance_loss(one, top_k, sequences, non_pads, count, scoring) for one, _, count in layers
-        ]
-        return loss + self.config.router_sequence_aux_loss_coef * torch.stack(by_sequence).mean()
+        has_sequence_loss = self.config.router_sequence_aux_loss_coef > 0
+        sequences = [TokenSequences(len(outputs.last_hidden_state))] * len(ids) if has_sequence_loss else None
+        return weighed(self.config, *router_losses(self.config, logits, ids, [non_pads] * len(ids), sequences))
 
 
 __all__ = [

@@ -4,7 +4,7 @@ Shape suffixes: N tokens (all batch rows, flattened), B batch rows, D model widt
 per token, S tokens of one expert, Q sequences.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, wraps
 from typing import Any
 from weakref import WeakSet
@@ -478,3 +478,42 @@ def sequence_balance_loss(
     losses_Q = logits_NE.shape[-1] / top_k * (loads_QE * probs_QE).sum(dim=-1) / tokens_Q.clamp(min=1)
     tokens = tokens_Q.sum() if counts is None else counts[-1]
     return losses_Q.sum() / tokens.clamp(min=1)
+
+
+def router_losses(
+    config: WeftConfig,
+    logits: Sequence[torch.Tensor],
+    ids: Sequence[torch.Tensor],
+    non_pads: Sequence[torch.Tensor | None],
+    sequences: Sequence[TokenSequences] | None = None,
+    sum_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return balance loss, z-loss and, with `sequences`, the balance loss of sequences: means over the sparse layers.
+
+    Args:
+        config: the configuration.
+        logits, ids, non_pads: those of each layer, as in [`balance_loss`].
+        sequences: the sequence of each token, of each layer.
+        sum_counts: takes [`router_counts`] of all layers (layers, E + 1), and returns their sums over several batches.
+    """
+    scoring = config.scoring_func
+    counts = torch.stack(
+        [router_counts(one, config.num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)]
+    )
+    counts = counts if sum_counts is None else sum_counts(counts)
+    layers = zip(logits, ids, non_pads, counts, strict=True)
+    aux = torch.stack([balance_loss(*layer, scoring_func=scoring) for layer in layers]).mean()
+    z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
+    if sequences is None:
+        return aux, z, None
+    by_sequence = [
+        sequence_balance_loss(one, config.num_experts_per_tok, sequence, mask, count, scoring)
+        for one, sequence, mask, count in zip(logits, sequences, non_pads, counts, strict=True)
+    ]
+    return aux, z, torch.stack(by_sequence).mean()
+
+
+def weighed(config: WeftConfig, aux: torch.Tensor, z: torch.Tensor, sequence_aux: torch.Tensor | None) -> torch.Tensor:
+    """Return the sum of what [`router_losses`] returns, each times its coefficient."""
+    loss = config.router_aux_loss_coef * aux + config.router_z_loss_coef * z
+    return loss if sequence_aux is None else loss + config.router_sequence_aux_loss_coef * sequence_aux
