@@ -49,6 +49,7 @@ def test_more_steps_than_routes_are_refused(files):
         compare_lightning.main([*files, "--minutes", "1", "--batch-size", "5"])
 
 
+@pytest.mark.integration
 def test_the_schedule_of_a_time_is_that_of_its_steps_stretched(monkeypatch):
     clock = compare_lightning.Clock(lambda step: 1)
     now = [0.0]

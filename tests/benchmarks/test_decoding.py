@@ -66,6 +66,7 @@ def test_a_contender_that_disturbs_the_others_is_timed_after_them():
     assert [row["contender"] for row in rows] == ["one", "two", "spins"]
 
 
+@pytest.mark.integration
 def test_a_case_is_measured_and_written(tmp_path, capsys):
     file = tmp_path / "figures.json"
     arguments = ["greedy", "--new-tokens", "3", "--runs", "1", "--warm-ups", "1", "--no-compile", "--threads", "1"]

@@ -14,8 +14,6 @@ from transformers import AutoModelForSeq2SeqLM
 from weftformer.training import EXPERT_LOAD, read_expert_load
 from weftformer.training.checkpoints import damage
 
-from ..conftest import one_stays
-
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
     "router_bias_update_rate": 0.01, "router_aux_loss_coef": 0.1, "router_z_loss_coef": 0.01,
@@ -26,16 +24,15 @@ TIED = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
 STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "exact_balance_loss": True}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("fields", "sizes", "held_out"),
-    one_stays(
-        [
-            # 44 rows: the third step has 12, and one process repeats four of them
-            pytest.param(TIED, "fsdp_size=2", 6, id="tied"),
-            pytest.param(SPARSE, '{"fsdp_size": 2}', 2, id="sparse"),
-            pytest.param(SPARSE, "fsdp_size=2,ep_size=2", 2, id="experts"),
-        ]
-    ),
+    [
+        # 44 rows: the third step has 12, and one process repeats four of them
+        pytest.param(TIED, "fsdp_size=2", 6, id="tied"),
+        pytest.param(SPARSE, '{"fsdp_size": 2}', 2, id="sparse"),
+        pytest.param(SPARSE, "fsdp_size=2,ep_size=2", 2, id="experts"),
+    ],
 )
 def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
     settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": torch.float64}
