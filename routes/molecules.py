@@ -16,6 +16,8 @@ from rdkit.Chem import rdMolDescriptors
 
 from .tree import Route
 
+# A longer SMILES is no molecule. RDKit writes one by recursion: a chain of 20,000 atoms ends the process.
+MOST_CHARACTERS = 2000
 # The number of SMILES whose results a process keeps.
 _KNOWN = 1 << 16
 # How a line of RDKit's log begins, and where it says what is wrong with a text.
@@ -29,8 +31,13 @@ def canonical_smiles(smiles: str) -> str:
     """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
 
     Raises:
-        ValueError: RDKit cannot read the SMILES, or it is empty. The message quotes it, with RDKit's reason.
+        ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters. The message quotes it, with
+            RDKit's reason.
     """
+    if len(smiles) > MOST_CHARACTERS:
+        raise ValueError(
+            f"{smiles[:80]!r}... has {len(smiles)} characters, and a molecule has at most {MOST_CHARACTERS}."
+        )
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles.strip())
     if molecule is None or molecule.GetNumAtoms() == 0:

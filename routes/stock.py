@@ -20,7 +20,7 @@ from rdkit import Chem, rdBase
 from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..common.workers import Workers
-from .molecules import hash64
+from .molecules import MOST_CHARACTERS, hash64
 from .tree import Route
 
 _logger = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ _CHUNK = 50
 # The upper bits of a hash select its bucket, so that each bucket has about one entry. This is the largest number of
 # bits.
 _MOST_BITS = 24
-# Longer texts are no molecules. RDKit would take minutes to say so, or for ever.
-_MOST_CHARACTERS = 2000
 
 
 class Stock:
@@ -187,7 +185,7 @@ class Stock:
 
 
 def _canonical_name(smiles: str, kind: str) -> str | None:
-    if len(smiles) > _MOST_CHARACTERS:
+    if len(smiles) > MOST_CHARACTERS:
         return None
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)

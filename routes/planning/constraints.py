@@ -117,8 +117,8 @@ def _pattern(smarts: str) -> Any:
         pattern = Chem.MolFromSmarts(smarts) if smarts else None
     if pattern is None:
         raise ValueError(f"{smarts!r} is not a substructure (SMARTS) that RDKit can read.")
-    # A dot separates parts, also within `$(...)`; behind a `|` it is one of a number. RDKit tries all combinations of parts: of 20
-    # atoms that fit anywhere, that would take years.
+    # A dot separates parts, also within `$(...)`; behind a `|` it is one of a number. RDKit tries all combinations of parts: 20
+    # atoms that fit anywhere have 20! of them.
     if "." in smarts.partition("|")[0]:
         raise ValueError(
             f"{smarts!r} is a substructure of several parts: give one that is connected. Several substructures are forbidden "
