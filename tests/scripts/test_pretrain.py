@@ -117,6 +117,8 @@ def test_checkpoints_and_evaluations_come_every_so_many_steps(corpus, tmp_path):
     assert evaluated == [3, 6, 6]  # and at the end
     with pytest.raises(ValueError, match=r"is of another model: .*d_model"):
         fit(corpus, tmp_path, {"d_model": 24}, resume_from_checkpoint="true")
+    with pytest.raises(ValueError, match=r"is of another model: .*is_gated_act"):  # which no override names
+        fit(corpus, tmp_path, preset="tiny", resume_from_checkpoint="true")
 
 
 def test_what_cannot_be_is_refused(corpus, tmp_path):
