@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weftformer.benchmarks.studies import build_parser, compare
+from weftformer.benchmarks.studies import build_parser, compare, parse
 from weftformer.scripts.cli import run_script
 
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--config-overrides", default="", metavar="A=1,B=2", help="fields of the student's configuration")
     add("--temperature", type=float, default=2.0, help="see `weftformer train --distillation-temperature`")
     add("--alpha", type=float, default=0.5, help="see `weftformer train --distillation-alpha`")
-    args = parser.parse_args(argv)
+    args = parse(parser, argv)
     size = ["--preset", args.preset, "--config-overrides", args.config_overrides]
     weights = ["--distillation-temperature", args.temperature, "--distillation-alpha", args.alpha]
     ways: dict[str, Sequence[Any]] = {

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from weftformer.benchmarks.studies import build_parser, compare
+from weftformer.benchmarks.studies import build_parser, compare, parse
 from weftformer.configuration.presets import preset_fields
 from weftformer.scripts.cli import run_script
 from weftformer.training.parsing import parse_overrides
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--experts-per-token", type=int, default=2, metavar="N", help="of which a token uses (default: %(default)s)")
     add("--learning-rate", type=float, default=1e-3, help="highest learning rate (default: %(default)s)")
     add("--metrics", default="bleu", metavar="A,B", help="scores of what is written (default: %(default)s)")
-    args = parser.parse_args(argv)
+    args = parse(parser, argv)
     overrides = parse_overrides(args.config_overrides)
     fields = preset_fields(args.preset) | overrides
     width = fields["encoder_ffn_dim"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weftformer.benchmarks.studies import build_parser, compare
+from weftformer.benchmarks.studies import build_parser, compare, parse
 from weftformer.scripts.cli import run_script
 from weftformer.training import fit_texts, parse_pretraining_arguments
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--texts", type=Path, required=True, metavar="FILE", help="plain texts, one a line")
     add("--objective", choices=("span", "infilling", "ul2"), default="span", help="see `weftformer pretrain`")
     add("--pretraining-steps", type=int, default=4000, metavar="N", help="steps on the texts (default: %(default)s)")
-    args = parser.parse_args(argv)
+    args = parse(parser, argv)
 
     def ways(seed: int) -> dict[str, Sequence[Any]]:
         first = args.output_dir / f"pretrained-{seed}"

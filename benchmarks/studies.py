@@ -18,7 +18,11 @@ from weftformer.training.metrics import METRICS
 def build_parser(module: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every study."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"python -m {module}",
+        description=description,
+        epilog="All other arguments are those of `weftformer train`, for the training on the pairs.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --seed is no --seeds
     )
     add = parser.add_argument
     add("--train", type=Path, required=True, metavar="FILE", help="training pairs, as in `weftformer train`")
@@ -32,6 +36,17 @@ def build_parser(module: str, description: str | None) -> argparse.ArgumentParse
     return parser
 
 
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of a study. `further` has those of `weftformer train`, which are checked."""
+    args, further = parser.parse_known_args(argv)
+    for name, own in {"--max-steps": "--steps", "--seed": "--seeds"}.items():
+        if any(word.replace("_", "-").split("=")[0] == name for word in further):
+            parser.error(f"{name} is set by the study: give {own}.")
+    parse_arguments(["--train-file", str(args.train), "--output-dir", str(args.output_dir), *further])
+    args.further = further
+    return args
+
+
 def folder_of(args: argparse.Namespace, name: str, seed: int) -> Path:
     """Return the folder of a model."""
     return args.output_dir / "-".join([*name.replace(",", "").split(), str(seed)])
@@ -43,7 +58,7 @@ def train_pairs(args: argparse.Namespace, name: str, seed: int, words: Sequence[
     asked = ["--train-file", args.train, "--validation-file", args.validation, "--seed", seed, "--max-steps", args.steps,
              "--per-device-train-batch-size", args.batch, "--output-dir", folder_of(args, name, seed),
              "--save-strategy", "steps", "--save-steps", args.save_steps, "--save-total-limit", 1, "--resume-from-checkpoint", "true",
-             "--eval-strategy", "no", "--no-predict-with-generate", *words]  # fmt: skip
+             "--eval-strategy", "no", "--no-predict-with-generate", *words, *args.further]  # fmt: skip
     found = fit_pairs(*parse_arguments([str(word) for word in asked])).trainer.evaluate()
     measures = ("loss", *(name for name in METRICS if f"eval_{name}" in found))
     return {name: found[f"eval_{name}"] for name in measures}

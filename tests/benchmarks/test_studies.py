@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks import distillation, experts, pretraining, studies
-from weftformer.training import WeftTrainer
+from weftformer.training import WeftTrainer, parse_arguments
 
 
 @pytest.mark.integration
@@ -89,8 +89,9 @@ def test_a_model_that_was_interrupted_goes_on(tmp_path, monkeypatch, capsys):
     )
     with pytest.raises(RuntimeError, match="interrupted"):
         losses("cut")
-    with pytest.raises(ValueError, match="results of other arguments"):
-        losses("cut", "--steps", "5")
+    for other in (("--steps", "5"), ("--max-tokens-per-batch", "64")):
+        with pytest.raises(ValueError, match="results of other arguments"):
+            losses("cut", *other)
     steps.clear()
     cut = losses("cut")
     assert steps == [2, 3, 0, 1, 2, 3]  # the dense model goes on, the sparse one is new
@@ -112,6 +113,35 @@ def test_differences_have_the_interval_of_their_seeds():
         "| sparse, minus dense | -0.100 | -0.200 | -0.300 | -0.200 [-0.448, +0.048] |",
     ]
     assert studies.tables(results, "model", [1]).splitlines()[-1] == "| sparse, minus dense | -0.200 | -0.200 |"
+
+
+def test_arguments_of_training_are_added_to_those_of_a_study(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(studies, "parse_arguments", lambda words: (asked.append(words), parse_arguments(words))[1])
+    monkeypatch.setattr(studies, "fit_pairs", lambda *args: 1 / 0)
+    words = ["--train", "a.csv", "--validation", "b.csv", "--output-dir", tmp_path, "--max-tokens-per-batch", "64"]
+    with pytest.raises(ZeroDivisionError):
+        experts.main([str(word) for word in words])
+    assert parse_arguments(asked[-1])[2].max_tokens_per_batch == 64
+    assert json.loads((tmp_path / "results.json").read_text())["settings"]["further"] == str(words[-2:])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--max-steps", "5"], "--max-steps is set by the study: give --steps"),
+        (["--seed=3"], "--seed is set by the study: give --seeds"),
+    ],
+)
+def test_arguments_that_a_study_cannot_use_are_refused_before_it_begins(words, reason, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        experts.main(["--train", "a.csv", "--validation", "b.csv", "--output-dir", str(tmp_path / "out"), *words])
+    assert reason in capsys.readouterr().err
+    with pytest.raises(ValueError, match="there is no argument --save"):  # no short form of --save-steps
+        experts.main(
+            ["--train", "a.csv", "--validation", "b.csv", "--output-dir", str(tmp_path / "out"), "--save", "5"]
+        )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
