@@ -47,6 +47,15 @@ def build_tokenizer(
         ValueError: it cannot be loaded, or has no pad or no eos token.
     """
     name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path or args.teacher)
+    if not checkpoint and (name or args.tokenizer == "routes"):
+        given = {
+            "--tokenizer-vocab-size": args.tokenizer_vocab_size,
+            "--tokenizer-lowercase": args.tokenizer_lowercase,
+        }
+        if ignored := [argument for argument, value in given.items() if value]:
+            logger.warning(
+                f"The vocabulary is that of {name or 'routes'}, so this has no effect: {', '.join(ignored)}"
+            )
     if name:
         tokenizer = _load_tokenizer(name)
     elif args.tokenizer == "routes":

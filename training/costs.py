@@ -15,6 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..configuration import WeftConfig
+from ..hub import facts
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_sizes
 from .building import read_distributed_config
@@ -412,8 +413,7 @@ def count_parameters(config: WeftConfig) -> Parameters:
     parts = Counter(dict.fromkeys(dict.fromkeys([part for _, part in _PARTS] + ["norms"]), 0))
     for name, weight in model.named_parameters():
         parts[_part_of(name)] += weight.numel()
-    idle = parts["experts"] * (config.num_experts - config.num_experts_per_tok) // config.num_experts
-    return Parameters(parts.total(), parts.total() - idle, dict(parts))
+    return Parameters(*facts.count_parameters(config), dict(parts))
 
 
 # -- operations ------------------------------------------------------------------------------------------------------

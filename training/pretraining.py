@@ -68,7 +68,7 @@ def fit_texts(
 
     texts = load_texts(str(data_args.train_file))
     some = itertools.islice(iter_columns(texts, "text"), VOCABULARY_TEXTS)
-    tokenizer = build_tokenizer(model_args, some, training_args.is_main_process)
+    tokenizer = build_tokenizer(model_args, some, training_args.is_main_process, checkpoint=checkpoint)
     if not model_args.model_name_or_path:
         add_denoising_tokens(tokenizer, data_args.objective)
     config = build_config(model_args, tokenizer, 0, training_args.label_smoothing_factor)

@@ -68,6 +68,20 @@ def test_which_tokenizer(folder, tokenizer):
     assert len(build_tokenizer(ModelArguments(), TEXTS, checkpoint=folder)) == len(tokenizer)
 
 
+def test_a_size_for_a_vocabulary_that_exists_is_said_to_change_nothing(folder, caplog):
+    for arguments in (ModelArguments(tokenizer_name=folder, tokenizer_vocab_size=300),
+                      ModelArguments(tokenizer="routes", tokenizer_lowercase=True)):  # fmt: skip
+        build_tokenizer(arguments, TEXTS)
+    assert [record.message.split(": ")[1] for record in caplog.records] == [
+        "--tokenizer-vocab-size",
+        "--tokenizer-lowercase",
+    ]
+    caplog.clear()
+    build_tokenizer(ModelArguments(tokenizer_vocab_size=300), TEXTS, checkpoint=folder)  # a run that goes on
+    build_tokenizer(ModelArguments(tokenizer_name=folder), TEXTS)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
     WeftForConditionalGeneration.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
     arguments = ModelArguments(model_name_or_path=folder, config_overrides="dropout=0.3", attn_implementation="eager")
