@@ -20,18 +20,6 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import Route
 from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
 
-# A model small enough for any test.
-TINY_CONFIG = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-}
-
 KNOWN = [
     Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
     Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO"))),

@@ -11,7 +11,8 @@ from weftformer.benchmarks.translation import TranslationCase, check_peer, diffe
 from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
-from ..conftest import TINY_CONFIG, one_stays
+from ..conftest import one_stays
+from ..models import TINY_CONFIG
 
 TEXTS = ["a man in a hat .", "two dogs are running on the grass .", "a girl breaks a stick .", "people in the snow ."]
 # Wherever the two stacks can differ, they do.

@@ -6,7 +6,7 @@ import torch
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.decoding_step import DecodeStep
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 PAD, START, END = 0, 1, 2
 TINY = TINY_CONFIG | {

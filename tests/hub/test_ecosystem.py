@@ -18,7 +18,8 @@ from transformers import (
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
-from ..conftest import TINY_CONFIG, one_stays
+from ..conftest import one_stays
+from ..models import TINY_CONFIG
 
 pytestmark = pytest.mark.dtype(torch.float64)
 

@@ -15,7 +15,7 @@ from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub import export, export_code
 from weftformer.hub.export import AUTO_MAP, ROOT, flat_files
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
 

@@ -13,7 +13,7 @@ from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
 from weftformer.training import WeftTrainer
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
 IDS = torch.tensor([[5, 6, 7, 8]])

@@ -25,7 +25,7 @@ from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArgum
 from weftformer.training import trainer as trainer_module
 from weftformer.training.checkpoints import checkpoints, save_model_folder
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {
     "encoder_layers": 1,

@@ -20,7 +20,7 @@ from weftformer.hub.export import flat_files
 from weftformer.modeling import modeling_weft, transformers_names
 from weftformer.modeling.generation import WeftGenerationMixin
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 SIZE = TINY_CONFIG | {
     "encoder_layers": 1,

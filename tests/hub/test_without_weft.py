@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
-from ..conftest import TINY_CONFIG, one_stays
+from ..conftest import one_stays
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"init_std": 0.3}
 KINDS = {

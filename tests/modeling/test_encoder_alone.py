@@ -28,7 +28,7 @@ from weftformer import (
 from weftformer.modeling.moe import TokenSequences, sequence_balance_loss
 from weftformer.tokenization import train_tokenizer
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"init_std": 0.3, "pad_token_id": 0, "dropout": 0.0}
 SPARSE = {

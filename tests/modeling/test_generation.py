@@ -22,7 +22,7 @@ from transformers.generation import GenerationMixin
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.generation import RefuseNonFiniteScores
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1, "tie_word_embeddings": False}
 TABLES = {

@@ -21,7 +21,7 @@ from weftformer import (
     WeftPreTrainedModel,
 )
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 TINY = TINY_CONFIG | {"dropout": 0.0}
 SPARSE = {"encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4}

@@ -10,7 +10,7 @@ from weftformer.modeling import decoding_compiled
 from weftformer.modeling.decoding_compiled import CompiledStep, compiled_folder
 from weftformer.scripts.cli import main
 
-from ..conftest import TINY_CONFIG
+from ..models import TINY_CONFIG
 
 
 @pytest.fixture

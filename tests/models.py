@@ -1,0 +1,53 @@
+"""Models small enough for any test."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+
+TINY_CONFIG: dict[str, Any] = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+}
+
+
+def randomized(module: nn.Module, seed: int = 0, std: float = 0.35) -> Any:
+    """Refill every weight, and every bias that routing adds, so that no two numbers are alike and none is 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter) * std
+            parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
+        for name, buffer in module.named_buffers():
+            if name.endswith("selection_bias"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
+    return module
+
+
+def tiny_model(
+    model_class: Any = WeftForConditionalGeneration,
+    config: WeftConfig | None = None,
+    *,
+    seed: int = 0,
+    random: bool = False,
+    attention: str | None = None,
+    **fields: Any,
+) -> Any:
+    """A model in eval mode, of `TINY_CONFIG` with other `fields` unless it is given a configuration.
+
+    Args:
+        random: whether to refill all weights, see `randomized`. By default the model has its first weights.
+        attention: the attention implementation.
+    """
+    torch.manual_seed(seed)
+    options = {} if attention is None else {"attn_implementation": attention}
+    model = model_class._from_config(config or WeftConfig(**(TINY_CONFIG | fields)), **options).eval()
+    return randomized(model, seed) if random else model
