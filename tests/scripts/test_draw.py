@@ -146,6 +146,6 @@ def test_a_damaged_plan_is_told(tmp_path, capsys):
     assert cli.main(words) == 1
     said = capsys.readouterr().err
     assert "plans.json, plan 1" in said and "it lacks 'text'" in said
-    (tmp_path / "plans.json").write_text(json.dumps(rows)[:-9])
+    (tmp_path / "plans.json").write_text(json.dumps([plan.to_dict() for plan in PLANS])[:-9])
     assert cli.main(words) == 1
-    assert "plans.json cannot be read as JSON" in capsys.readouterr().err
+    assert "plans.json, [1]: " in (said := capsys.readouterr().err) and "the file is cut off" in said
