@@ -210,23 +210,20 @@ def directmultistep_rank(
     *,
     starting_material: str | None = None,
     stock: Container[str] | None = None,
-    processed: bool = True,
 ) -> int | None:
     """Rank of the reference among the texts, as `directmultistep.utils.post_process` (1.1.3) counts it.
 
-    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "valid" accuracy ranks
-    what is left, repetitions included; its "processed" accuracy, which its papers report, first removes repetitions in any
-    order of children, routes with a starting material that cannot be bought, routes of another target, and routes that do
-    not begin from the given starting material. Both ignore the order of children ("with perms"). Here texts are read by
+    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "processed" accuracy, which
+    its papers report, then removes repetitions in any order of children, routes with a starting material that cannot be
+    bought, routes of another target, and routes that do not begin from the given starting material. It ignores the order of children ("with perms"). Here texts are read by
     the strict grammar of routes: what only `eval` reads (spaces, double quotes, empty lists), which no model over the
     vocabulary of routes writes, counts there and not here.
 
     Args:
         texts: what the model wrote, best first.
         reference: the recorded route, canonicalised by RDKit.
-        starting_material: SMILES that has to be among the leaves, for "processed".
-        stock: canonical SMILES that can be bought, for "processed".
-        processed: count as its "processed" accuracy does, or as its "valid" accuracy.
+        starting_material: SMILES that has to be among the leaves.
+        stock: canonical SMILES that can be bought.
     """
     wanted = reference.canonical()
     material = starting_material and canonical_smiles(starting_material)
@@ -236,19 +233,17 @@ def directmultistep_rank(
         try:
             route = canonical_route(Route.from_string(text))
             leaves = route.leaves()
-            if processed:  # canonicalised twice there, which for a few molecules is not the same as once
-                route = canonical_route(route)
+            # canonicalised twice there, which for a few molecules is not the same as once
+            key = canonical_route(route).canonical()
         except ValueError:
             continue
-        key = route.canonical()
-        if processed:
-            if key in seen:
-                continue
-            seen.add(key)
-            if stock is not None and not all(leaf in stock for leaf in leaves):
-                continue
-            if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
-                continue
+        if key in seen:
+            continue
+        seen.add(key)
+        if stock is not None and not all(leaf in stock for leaf in leaves):
+            continue
+        if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
+            continue
         rank += 1
         if key == wanted:
             return rank
