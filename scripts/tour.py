@@ -1,4 +1,4 @@
-"""`weftformer tour`: what `make demo` runs. It uses a trained route model as a user of transformers does."""
+"""`weftformer tour`: what `make demo` runs. It uses and trains route models as a user of transformers does."""
 
 import sys
 import time
@@ -16,7 +16,8 @@ from transformers import (
     set_seed,
 )
 
-from weftformer.routes import RoutePlanner, Stock, generate_routes, save_page, train_test_split
+from weftformer import WeftConfig
+from weftformer.routes import RoutePlanner, Stock, sample_routes, save_page, train_test_split
 from weftformer.routes.data.training_data import RouteArguments, encode, pairs_of
 from weftformer.routes.shipped import MODEL, STOCK, describe_model
 from weftformer.scripts.cli import run_script
@@ -29,7 +30,7 @@ DRUGS = {
     "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
 }
 STEPS = range(1, 4)
-NUM_ROUTES, NUM_TEST_ROUTES, BATCH = 2000, 50, 16
+PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 
 
 def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
@@ -49,20 +50,19 @@ def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
 
 
 def rows(tokenizer: Any, config: Any, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Grow routes, and return the rows for training and for the test."""
-    routes = generate_routes(NUM_ROUTES, seed=seed, max_depth=2, max_smiles_length=36, progress=False)
+    """Return the rows of recorded routes for training and for the test."""
     train, test = (
         encode(pairs_of(part, RouteArguments(), seed), tokenizer, config)
-        for part in train_test_split(routes, NUM_TEST_ROUTES, seed=seed)
+        for part in train_test_split(sample_routes(), NUM_TEST_ROUTES, seed=seed)
     )
     return train, test
 
 
-def train_on(model: Any, tokenizer: Any, max_steps: int, seed: int, folder: Path) -> tuple[float, float]:
-    """Train on grown routes, save the model, and return the loss of the test before and after."""
+def train(model: Any, tokenizer: Any, max_steps: int, seed: int, folder: Path) -> tuple[float, float]:
+    """Train on recorded routes, save the model, and return the loss of the test before and after."""
     train, test = rows(tokenizer, model.config, seed)
     settings = Seq2SeqTrainingArguments(
-        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-4,
+        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-3,
         lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",
         report_to="none", disable_tqdm=not sys.stderr.isatty(), seed=seed, dataloader_pin_memory=False,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Load, plan, draw, train, save and load again.
 
     Raises:
-        ValueError: a number is below 1, or the trained model that was loaded again is not the one that was saved.
+        ValueError: a number is below 1, or the new model that was loaded again is not the one that was saved.
         OSError: there is no such model, or the folder cannot be written.
     """
     arguments = build_parser().parse_args(argv)
@@ -109,16 +109,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     datasets.disable_progress_bars()  # a moment each
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     plan_drugs(model, tokenizer, arguments.beams, arguments.output_dir / "routes.html")
-    print(f"\nNow the model is trained on with {NUM_ROUTES - NUM_TEST_ROUTES:,} routes that are grown from templates.")
+    new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
+    print(
+        f"\nNow a new model of {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) is trained on recorded routes."
+    )
     folder = arguments.output_dir / "model"
-    before, after = train_on(model, tokenizer, arguments.max_steps, arguments.seed, folder)
+    before, after = train(new, tokenizer, arguments.max_steps, arguments.seed, folder)
     again = loss_of(folder, arguments.seed)
     if abs(again - after) > 1e-4 * max(1.0, after):
         raise ValueError(
             f"The model in {folder} has a loss of {again:.4f} after loading. It was saved with {after:.4f}."
         )
     print(
-        f"Loss of {NUM_TEST_ROUTES} grown routes that it was not trained on: {before:.3f} before, {after:.3f} after {arguments.max_steps} "
+        f"Loss of {NUM_TEST_ROUTES} recorded routes that it was not trained on: {before:.3f} before, {after:.3f} after {arguments.max_steps} "
         f"steps, {again:.3f} saved and loaded again.\nThe model is in {folder}. The tour took {time.monotonic() - started:.0f} s.\n\n"
         "Next:\n  weftformer plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer --help"
     )

@@ -10,7 +10,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="weftformer tour",
         description="See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs\n"
-        "that it was not trained on, write a page with their routes, and train the model on for about a minute.",
+        "that it was not trained on, write a page with their routes, and train a small new model for about a minute.",
     )
     add = parser.add_argument
     add("--output-dir", type=Path, default=Path("runs/tour"), metavar="FOLDER",

@@ -109,7 +109,7 @@ def test_the_wheel_holds_every_module_and_its_data(wheel):
         if name.endswith((".py", ".typed", *(data if "/" in name else ())))
         and ("/" not in name or name.split("/")[0] in ROOMS)
     }
-    assert {"weftformer/__init__.py", "weftformer/py.typed", "weftformer/routes/data/building_blocks.smi"} <= expected
+    assert {"weftformer/__init__.py", "weftformer/py.typed", "weftformer/routes/data/sample.jsonl.gz"} <= expected
     assert expected <= held, sorted(expected - held)
 
 

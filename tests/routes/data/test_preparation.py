@@ -45,13 +45,6 @@ def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
-def test_files_of_all_forms_follow_each_other(tmp_path):
-    files = [written(tmp_path, route, name=form, form=form) for route, form in
-             ((AMIDE, "aizynthfinder"), (ESTER, "dms"), (ALCOHOL, "reactions"))]  # fmt: skip
-    prepare(files, tmp_path / "out")
-    assert [row["source"] for row in rows(tmp_path / "out")] == ["CCNC(C)=O", "COC(C)=O", "CCO"]
-
-
 def test_every_reason_is_counted_with_file_and_index(tmp_path):
     lines = [
         json.dumps({"route": AMIDE.to_dict()}),
@@ -129,14 +122,6 @@ def test_permutations_come_with_the_first_as_given(tmp_path):
     assert again[3:] == found[:4] and again[:2] == found[4:]
     other = rows_of(prepare, path, tmp_path / "c", Preparation(permutations=4, starting_material="random", seed=1))
     assert other != found
-
-
-def test_duplicates_may_be_kept(tmp_path):
-    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
-    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
-    path = written(tmp_path, ESTER, turned, other, ESTER)
-    assert prepare([path], tmp_path / "a").kept == 2
-    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4
 
 
 def test_excluded_targets_are_compared_as_molecules(tmp_path):
@@ -365,3 +350,11 @@ def test_hashes_are_remembered_when_they_are_packed():
     assert [seen.add(number) for number in numbers] == [True] * 999
     assert [seen.add(number) for number in numbers] == [False] * 999
     assert seen.add(2**64 - 1) and not seen.add(2**64 - 1) and seen.add(0)
+
+
+def test_duplicates_may_be_kept(tmp_path):
+    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
+    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
+    path = written(tmp_path, ESTER, turned, other, ESTER)
+    assert prepare([path], tmp_path / "a").kept == 2
+    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4
