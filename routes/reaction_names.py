@@ -13,7 +13,7 @@ from typing import Any
 from rdkit import Chem
 from rdkit.Chem import rdChemReactions
 
-from .files.formats import reaction_smiles
+from .files.formats import made, reaction_smiles
 from .molecules import canonical_smiles
 from .plans import Candidate, Plan
 from .tree import Route
@@ -96,10 +96,9 @@ def step_names(route: Route) -> list[dict[str, Any]]:
         the steps in a picture, `{"step": 1, "reaction": "reactant.reactant>>product", "name": "amide coupling"}`. The
         `name` is None for a reaction of another kind.
     """
-    made = _made(route)
     return [
-        {"step": step, "reaction": reaction_smiles(node), "name": route_name(node)}
-        for step, node in enumerate(made, 1)
+        {"step": step, "reaction": reaction_smiles(part), "name": route_name(part)}
+        for step, part in enumerate(made(route), 1)
     ]
 
 
@@ -116,12 +115,6 @@ def candidate_with_names(candidate: Candidate) -> dict[str, Any]:
 def plan_with_names(plan: Plan) -> dict[str, Any]:
     """Return `Plan.to_dict()`, each candidate as [`candidate_with_names`] gives it. `Plan.from_dict` reads it."""
     return plan.to_dict() | {"candidates": [candidate_with_names(candidate) for candidate in plan.candidates]}
-
-
-def _made(route: Route) -> list[Route]:
-    if not route.children:
-        return []
-    return [*(node for child in route.children for node in _made(child)), route]
 
 
 @lru_cache(_REACTIONS)

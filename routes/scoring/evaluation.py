@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from ...common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
+from ...common.statistics import Estimate, bootstrap_means, of_shares
 from ..feasibility import check_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
 from .comparison import edit_distance, is_convergent, is_prefix
-from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank
+from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank, share
 
 KS = (1, 5, 10, 50)
 PREFIX_DEPTHS = (1, 2)
@@ -122,7 +122,7 @@ def evaluate(
         found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
-                estimate = _share(table[list(chosen), column])
+                estimate = share(table[list(chosen), column])
             elif name != "edit_distance":  # all else is between 0 and 1
                 estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
@@ -140,11 +140,6 @@ def evaluate(
         targets=targets,
         not_planned={plan.target: plan.problem for plan in plans if plan.problem is not None},
     )
-
-
-def _share(is_found: np.ndarray) -> Estimate:
-    successes, n = int(is_found.sum()), len(is_found)
-    return Estimate(successes / n, *wilson_interval(successes, n), n)
 
 
 def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:

@@ -57,14 +57,6 @@ def test_the_larger_reactant_chooses_first():
     assert math.dist(*centres) < 1e-3
 
 
-@pytest.mark.parametrize("product", ["c1ccc(-n2ccnc2)cc1", "n1ccn(-c2ccccc2)c1", "c1n(-c2ccccc2)ccn1"])
-def test_a_free_valence_lies_where_the_bond_was(product):
-    drawn, imidazole, _ = (
-        drawn.molecule for drawn in depict_route(Route(product, (Route("c1c[nH]cn1"), Route("Ic1ccccc1"))))
-    )
-    assert math.dist(points(drawn, "[n;$(n-c)]")[0], points(imidazole, "[nH]")[0]) < 1e-3
-
-
 def test_bonds_have_one_length():
     for drawn in depict_route(ACID):
         at = drawn.molecule.GetConformer().GetPositions()

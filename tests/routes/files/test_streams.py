@@ -3,14 +3,12 @@ import itertools
 import json
 import random
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from weftformer.routes.files.streams import FORMS, read_routes, write_routes
 from weftformer.routes.tree import Route
 
-FORMATS = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "formats"
 ROUTES = [Route("CCO", (Route("C"), Route("O"))), Route("C/C=C\\C"), Route("N", (Route("O", (Route("C"),)),))]
 
 
@@ -190,19 +188,6 @@ def test_errors_of_other_forms_name_the_place(tmp_path, text, message):
         list(read_routes(tmp_path / "a"))
 
 
-def test_a_cut_document_gives_what_stands_before_the_cut(tmp_path):
-    routes = random_routes(1000)
-    write_routes(tmp_path / "a.json.gz", routes, "paroutes")
-    (tmp_path / "b.json.gz").write_bytes((tmp_path / "a.json.gz").read_bytes()[:-40])
-    found = []
-    with pytest.raises(ValueError, match=r"b\.json\.gz, \[\d+\]: the file is damaged or cut off here"):
-        found.extend(read_routes(tmp_path / "b.json.gz"))
-    assert 0 < len(found) < 1000 and found == routes[: len(found)]
-    (tmp_path / "c.json").write_bytes(gzip.decompress((tmp_path / "a.json.gz").read_bytes())[:-40])
-    with pytest.raises(ValueError, match=r"c\.json, \[999\]: .*cut off"):
-        list(read_routes(tmp_path / "c.json"))
-
-
 @pytest.mark.parametrize("form", ["weft", "paroutes"])
 def test_memory_does_not_grow_with_the_file(tmp_path, form):
     def peak(count: int) -> int:
@@ -215,22 +200,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, form):
             tracemalloc.stop()
 
     assert peak(2000) < 1_000_000 < (tmp_path / "a").stat().st_size
-
-
-@pytest.mark.skipif(not FORMATS.exists(), reason="../shared/data is not here")
-@pytest.mark.parametrize("form", FORMS)
-def test_real_files_in_every_form(tmp_path, form):
-    files = [
-        "paroutes-ref-routes.json",
-        "aizynthfinder-routes.json",
-        "retrocast-mkt-cnv-160.json.gz",
-        "dms-pharma-compounds.json",
-    ]
-    routes = [list(read_routes(FORMATS / name)) for name in files]
-    assert [len(found) for found in routes] == [2, 9, 160, 6]
-    flat = list(itertools.chain(*routes))
-    write_routes(tmp_path / "a.gz", flat, form)
-    assert list(read_routes(tmp_path / "a.gz")) == flat
 
 
 @pytest.mark.parametrize("line", ['{"smiles": "CCO", "name": "x"}', '{"name": "x", "smiles": "CCO"}'])
