@@ -11,7 +11,7 @@ from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
 
 import weftformer
 from weftformer.benchmarks.peers import END, PAD, START, Contender, as_weft, bart, directmultistep
-from weftformer.modeling.losses import cross_entropy, fused_cross_entropy
+from weftformer.modeling.losses import chunked_cross_entropy, cross_entropy
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class VocabularyCase(TrainingCase):
         labels = torch.randint(0, self.vocabulary, (self.batch, self.target))
         for name, loss in (
             ("logits of all tokens", lambda: cross_entropy(head(hidden), labels)),
-            ("Weft, in pieces", lambda: fused_cross_entropy(hidden, head, labels)),
+            ("Weft, in pieces", lambda: chunked_cross_entropy(hidden, head, labels)),
         ):
 
             def run(loss=loss) -> None:

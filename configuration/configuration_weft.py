@@ -13,7 +13,7 @@ from .consistency import check_consistency
 from .derived import DERIVED, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
-from .version import IS_EXPORTED, version_fields, with_later_fields, without_version
+from .version import IS_EXPORTED, version_fields, with_later_fields, without_removed, without_version
 
 logger = logging.get_logger(__name__)
 
@@ -57,8 +57,6 @@ class WeftConfig(PreTrainedConfig):
         head_dim (`int`, *optional*):
             Width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
             `num_key_value_heads`.
-        cross_attention_hidden_size (`int`, *optional*):
-            Width of the states that the decoder attends to, where another encoder makes them. Defaults to `d_model`.
         encoder_ffn_dim (`int`, *optional*, defaults to 1536):
             Inner width of the feed-forward in each encoder layer.
         decoder_ffn_dim (`int`, *optional*, defaults to 1536):
@@ -130,16 +128,8 @@ class WeftConfig(PreTrainedConfig):
             Number of experts that each token is sent to.
         moe_intermediate_size (`int`, *optional*):
             Inner width of each expert. Defaults to the feed-forward width of the stack.
-        n_shared_experts (`int`, *optional*, defaults to 0):
-            Number of experts in each sparse layer that every token goes to, beside those that the router selects (Dai
-            et al. 2024). They have the width of the others, and no weight.
         norm_topk_prob (`bool`, *optional*, defaults to `True`):
             Whether the weights of a token's experts are scaled to a sum of one.
-        scoring_func (`str`, *optional*, defaults to `"softmax"`):
-            What makes an expert's score, and so its weight, of the router's logits: `"softmax"` over all experts, or
-            the `"sigmoid"` of each by itself (DeepSeek-V3, arXiv:2412.19437).
-        routed_scaling_factor (`float`, *optional*, defaults to 1.0):
-            The weights of a token's experts are multiplied by this number.
         router_type (`str`, *optional*, defaults to `"linear"`):
             `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
         router_bias (`bool`, *optional*, defaults to `False`):
@@ -157,8 +147,6 @@ class WeftConfig(PreTrainedConfig):
             0 switches it off.
         router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
             Weight of the balance loss (Fedus et al. 2022) in the training loss.
-        router_sequence_aux_loss_coef (`float`, *optional*, defaults to 0.0):
-            Weight of the balance loss of each sequence by itself (DeepSeek-V3, arXiv:2412.19437) in the training loss.
         router_z_loss_coef (`float`, *optional*, defaults to 0.001):
             Weight of the router z-loss (Zoph et al. 2022) in the training loss.
         output_router_logits (`bool`, *optional*, defaults to `False`):
@@ -239,7 +227,6 @@ class WeftConfig(PreTrainedConfig):
     decoder_attention_heads: int = 8
     num_key_value_heads: int | None = DERIVED["num_key_value_heads"]
     head_dim: int | None = DERIVED["head_dim"]
-    cross_attention_hidden_size: int | None = None
     encoder_ffn_dim: int = 1536
     decoder_ffn_dim: int = 1536
     activation_function: str = "silu"
@@ -273,10 +260,7 @@ class WeftConfig(PreTrainedConfig):
     num_experts: int = 8
     num_experts_per_tok: int = 2
     moe_intermediate_size: int | None = None
-    n_shared_experts: int = 0
     norm_topk_prob: bool = True
-    scoring_func: str = "softmax"
-    routed_scaling_factor: float = 1.0
     router_type: str = "linear"
     router_bias: bool = False
     router_noise: str = "training"
@@ -284,7 +268,6 @@ class WeftConfig(PreTrainedConfig):
     expert_capacity_mode: str = "training"
     router_bias_update_rate: float = 0.0
     router_aux_loss_coef: float = 0.01
-    router_sequence_aux_loss_coef: float = 0.0
     router_z_loss_coef: float = 0.001
     output_router_logits: bool = False
 
@@ -301,7 +284,7 @@ class WeftConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
-        kwargs = without_version(kwargs)
+        kwargs = without_removed(without_version(kwargs))
         self._refuse_unknown(kwargs)
         rope = self.rope_parameters
         if rope is not None and not isinstance(rope, dict):
@@ -368,7 +351,7 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
-        known, config_dict = cls.field_names(), without_version(config_dict)
+        known, config_dict = cls.field_names(), without_removed(without_version(config_dict))
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(

@@ -12,32 +12,16 @@ SINUSOIDAL_LAYOUTS = ("interleaved", "concatenated", "fairseq")
 NORM_TYPES = ("layernorm", "rmsnorm", "stdnorm")
 MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
-SCORING_FUNCS = ("softmax", "sigmoid")
 ROUTER_NOISE_MODES = ("training", "always")
 EXPERT_CAPACITY_MODES = ("training", "always")
 
 # Not fields of Weft: transformers passes these names to a configuration, or writes them into its file.
 TRANSFORMERS_KEYS = frozenset(
-    [
-        "model_type",
-        "transformers_version",
-        "_name_or_path",
-        "name_or_path",
-        "_commit_hash",
-        "auto_map",
-        "torch_dtype",
-        "attn_implementation",
-        "experts_implementation",
-        "_attn_implementation",
-        "_experts_implementation",
-        "_attn_implementation_internal",
-        "_experts_implementation_internal",
-        "_output_attentions",
-        "output_attentions",
-        "num_labels",
-        "quantization_config",
-    ]
-)
+    ["model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash", "auto_map", "torch_dtype",
+     "attn_implementation", "experts_implementation", "_attn_implementation", "_experts_implementation",
+     "_attn_implementation_internal", "_experts_implementation_internal", "_output_attentions", "output_attentions",
+     "num_labels", "quantization_config"]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +110,6 @@ RULES: dict[str, Rule] = {
     "decoder_attention_heads": integer(1),
     "num_key_value_heads": integer(1, optional=True),
     "head_dim": integer(1, optional=True),
-    "cross_attention_hidden_size": integer(1, optional=True),
     "encoder_ffn_dim": integer(1),
     "decoder_ffn_dim": integer(1),
     "is_gated_act": boolean(),
@@ -155,10 +138,7 @@ RULES: dict[str, Rule] = {
     "num_experts": integer(2),
     "num_experts_per_tok": integer(1),
     "moe_intermediate_size": integer(1, optional=True),
-    "n_shared_experts": integer(0),
     "norm_topk_prob": boolean(),
-    "scoring_func": choice(SCORING_FUNCS),
-    "routed_scaling_factor": number(0.0, above=True),
     "router_type": choice(ROUTER_TYPES),
     "router_bias": boolean(),
     "router_noise": choice(ROUTER_NOISE_MODES),
@@ -166,7 +146,6 @@ RULES: dict[str, Rule] = {
     "expert_capacity_mode": choice(EXPERT_CAPACITY_MODES),
     "router_bias_update_rate": number(0.0),
     "router_aux_loss_coef": number(0.0),
-    "router_sequence_aux_loss_coef": number(0.0),
     "router_z_loss_coef": number(0.0),
     "output_router_logits": boolean(),
     "num_condition_features": integer(0),

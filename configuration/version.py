@@ -39,6 +39,31 @@ def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str,
     return fields
 
 
+# Fields of earlier versions that are gone, each with the value that changed nothing.
+REMOVED = {
+    "cross_attention_hidden_size": None,
+    "n_shared_experts": 0,
+    "routed_scaling_factor": 1.0,
+    "router_sequence_aux_loss_coef": 0.0,
+    "scoring_func": "softmax",
+}
+
+
+def without_removed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without those that Weft no longer has.
+
+    Raises:
+        ValueError: one of them has a value that changed the model.
+    """
+    for name, without_effect in REMOVED.items():
+        if fields.get(name, without_effect) != without_effect:
+            raise ValueError(
+                f"{name}={fields[name]!r} is not allowed: Weft no longer has `{name}`, and computes as with "
+                f"{name}={without_effect!r}. Leave it out."
+            )
+    return {name: value for name, value in fields.items() if name not in REMOVED}
+
+
 def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a file without those of [`version_fields`], which old files do not have.
 

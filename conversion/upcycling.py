@@ -27,9 +27,8 @@ def upcycle(
     Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward
     (Komatsuzaki et al. 2022, arXiv:2212.05055).
 
-    The weights of a token's experts sum to one, or to `routed_scaling_factor`, and no token is dropped. Shared experts
-    are copies too. The outputs of all experts are divided by the number of copies that their sum amounts to. So before
-    its first training step, the sparse model gives the same outputs as the dense model, with any router weights.
+    The weights of a token's experts sum to one, and no token is dropped. So before its first training step, the sparse
+    model gives the same outputs as the dense model, with any router weights.
 
     Args:
         model ([`WeftPreTrainedModel`]):
@@ -43,7 +42,7 @@ def upcycle(
         seed (`int`, *optional*, defaults to 0):
             The seed of the routers' initial weights.
         fields (*optional*):
-            Other fields of [`WeftConfig`] for the sparse model, such as `router_aux_loss_coef` or `n_shared_experts`.
+            Other fields of [`WeftConfig`] for the sparse model, such as `router_aux_loss_coef`.
 
     Returns:
         [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
@@ -79,38 +78,18 @@ def upcycle(
         if isinstance(block, SparseFeedForward):
             dense = model.get_submodule(name)
             assert isinstance(dense, FeedForward)
-            _copy(dense, block, config)
+            _copy(dense, block)
     if model.can_generate():
         sparse.generation_config = model.generation_config
     return sparse.train(model.training)
 
 
 @torch.no_grad()
-def _copy(dense: FeedForward, block: SparseFeedForward, config: WeftConfig) -> None:
-    """Make every expert a copy of the dense feed-forward, with a share of its output.
-
-    A token's routed experts count as `routed_scaling_factor` copies, the sum of their weights. Each shared expert is
-    another copy.
-    """
-    shared = config.n_shared_experts
-    copies = config.routed_scaling_factor + shared
+def _copy(dense: FeedForward, block: SparseFeedForward) -> None:
+    """Make every expert a copy of the dense feed-forward."""
     up: list[nn.Linear] = [dense.up_proj] if dense.gate_proj is None else [dense.gate_proj, dense.up_proj]
-    for name, linears, parts in (
-        ("up_proj" if dense.gate_proj is None else "gate_up_proj", up, 1),
-        ("down_proj", [dense.down_proj], copies),
-    ):
-        getattr(block.experts, name).copy_(torch.cat([linear.weight for linear in linears]) / parts)
+    first = "up_proj" if dense.gate_proj is None else "gate_up_proj"
+    for name, linears in ((first, up), ("down_proj", [dense.down_proj])):
+        getattr(block.experts, name).copy_(torch.cat([linear.weight for linear in linears]))
         if linears[0].bias is not None:
-            getattr(block.experts, f"{name}_bias").copy_(torch.cat([linear.bias for linear in linears]) / parts)
-    if block.shared_experts is None:
-        return
-    for name, linear in dense.named_children():
-        if not isinstance(linear, nn.Linear):
-            continue
-        twin = block.shared_experts.get_submodule(name)
-        assert isinstance(twin, nn.Linear)
-        is_down = linear is dense.down_proj
-        # side by side: the rows of the first projections, and the columns of the last one, whose output is their sum
-        twin.weight.copy_(linear.weight.repeat(1, shared) / copies if is_down else linear.weight.repeat(shared, 1))
-        if linear.bias is not None:
-            twin.bias.copy_(linear.bias * (shared / copies) if is_down else linear.bias.repeat(shared))
+            getattr(block.experts, f"{name}_bias").copy_(torch.cat([linear.bias for linear in linears]))

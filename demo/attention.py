@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ..modeling.checks import mask_of_pads
-from ..modeling.moe import router_probs
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _experts(config: Any, outputs: Any, stack: str, non_pad_N: torch.Tensor) -> 
     sparse = [layer for layer, kind in enumerate(kinds) if kind == "sparse"]
     logits, ids = (getattr(outputs, f"{stack}_{what}") or () for what in ("router_logits", "selected_experts"))
     for layer, logits_NE, ids_NK in zip(sparse, logits, ids, strict=True):
-        probs_NK = router_probs(logits_NE.float(), config.scoring_func).gather(-1, ids_NK)
+        probs_NK = logits_NE.float().softmax(dim=-1).gather(-1, ids_NK)
         yield LayerExperts(layer, ids_NK[non_pad_N].cpu(), probs_NK[non_pad_N].cpu())
 
 

@@ -272,7 +272,6 @@ def architecture(facts: Facts) -> dict[str, str]:
         rows["sparse layers"] = (
             f"{counts[0]} encoder, {counts[1]} decoder; {config.num_experts} experts, "
             f"{config.num_experts_per_tok} for each token"
-            + (f" and {config.n_shared_experts} shared by all" if config.n_shared_experts else "")
         )
     if config.num_condition_features:
         rows["conditions"] = f"{config.num_condition_features} (`condition_values`)"

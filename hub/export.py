@@ -4,7 +4,7 @@ transformers copies the files of a custom model into one flat folder, and follow
 of `configuration` and `modeling` are written into one folder here, and their imports are rewritten. They contain the
 model and the plain path of decoding. The fast path and the splitting over processes come only with the installed
 package: they use many private names of transformers, which a later version may not have.
-`modeling/transformers_names.py` lists the other private names, and what happens if one is missing.
+`modeling/transformers_names.py` imports the other private names.
 """
 
 import os

@@ -10,7 +10,6 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
-from .checks import check_positions, explained
 from .layers import at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
@@ -82,7 +81,7 @@ class AttentionBase(nn.Module):
 
     is_causal = False
 
-    def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool, kind: str, source_width: int):
+    def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool, kind: str):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
@@ -90,14 +89,13 @@ class AttentionBase(nn.Module):
         self.num_key_value_groups = self.heads // key_value_heads
         self.scaling = self.head_dim**-0.5
         self.q_proj = nn.Linear(config.d_model, self.heads * self.head_dim, bias=config.attention_bias)
-        self.k_proj = nn.Linear(source_width, key_value_heads * self.head_dim, bias=config.attention_bias)
-        self.v_proj = nn.Linear(source_width, key_value_heads * self.head_dim, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, key_value_heads * self.head_dim, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, key_value_heads * self.head_dim, bias=config.attention_bias)
         self.out_proj = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.attention_out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
         self.position_table: nn.Embedding | None = None
         self.relative_bias: nn.Parameter | None = None
-        self.table_field = f"max_{'target' if is_decoder else 'source'}_positions"
         if kind == "additive":
             self.position_table = nn.Embedding(self._table_rows(config, is_decoder), config.d_model)
         elif kind == "relative":
@@ -119,11 +117,7 @@ class AttentionBase(nn.Module):
         """
         table = self.position_table
         assert table is not None
-        indices_BT = positions.indices_BT
-        added_BTD = explained(
-            lambda: table(indices_BT),
-            lambda: check_positions(indices_BT, indices_BT.shape[1], table.num_embeddings, self.table_field),
-        )
+        added_BTD = table(positions.indices_BT)
         return states_BTD + (added_BTD if positions.mask_BT is None else added_BTD * positions.mask_BT[..., None])
 
     def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
@@ -182,8 +176,7 @@ class SelfAttention(AttentionBase):
     """Attention of a sequence to itself. In the decoder it is causal and cached."""
 
     def __init__(self, config: WeftConfig, layer_idx: int, is_decoder: bool):
-        kind = config.self_attention_position_type
-        super().__init__(config, layer_idx, is_decoder, kind, source_width=config.d_model)
+        super().__init__(config, layer_idx, is_decoder, config.self_attention_position_type)
         self.is_causal = is_decoder
 
     def forward(
@@ -207,11 +200,7 @@ class CrossAttention(AttentionBase):
     """Attention of the target to the source. The source's keys and values are projected once and then cached."""
 
     def __init__(self, config: WeftConfig, layer_idx: int):
-        width = config.cross_attention_hidden_size or config.d_model
-        super().__init__(config, layer_idx, True, config.cross_attention_position_type, source_width=width)
-        self.table_field = (
-            "max_source_positions, max_target_positions"  # the table is as long as the larger of the two
-        )
+        super().__init__(config, layer_idx, True, config.cross_attention_position_type)
 
     def _table_rows(self, config: WeftConfig, is_decoder: bool) -> int:
         return max(config.max_source_positions, config.max_target_positions)

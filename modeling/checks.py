@@ -1,15 +1,15 @@
 """Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError that says what to do.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
-values of its first batch only, before any kernel sees them. It checks later values only after an operation has failed,
-as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and `torch.export` it reads
+values of its first batch only, before any kernel sees them ([`check_first_batch`]). It checks later values only after an
+operation has failed, as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and `torch.export` it reads
 no values.
 """
 
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -18,7 +18,6 @@ from transformers import logging
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
-from .positions import sequence_starts
 from .transformers_names import TransformersKwargs
 
 logger = logging.get_logger(__name__)
@@ -38,14 +37,21 @@ def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
-def explained(compute: Callable[[], Result], explain: Callable[[], None]) -> Result:
-    """Return `compute()`. If it raises an IndexError, call `explain` first, which raises a clearer error if it can."""
+def check_first_batch(model: Any, check: Callable[[], None]) -> None:
+    """Call `check`, which reads the values of inputs, if this is the model's first batch."""
+    if not (is_tracing() or model._has_checked_values):
+        check()
+        model._has_checked_values = True
+
+
+def explained(compute: Callable[[], Result], check: Callable[[], None]) -> Result:
+    """Return `compute()`. If it raises an IndexError, call `check`, which raises a clearer error if it can."""
     if is_tracing():
         return compute()
     try:
         return compute()
     except IndexError:
-        explain()
+        check()
         raise
 
 
@@ -74,14 +80,8 @@ def plain_table(table: nn.Module) -> nn.Embedding:
     return next(part for part in table.modules() if isinstance(part, nn.Embedding))
 
 
-def check_inputs(
-    ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str, by_value: bool
-) -> None:
-    """Check that exactly one of ids (B, T) and embeddings (B, T, D) is given, and that it is not empty.
-
-    With `by_value`, also check that the vocabulary has all ids.
-    """
-    table = plain_table(table)
+def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> None:
+    """Check that exactly one of ids (B, T) and embeddings (B, T, D) is given, and that it is not empty."""
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"
         embeds_name = name.replace("input_ids", "inputs_embeds")
@@ -90,7 +90,7 @@ def check_inputs(
         return
     if ids is None:
         assert embeds is not None
-        check_states(embeds, table.embedding_dim, name.replace("input_ids", "inputs_embeds"))
+        check_states(embeds, plain_table(table).embedding_dim, name.replace("input_ids", "inputs_embeds"))
         return
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
@@ -98,20 +98,18 @@ def check_inputs(
         raise ValueError(
             f"`{name}` is empty: its shape is {tuple(ids.shape)}, but batch and length must both be at least 1."
         )
-    if by_value:
-        check_ids(ids, table.num_embeddings, name)
 
 
 def _range(ids: torch.Tensor) -> tuple[int, int]:
-    """Return the lowest and the highest id, with one read from the device."""
+    """Return the lowest and the highest id, with one read from the device. On the device "meta" both are 0."""
+    if ids.device.type == "meta":
+        return 0, 0
     low, high = torch.stack(torch.aminmax(ids)).tolist()
     return low, high
 
 
 def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
     """Read the ids, and raise a ValueError if the vocabulary lacks one of them."""
-    if ids.device.type == "meta":
-        return
     low, high = _range(ids)
     if low < 0 or high >= vocab_size:
         # a user who gave only labels does not know this input
@@ -173,83 +171,27 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
     return batched
 
 
-def checked_sequence_ids(
-    ids: torch.Tensor | None, mask: torch.Tensor | None, batch: int, length: int, name: str, by_value: bool
-) -> torch.LongTensor | None:
-    """Return the ids (B, T) of packed sequences, or None if there are none.
-
-    Args:
-        ids: ids of shape (T,), (1, T) or (B, T).
-        mask: mask of the same tokens.
-        batch, length: B and T.
-        name: name of the ids in messages.
-        by_value: whether to read the ids and check that the tokens of each sequence stand side by side.
-
-    Raises:
-        ValueError: the ids have a wrong shape or order, or the mask is 4-D.
-    """
-    if ids is None:
-        return None
-    ids = with_batch_dimension(ids, batch, length, name).expand(batch, -1)
-    if mask is not None and mask.ndim == 4:
-        raise ValueError(
-            f"`{name}` and a 4-D mask both say which token sees which: give a mask of shape (batch, length)."
-        )
-    if by_value and not is_tracing() and ids.device.type != "meta":
-        runs, different = ((sequence_starts(row) & (row >= 0)).sum(dim=-1) for row in (ids, ids.sort(dim=-1).values))
-        if (runs != different).any():
-            row = int((runs != different).long().argmax())
-            raise ValueError(
-                f"`{name}` of row {row} come back after others: {ids[row].tolist()[:20]}... The tokens of one sequence must "
-                "stand side by side, as their positions are counted."
-            )
-    return cast(torch.LongTensor, ids)
-
-
-def check_position_limit(
-    config: WeftConfig, ids: torch.Tensor, length: int, limit: int, field: str, is_counted: bool, by_value: bool
-) -> None:
-    """Raise a ValueError if a learned position table has no row for one of the positions.
-
-    Args:
-        ids: positions of shape (B, T).
-        length: length of the sequence so far.
-        limit: number of rows of the table.
-        field: the field of the configuration that sets `limit`.
-        is_counted: whether the positions are 0, 1, 2, ...: then `length` alone is checked.
-        by_value: whether other positions are read and checked.
-    """
-    uses_table = config.has_position_table
-    if not uses_table or is_tracing():
-        return
-    if is_counted:
-        _check_length(length, limit, field)
-    elif by_value:
-        check_positions(ids, length, limit, field)
-
-
-def check_positions(ids: torch.Tensor, length: int, limit: int, field: str) -> None:
-    """Read the positions, and raise a ValueError if a table of `limit` rows has no row for one of them."""
-    if ids.device.type == "meta":
-        return
-    low, high = _range(ids)
-    if high >= limit:  # the usual reason is a sequence that is too long; packed ones are shorter than their row
-        _check_length(min(length, high + 1), limit, field)
-    if low < 0 or high >= limit:
-        raise ValueError(
-            f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
-        )
-
-
-def _check_length(length: int, limit: int, field: str) -> None:
-    if length > limit:
+def check_length(length: int, limit: int, field: str) -> None:
+    """Raise a ValueError if a sequence is longer than its learned position table, whose rows a field sets."""
+    if length > limit and not is_tracing():
         raise ValueError(
             f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
             "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
         )
 
 
-def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batch: int, length: int) -> None:
+def check_positions(ids: torch.Tensor, limit: int, field: str) -> None:
+    """Read the positions, and raise a ValueError if a table of `limit` rows has no row for one of them."""
+    low, high = _range(ids)
+    if high >= limit:  # the usual reason is a sequence that is too long
+        check_length(min(ids.shape[1], high + 1), limit, field)
+    if low < 0 or high >= limit:
+        raise ValueError(
+            f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."
+        )
+
+
+def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batch: int) -> None:
     features = config.num_condition_features
     if values is None or is_tracing():
         return
@@ -257,14 +199,14 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         raise ValueError(
             "`condition_values` were given, but this model has none: it was built with num_condition_features=0."
         )
-    if tuple(values.shape) not in ((batch, features), (batch, length, features)):
+    if tuple(values.shape) != (batch, features):
         raise ValueError(
             f"`condition_values` has shape {tuple(values.shape)}, but must be ({batch}, {features}): (batch, "
-            f"num_condition_features); or ({batch}, {length}, {features}), with numbers for each source position."
+            "num_condition_features)."
         )
 
 
-def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Tensor | None, by_value: bool) -> None:
+def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> None:
     if labels.ndim != 2 or labels.dtype not in (torch.int64, torch.int32):
         raise ValueError(
             f"`labels` must be integers of shape (batch, length): got {tuple(labels.shape)} of {labels.dtype}."
@@ -276,14 +218,10 @@ def check_labels(labels: torch.Tensor, vocab_size: int, decoder_inputs: torch.Te
             f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape {tuple(decoder_inputs.shape)}: give "
             "one label for each position of the input, or leave the input out (it is then `labels` shifted right)."
         )
-    if by_value:
-        check_label_values(labels, vocab_size)
 
 
 def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
     """Read the labels, and raise a ValueError if one of them is neither -100 nor in the target vocabulary."""
-    if labels.device.type == "meta":
-        return
     low, high = _range(labels.masked_fill(labels == -100, 0))
     if low < 0 or high >= vocab_size:
         raise ValueError(

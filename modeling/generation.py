@@ -136,11 +136,6 @@ class WeftGenerationMixin(GenerationMixin):
                 self.parallelism.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
-        if kwargs.get("sequence_ids") is not None or kwargs.get("decoder_sequence_ids") is not None:
-            raise ValueError(
-                "`generate` writes one target for each row: give each source a row of its own, without `sequence_ids`. (To "
-                "evaluate by generation, pack only what is trained on: `WeftTrainingArguments(packing=True)`.)"
-            )
         search = kwargs.get("custom_generate")
         if search in self.searches:
             kwargs["custom_generate"] = self.searches[search]()

@@ -56,8 +56,8 @@ _TRACED_CHUNKS = 8
 _LARGE_VOCABULARY = 4096
 
 
-def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
-    """Return whether to compute the loss without keeping logits.
+def chunks_loss(lm_head: Any, asked: bool | None, training: bool) -> bool:
+    """Return whether to compute the loss in chunks, without keeping logits.
 
     `asked` decides. If it is None, return True where it saves memory: in training, with a large vocabulary and a plain
     head.
@@ -77,14 +77,14 @@ def skips_logits(lm_head: Any, asked: bool | None, training: bool) -> bool:
     if not is_plain:
         if asked:
             raise ValueError(
-                f"skip_logits=True needs a plain linear head, but this head is a {type(lm_head).__name__} with weights of type "
-                f"{type(weight).__name__} (it has an adapter or is sharded). Leave `skip_logits` out."
+                f"chunked_loss=True needs a plain linear head, but this head is a {type(lm_head).__name__} with weights of type "
+                f"{type(weight).__name__} (it has an adapter or is sharded). Leave `chunked_loss` out."
             )
         return False
     return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if asked is None else asked)
 
 
-def fused_cross_entropy(
+def chunked_cross_entropy(
     hidden_states: torch.Tensor,
     lm_head: nn.Linear,
     labels: torch.Tensor,
@@ -108,11 +108,11 @@ def fused_cross_entropy(
         # other positions need no logits; other devices keep them, because selecting rows waits for the device
         counts = labels_N != -100
         hidden_ND, labels_N = hidden_ND[counts], labels_N[counts]
-    total = _FusedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
+    total = _ChunkedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 
-class _FusedCrossEntropy(torch.autograd.Function):
+class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden_ND, weight_VD, bias_V, labels_N, smoothing: float) -> torch.Tensor:
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]

@@ -5,18 +5,12 @@ With every implementation, the output is zero for a query that may attend to no 
 """
 
 import inspect
-from collections.abc import Callable
 
 import torch
 from transformers import Cache
 
 from ..configuration.configuration_weft import WeftConfig
-from .transformers_names import (
-    ALL_ATTENTION_FUNCTIONS,
-    combines_mask_functions,
-    create_bidirectional_mask,
-    create_causal_mask,
-)
+from .transformers_names import ALL_ATTENTION_FUNCTIONS, create_bidirectional_mask, create_causal_mask
 
 # Implementations in transformers' registry that compute the same attention as "eager".
 KNOWN_IMPLEMENTATIONS = (
@@ -119,74 +113,15 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
     return allowed.any(dim=(1, 2)).expand(batch, -1)
 
 
-def _own_sequence(query_ids_BL: torch.Tensor, key_ids_BM: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """Return a mask function: a query sees the keys with its own id. A negative id is that of a pad, which none sees.
-
-    It takes indices that broadcast, and also single indices, as transformers and flex attention give them.
-    """
-
-    def sees(batch, head, query, key) -> torch.Tensor:
-        key_id = key_ids_BM[batch, key]
-        return (query_ids_BL[batch, query] == key_id) & (key_id >= 0)
-
-    return sees
-
-
-def _takes_block_mask(implementation: str) -> bool:
-    """Return whether transformers makes a `BlockMask` of a mask function: flex attention then leaves out whole blocks."""
-    return implementation == "flex_attention" and combines_mask_functions
-
-
-def _packed_mask(
-    implementation: str,
-    dtype: torch.dtype,
-    query_ids_BL: torch.Tensor,
-    key_ids_BM: torch.Tensor,
-    key_mask_BM: torch.Tensor | None,
-    is_causal: bool = False,
-):
-    """Return the mask of packed sequences as a 4-D mask.
-
-    It is not made by transformers, which gives no mask at all to an implementation without an entry in its registry of
-    masks, and which takes four times as long, as it evaluates a mask function by `vmap`.
-    """
-    if "flash" in implementation:
-        raise ValueError(
-            f'The attention implementation "{implementation}" cannot carry `sequence_ids`: use "flex_attention" or "sdpa" '
-            "(`model.set_attn_implementation(...)`), or give each sequence a row of its own."
-        )
-    device = query_ids_BL.device
-    batch, queries, keys = (torch.arange(size, device=device) for size in (*query_ids_BL.shape, key_ids_BM.shape[1]))
-    query_L1, key_M = queries[:, None], keys
-    mask_BHLM = _own_sequence(query_ids_BL, key_ids_BM)(batch[:, None, None, None], 0, query_L1, key_M)
-    if is_causal:
-        mask_BHLM = mask_BHLM & (key_M <= query_L1)
-    if key_mask_BM is not None:
-        mask_BHLM = mask_BHLM & key_mask_BM[:, None, None].bool()
-    return _user_mask(mask_BHLM, implementation, dtype)
-
-
-def encoder_mask(
-    config: WeftConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    sequence_ids: torch.Tensor | None = None,
-):
-    """Return the mask of the encoder's self-attention. With `sequence_ids` (B, M) a token sees its own sequence."""
+def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
+    """Return the mask of the encoder's self-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
-    implementation, dtype = config._attn_implementation, inputs_embeds.dtype
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _user_mask(attention_mask, implementation, dtype)
-    overlay = {}
-    if sequence_ids is not None:
-        if not _takes_block_mask(implementation):
-            return _packed_mask(implementation, dtype, sequence_ids, sequence_ids, attention_mask)
-        overlay["and_mask_function"] = _own_sequence(sequence_ids, sequence_ids)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
         config=config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
-        **overlay,
         # to leave out a mask without pads, transformers would have to read it from the device, and so wait for it
         allow_is_bidirectional_skip=attention_mask is None,
     )
@@ -197,31 +132,16 @@ def decoder_mask(
     inputs_embeds: torch.Tensor,
     attention_mask: torch.Tensor | None,
     past_key_values: Cache | None,
-    sequence_ids: torch.Tensor | None = None,
 ):
-    """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False.
-
-    With `sequence_ids` (B, L) a token sees its own sequence. There must be no cache then.
-    """
+    """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
-    implementation, dtype = config._attn_implementation, inputs_embeds.dtype
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _user_mask(attention_mask, implementation, dtype)
-    overlay = {}
-    if sequence_ids is not None:
-        assert past_key_values is None
-        if not _takes_block_mask(implementation):
-            ids = (sequence_ids, sequence_ids)
-            return _packed_mask(
-                implementation, dtype, *ids, attention_mask, is_causal=getattr(config, "is_causal", True)
-            )
-        overlay["and_mask_function"] = _own_sequence(sequence_ids, sequence_ids)
+        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         past_key_values=past_key_values,
-        **overlay,
         allow_is_causal_skip=attention_mask is None,
     )
 
@@ -241,25 +161,15 @@ def cross_mask(
     inputs_embeds: torch.Tensor,
     encoder_hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    sequence_ids: tuple[torch.Tensor, torch.Tensor] | None = None,
 ):
-    """Return the mask of the decoder's cross-attention.
-
-    With `sequence_ids`, those of the target (B, L) and of the source (B, M), a target sees its own source.
-    """
+    """Return the mask of the decoder's cross-attention."""
     implementation = cross_attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
-    overlay = {}
-    if sequence_ids is not None:
-        if not _takes_block_mask(implementation):
-            return _packed_mask(implementation, inputs_embeds.dtype, *sequence_ids, attention_mask)
-        overlay["and_mask_function"] = _own_sequence(*sequence_ids)
     return create_bidirectional_mask(
         config=_Implementation(implementation),
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         encoder_hidden_states=encoder_hidden_states,
-        **overlay,
         allow_is_bidirectional_skip=attention_mask is None,
     )

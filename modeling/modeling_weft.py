@@ -26,16 +26,16 @@ from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
     check_condition_values,
+    check_first_batch,
     check_ids,
     check_inputs,
     check_kwargs,
     check_label_values,
     check_labels,
+    check_length,
     check_mask,
-    check_position_limit,
     check_positions,
     check_states,
-    checked_sequence_ids,
     explained,
     inferred_mask,
     is_tracing,
@@ -45,16 +45,9 @@ from .checks import (
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, at_least_float32, build_norm, dropout
 from .loading import LoadingMixin
-from .losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
+from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
-from .moe import (
-    ExpertsBase,
-    Router,
-    SparseFeedForward,
-    TokenSequences,
-    router_losses,
-    weighed,
-)
+from .moe import ExpertsBase, Router, SparseFeedForward, router_losses, weighed
 from .positions import (
     AttentionPositions,
     TokenPositions,
@@ -62,8 +55,7 @@ from .positions import (
     attention_positions,
     build_position_embedding,
     embed_positions,
-    positions_in_sequences,
-    sequence_starts,
+    positions_of_tokens,
 )
 from .transformers_names import (
     OutputRecorder,
@@ -75,7 +67,9 @@ from .transformers_names import (
     merge_with_config_defaults,
     recorder_of_layers,
 )
-from .transformers_names import initialization as init
+from .transformers_names import (
+    initialization as init,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -103,10 +97,8 @@ class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
 
     Args:
-        router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer.
-        selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * length, num_experts_per_tok)`, *optional*):
-            Ids of the experts of each token, one tensor for each sparse layer.
+        router_logits, selected_experts (*optional*):
+            As in [`WeftEncoderOutput`].
     """
 
     router_logits: tuple[torch.Tensor, ...] | None = None
@@ -119,14 +111,10 @@ class WeftModelOutput(Seq2SeqModelOutput):
     The output of [`WeftModel`]. It has these fields in addition to those of [`~modeling_outputs.Seq2SeqModelOutput`]:
 
     Args:
-        encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer of the encoder.
-        decoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * target, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer of the decoder.
-        encoder_selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * source, num_experts_per_tok)`, *optional*):
-            Ids of the experts of each source token, one tensor for each sparse layer of the encoder.
-        decoder_selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * target, num_experts_per_tok)`, *optional*):
-            Ids of the experts of each target token, one tensor for each sparse layer of the decoder.
+        encoder_router_logits, encoder_selected_experts (*optional*):
+            `router_logits` and `selected_experts` of the [`WeftEncoderOutput`].
+        decoder_router_logits, decoder_selected_experts (*optional*):
+            Those of the [`WeftDecoderOutput`].
     """
 
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
@@ -146,20 +134,14 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
             Balance loss of the routers, the mean over the sparse layers, without its weight in `loss`.
         z_loss (`torch.FloatTensor` of shape `()`, *optional*):
             Router z-loss, the mean over the sparse layers, without its weight in `loss`.
-        encoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * source, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer of the encoder.
-        decoder_router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * target, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer of the decoder.
-        sequence_aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
-            Balance loss of each sequence by itself, the mean over tokens and sparse layers, without its weight in `loss`.
-            It is computed if it has one.
+        encoder_router_logits, decoder_router_logits (*optional*):
+            As in [`WeftModelOutput`].
     """
 
     aux_loss: torch.Tensor | None = None
     z_loss: torch.Tensor | None = None
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
     decoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    sequence_aux_loss: torch.Tensor | None = None
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
@@ -200,13 +182,8 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
     return True
 
 
-def shift_tokens_right(
-    config: WeftConfig, ids: torch.Tensor, sequence_ids: torch.Tensor | None = None
-) -> torch.LongTensor:
-    """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100.
-
-    With the ids of packed sequences (B, T), each sequence has the start token first.
-    """
+def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
+    """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
     start, pad = config.decoder_start_token_id, config.pad_token_id
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
@@ -214,9 +191,6 @@ def shift_tokens_right(
             f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
         )
     shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
-    if sequence_ids is not None:
-        sequence_ids = with_batch_dimension(sequence_ids, ids.shape[0], ids.shape[1], "decoder_sequence_ids")
-        shifted = shifted.masked_fill(sequence_starts(sequence_ids), start)
     return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
 
@@ -486,9 +460,8 @@ class WeftStack(WeftPreTrainedModel):
     """The base class of encoder and decoder: embeddings, layers and final norm."""
 
     layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
-    # for messages: the ids' name in `forward`, and the field that sets the rows of the position table
+    # the name of the ids in messages
     ids_name: ClassVar[str]
-    table_field: ClassVar[str]
 
     def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
         super().__init__(config)
@@ -500,10 +473,17 @@ class WeftStack(WeftPreTrainedModel):
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
-    def _look_up(self, ids: torch.Tensor | None) -> torch.FloatTensor:
-        assert ids is not None
-        table = self.embed_tokens
-        return explained(lambda: table(ids), lambda: check_ids(ids, plain_table(table).num_embeddings, self.ids_name))
+    def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
+        """Read the values of inputs, and raise a ValueError if a table lacks one of them.
+
+        Args:
+            ids: ids of tokens, if they were given.
+            tables: positions, the rows of their learned table, and the field of the configuration that sets the rows.
+        """
+        if ids is not None:
+            check_ids(ids, plain_table(self.embed_tokens).num_embeddings, self.ids_name)
+        for positions, rows, field in tables:
+            check_positions(positions.indices_BT, rows, field)
 
     @torch.compiler.assume_constant_result
     def _install_recorders(self) -> bool:
@@ -512,23 +492,15 @@ class WeftStack(WeftPreTrainedModel):
         transformers installs them when outputs are first requested, with a lock that no compiled graph can contain.
         This method runs while a graph is traced, and is not part of the graph.
         """
-        if install_recorders is not None:
-            install_recorders(self)
-        return install_recorders is not None
+        install_recorders(self)
+        return True
 
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
     ) -> torch.Tensor:
         hidden_states = inputs_embeds * self.embed_scale
-        table = self.embed_positions
-        if table is not None:
-            indices_BT = positions.indices_BT
-            hidden_states = hidden_states + explained(
-                lambda: embed_positions(table, positions, inputs_embeds.dtype),
-                lambda: check_positions(
-                    indices_BT, indices_BT.shape[1], plain_table(table).num_embeddings, self.table_field
-                ),
-            )
+        if (table := self.embed_positions) is not None:
+            hidden_states = hidden_states + embed_positions(table, positions, inputs_embeds.dtype)
         if condition is not None:
             hidden_states = hidden_states + condition
         if self.layernorm_embedding is not None:
@@ -572,7 +544,7 @@ class WeftEncoder(WeftStack):
     """
 
     layer_class = WeftEncoderLayer
-    ids_name, table_field = "input_ids", "max_source_positions"
+    ids_name = "input_ids"
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -599,7 +571,6 @@ class WeftEncoder(WeftStack):
         position_ids: torch.LongTensor | None = None,
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
-        sequence_ids: torch.LongTensor | None = None,
         **kwargs,
     ) -> WeftEncoderOutput:
         r"""
@@ -616,12 +587,8 @@ class WeftEncoder(WeftStack):
                 Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too.
             position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for tokens that have no position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, or `(batch, source, num_condition_features)`, *optional*):
-                Numbers that scale the learned vectors added at every source position, or at each its own.
-            sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
-                The packed sequence that each token belongs to: tokens see those with the same id, which stand side by
-                side. A negative id is that of a pad, which `attention_mask` hides from experts. Positions then begin
-                anew in each sequence by default.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
+                Numbers that scale the learned vectors added at every source position.
 
         Returns:
             [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
@@ -644,54 +611,54 @@ class WeftEncoder(WeftStack):
         for name in ("logits_to_keep", "encoder_attention_mask"):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
-        is_first = not (is_tracing() or self._has_checked_values)
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids", is_first)
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None
+        batch, length = given.shape[:2]
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
-        if inputs_embeds is None:
-            inputs_embeds = self._look_up(input_ids)
-        batch, length = inputs_embeds.shape[:2]
-        heads = self.config.encoder_attention_heads
-        check_mask(attention_mask, batch, heads, length, length, "attention_mask")
-        check_condition_values(self.config, condition_values, batch, length)
-        sequence_ids = checked_sequence_ids(sequence_ids, attention_mask, batch, length, "sequence_ids", is_first)
-
-        default = torch.arange(length, device=inputs_embeds.device)
-        if sequence_ids is not None and position_ids is None:
-            default = positions_in_sequences(sequence_ids)
+        check_mask(attention_mask, batch, self.config.encoder_attention_heads, length, length, "attention_mask")
+        check_condition_values(self.config, condition_values, batch)
+        default = torch.arange(length, device=given.device)
         positions = token_positions(position_ids, position_mask, default, batch, length, "position")
-        check_position_limit(
-            self.config, positions.indices_BT, length, self.config.max_source_positions, self.table_field,
-            is_counted=position_ids is None and position_mask is None and sequence_ids is None, by_value=is_first,
-        )  # fmt: skip
-        if is_first:
-            self._has_checked_values = True
-        condition = None
-        if self.condition_proj is not None and condition_values is not None:
-            condition = self.condition_proj(condition_values.to(inputs_embeds.dtype))
-            condition = condition[:, None] if condition.ndim == 2 else condition
-        hidden_states = self._embed(inputs_embeds, positions, condition)
-        mask = encoder_mask(self.config, inputs_embeds, attention_mask, sequence_ids)
-        layer_positions = attention_positions(
-            self.config.self_attention_position_type, self.config,
-            positions, positions, positions, self.rotary_embedding, inputs_embeds,
-        )  # fmt: skip
-        token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
-        return WeftEncoderOutput(last_hidden_state=self._finish(hidden_states))
+        tables = []
+        if self.config.has_position_table:
+            table = (self.config.max_source_positions, "max_source_positions")
+            tables.append((positions, *table))
+            if position_ids is None and position_mask is None:
+                check_length(length, *table)
+        check = partial(self._check_values, input_ids, *tables)
+        check_first_batch(self, check)
+
+        def run() -> torch.Tensor:
+            embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            condition = None
+            if self.condition_proj is not None and condition_values is not None:
+                condition = self.condition_proj(condition_values.to(embeds.dtype))[:, None]
+            hidden_states = self._embed(embeds, positions, condition)
+            mask = encoder_mask(self.config, embeds, attention_mask)
+            layer_positions = attention_positions(
+                self.config.self_attention_position_type, self.config,
+                positions, positions, positions, self.rotary_embedding, embeds,
+            )  # fmt: skip
+            token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+            for layer in self.layers:
+                hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
+            return self._finish(hidden_states)
+
+        return WeftEncoderOutput(last_hidden_state=explained(run, check))
 
 
 class WeftDecoder(WeftStack):
     """
-    The decoder. It works alone too, with the states of any encoder, of shape `(batch, source, width)`.
+    The decoder. It works alone too, with the states of any encoder of its width.
 
     Args:
         config ([`WeftConfig`]):
-            The configuration. The width of the states is its `cross_attention_hidden_size`, or else its `d_model`.
+            The configuration.
     """
 
     layer_class = WeftDecoderLayer
-    ids_name, table_field = "decoder_input_ids", "max_target_positions"
+    ids_name = "decoder_input_ids"
     _can_record_outputs = {
         "hidden_states": recorder_of_layers(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -727,8 +694,6 @@ class WeftDecoder(WeftStack):
         encoder_position_mask: torch.BoolTensor | None = None,
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
-        sequence_ids: torch.LongTensor | None = None,
-        encoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs,
     ) -> WeftDecoderOutput:
         r"""
@@ -737,9 +702,8 @@ class WeftDecoder(WeftStack):
                 Ids of the target tokens that are not in the cache yet. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
                 1 for tokens and 0 for pads, the cached ones included.
-            encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, width)`, *optional*):
-                States that the decoder attends to. Their width is `cross_attention_hidden_size`, or else `d_model`.
-                Without them there is no cross-attention.
+            encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
+                States that the decoder attends to. Without them there is no cross-attention.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that may be seen.
             past_key_values (`Cache`, *optional*):
@@ -767,13 +731,6 @@ class WeftDecoder(WeftStack):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
                 False for pads, which no expert computes. Defaults to what a 2-D `attention_mask` says.
-            sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
-                The packed sequence that each token belongs to: tokens see those before them with the same id, which
-                stand side by side. A negative id is that of a pad. Positions then begin anew in each sequence by
-                default. There is no cache.
-            encoder_sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
-                The packed sequence of each source position: targets see the source with their own id. Without them
-                every target sees the whole source.
 
         Returns:
             [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
@@ -794,20 +751,13 @@ class WeftDecoder(WeftStack):
         ```
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
-        is_first = not (is_tracing() or self._has_checked_values)
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids", is_first)
-        if inputs_embeds is None:
-            inputs_embeds = self._look_up(input_ids)
-        if sequence_ids is not None:
-            if use_cache or past_key_values is not None:
-                raise ValueError(
-                    "Packed sequences (`decoder_sequence_ids`) have no cache: leave out `use_cache` and `past_key_values`."
-                )
-            use_cache = False
+        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None and not (self.gradient_checkpointing and self.training):
             past_key_values = new_cache(self.config)
-        batch, length = inputs_embeds.shape[:2]
+        batch, length = given.shape[:2]
         heads = self.config.decoder_attention_heads
         cache = self_attention_cache(past_key_values)
         past = 0 if cache is None else cache.get_seq_length()
@@ -816,58 +766,78 @@ class WeftDecoder(WeftStack):
             if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
                 keys = cache.get_mask_sizes(length, 0)[0]
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
-        if token_mask is None and attention_mask is not None and attention_mask.ndim == 2:
-            token_mask = attention_mask[:, -length:]
-        sequence_ids = checked_sequence_ids(
-            sequence_ids, attention_mask, batch, length, "decoder_sequence_ids", is_first
-        )
-        given = (position_ids, position_mask)
-        positions = self._positions(given, attention_mask, sequence_ids, length, past, inputs_embeds, is_first)
-        hidden_states = self._embed(inputs_embeds, positions)
-        mask = decoder_mask(self._masking(is_causal), inputs_embeds, attention_mask, cache, sequence_ids)
-        self_positions = self._self_positions(
-            positions,
-            (key_position_ids, key_position_mask),
-            attention_mask,
-            cache,
-            position_ids is not None,
-            inputs_embeds,
-        )
-        source_mask = cross_positions = None
+        shown = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        if token_mask is None and shown is not None:
+            token_mask = shown[:, -length:]
+        if shown is None:
+            default = torch.arange(length, device=given.device) + past
+        else:
+            default = positions_of_tokens(shown)[:, -length:]
+        positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
+        tables = []
+        if self.config.has_position_table:
+            table = (self.config.max_target_positions, "max_target_positions")
+            tables.append((positions, *table))
+            if position_ids is None and position_mask is None and shown is None and isinstance(past, int):
+                check_length(past + length, *table)
+        source_positions = None
         if encoder_hidden_states is not None:
-            width = self.config.cross_attention_hidden_size or self.config.d_model
-            check_states(encoder_hidden_states, width, "encoder_hidden_states", batch)
+            check_states(encoder_hidden_states, self.config.d_model, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
-            pairs = self._packed_pairs(sequence_ids, encoder_sequence_ids, encoder_attention_mask, source, is_first)
-            source_mask = cross_mask(self.config, inputs_embeds, encoder_hidden_states, encoder_attention_mask, pairs)
-            source_positions: torch.Tensor | None = encoder_position_ids
-            if pairs is not None and source_positions is None:
-                source_positions = positions_in_sequences(pairs[1])
-            cross_positions = self._cross_positions(
-                positions,
-                (source_positions, encoder_position_mask),
-                encoder_hidden_states,
-                past,
-                inputs_embeds,
-                is_first,
+            default = torch.arange(source, device=given.device)
+            source_positions = token_positions(
+                encoder_position_ids, encoder_position_mask, default, batch, source, "encoder_position"
             )
-        if is_first:
-            self._has_checked_values = True
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                mask,
-                self_positions,
-                encoder_hidden_states,
-                encoder_attention_mask=source_mask,
-                cross_positions=cross_positions,
-                past_key_values=past_key_values,
-                is_causal=is_causal,
-                token_mask=token_mask,
-                **kwargs,
-            )
-        return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), past_key_values=past_key_values)
+            if self.config.cross_attention_position_type == "additive":
+                # the table of cross-attention has rows for source and target
+                table = (
+                    max(self.config.max_source_positions, self.config.max_target_positions),
+                    "max_source_positions",
+                )
+                tables.append((source_positions, *table))
+                if encoder_position_ids is None and encoder_position_mask is None:
+                    check_length(source, *table)
+        check = partial(self._check_values, input_ids, *tables)
+        check_first_batch(self, check)
+
+        def run() -> torch.Tensor:
+            embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            hidden_states = self._embed(embeds, positions)
+            mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, cache)
+            keys = positions
+            if self.config.has_relative_self_attention and cache is not None:
+                has_ids = position_ids is not None
+                keys = self._key_positions(
+                    positions, has_ids, key_position_ids, key_position_mask, shown, cache, batch
+                )
+            self_positions = attention_positions(
+                self.config.self_attention_position_type, self.config,
+                positions, keys, positions, self.rotary_embedding, embeds, looks_ahead=False,
+            )  # fmt: skip
+            source_mask = cross_positions = None
+            if encoder_hidden_states is not None and source_positions is not None:
+                source_mask = cross_mask(self.config, embeds, encoder_hidden_states, encoder_attention_mask)
+                cross_positions = attention_positions(
+                    self.config.cross_attention_position_type, self.config,
+                    positions, source_positions, source_positions, self.rotary_embedding, embeds, is_cross=True,
+                )  # fmt: skip
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    mask,
+                    self_positions,
+                    encoder_hidden_states,
+                    encoder_attention_mask=source_mask,
+                    cross_positions=cross_positions,
+                    past_key_values=past_key_values,
+                    is_causal=is_causal,
+                    token_mask=token_mask,
+                    **kwargs,
+                )
+            return self._finish(hidden_states)
+
+        return WeftDecoderOutput(last_hidden_state=explained(run, check), past_key_values=past_key_values)
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -884,89 +854,40 @@ class WeftDecoder(WeftStack):
         return config
 
     @staticmethod
-    def _packed_pairs(
-        sequence_ids, encoder_sequence_ids, encoder_attention_mask, source: int, is_first: bool
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the packed sequences of target (B, T) and source (B, S), or None if targets see the whole source."""
-        if encoder_sequence_ids is None:
-            return None
-        if sequence_ids is None:
-            raise ValueError(
-                "`sequence_ids` of the source need `decoder_sequence_ids` too, which say what source each target token sees."
-            )
-        name, batch = "encoder_sequence_ids", sequence_ids.shape[0]
-        source_ids = checked_sequence_ids(encoder_sequence_ids, encoder_attention_mask, batch, source, name, is_first)
-        assert source_ids is not None
-        return sequence_ids, source_ids
+    def _key_positions(
+        positions: TokenPositions, has_ids: bool, ids, mask, shown, cache: Cache, batch: int
+    ) -> TokenPositions:
+        """Return the positions of cached and new keys, which relative positions need.
 
-    def _positions(self, given, attention_mask, sequence_ids, length, past, like, is_first: bool) -> TokenPositions:
-        """Return the positions of this call's tokens.
-
-        Raise a ValueError if a learned table has no row for one of them.
+        Args:
+            positions: positions of this call's tokens.
+            has_ids: whether these were given, not counted.
+            ids, mask: `key_position_ids` and `key_position_mask`, if they are given.
+            shown: the 2-D mask of the keys, if there is one.
+            cache: the cache of self-attention.
+            batch: the number of rows.
         """
-        position_ids, position_mask = given
-        has_mask = attention_mask is not None and attention_mask.ndim == 2
-        if sequence_ids is not None:
-            default = positions_in_sequences(sequence_ids, attention_mask)
-        elif has_mask:
-            default = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, -length:]
-        else:
-            default = torch.arange(length, device=like.device) + past
-        positions = token_positions(position_ids, position_mask, default, like.shape[0], length, "decoder_position")
-        if isinstance(past, int):
-            check_position_limit(
-                self.config, positions.indices_BT, past + length, self.config.max_target_positions, self.table_field,
-                is_counted=position_ids is None and position_mask is None and not has_mask and sequence_ids is None,
-                by_value=is_first,
-            )  # fmt: skip
-        return positions
-
-    def _self_positions(self, positions, key_positions, attention_mask, cache, given: bool, like):
-        """Return what self-attention needs of positions. Relative positions also need those of the cached keys."""
-        keys = positions
-        if self.config.has_relative_self_attention and cache is not None:
-            ids, mask = key_positions
-            length = cache.get_mask_sizes(like.shape[1], 0)[0]
-            is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
-            masked = positions.mask_BT is not None and mask is None
-            if is_filled and (masked or (given and ids is None)):
-                raise ValueError(
-                    "With relative positions and a filled cache, `decoder_position_ids` need the positions of the cached "
-                    "tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
-                    "`decoder_position_mask` also `decoder_key_position_mask`."
-                )
-            if masked:
-                mask = nn.functional.pad(positions.mask_BT, (0, length - like.shape[1]))
-            if ids is None:
-                if given:
-                    ids = positions.ids_BT
-                elif attention_mask is not None and attention_mask.ndim == 2:
-                    ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
-                else:
-                    ids = torch.arange(length, device=like.device)[None]
-                ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has free columns
-            keys = token_positions(ids, mask, ids, like.shape[0], length, "decoder_key_position")
-        return attention_positions(
-            self.config.self_attention_position_type, self.config,
-            positions, keys, positions, self.rotary_embedding, like, looks_ahead=False,
-        )  # fmt: skip
-
-    def _cross_positions(self, positions, source_positions, encoder_hidden_states, past, like, is_first: bool):
-        """Return what cross-attention needs of positions. Those of the source are the given ones, or 0, 1, 2, ..."""
-        batch, source = encoder_hidden_states.shape[:2]
-        ids, mask = source_positions
-        default = torch.arange(source, device=like.device)
-        keys = token_positions(ids, mask, default, batch, source, "encoder_position")
-        if self.config.cross_attention_position_type == "additive" and isinstance(past, int) and past == 0:
-            limit = max(self.config.max_source_positions, self.config.max_target_positions)
-            check_position_limit(
-                self.config, keys.indices_BT, source, limit, "max_source_positions",
-                is_counted=ids is None and mask is None, by_value=is_first,
-            )  # fmt: skip
-        return attention_positions(
-            self.config.cross_attention_position_type, self.config,
-            positions, keys, keys, self.rotary_embedding, like, is_cross=True,
-        )  # fmt: skip
+        new = positions.ids_BT.shape[1]
+        length = cache.get_mask_sizes(new, 0)[0]
+        is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
+        new_mask = positions.mask_BT if mask is None else None
+        if is_filled and (new_mask is not None or (has_ids and ids is None)):
+            raise ValueError(
+                "With relative positions and a filled cache, `decoder_position_ids` need the positions of the cached "
+                "tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
+                "`decoder_position_mask` also `decoder_key_position_mask`."
+            )
+        if new_mask is not None:
+            mask = nn.functional.pad(new_mask, (0, length - new))
+        if ids is None:
+            if has_ids:
+                ids = positions.ids_BT
+            elif shown is not None:
+                ids = positions_of_tokens(shown)
+            else:
+                ids = torch.arange(length, device=positions.ids_BT.device)[None]
+            ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has free columns
+        return token_positions(ids, mask, ids, batch, length, "decoder_key_position")
 
 
 class WeftModel(WeftPreTrainedModel):
@@ -980,11 +901,6 @@ class WeftModel(WeftPreTrainedModel):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
-        if config.cross_attention_hidden_size not in (None, config.d_model):
-            raise ValueError(
-                f"cross_attention_hidden_size={config.cross_attention_hidden_size} does not fit this model's own encoder "
-                f"(d_model={config.d_model}): it is for a `WeftDecoder` over the states of another encoder."
-            )
         self.encoder = WeftEncoder(config)
         self.decoder = WeftDecoder(config)
         self.shared: nn.Embedding | None = None
@@ -1027,18 +943,16 @@ class WeftModel(WeftPreTrainedModel):
         encoder_attention_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
-        sequence_ids: torch.LongTensor | None = None,
-        decoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftModelOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values, sequence_ids (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
                 What [`WeftEncoder.forward`] takes.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are
                 `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
-            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask, decoder_sequence_ids (*optional*):
+            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
             encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
                 What the encoder has returned for this source, so that it does not run again.
@@ -1066,7 +980,7 @@ class WeftModel(WeftPreTrainedModel):
         """
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self._decoder_input_of(input_ids, decoder_sequence_ids)
+            decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -1076,7 +990,6 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 position_mask=position_mask,
                 condition_values=condition_values,
-                sequence_ids=sequence_ids,
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):
@@ -1099,9 +1012,7 @@ class WeftModel(WeftPreTrainedModel):
             encoder_position_ids=position_ids,
             encoder_position_mask=position_mask,
             token_mask=decoder_token_mask,
-            sequence_ids=decoder_sequence_ids,
-            encoder_sequence_ids=sequence_ids,
-            **({} if is_causal is None else {"is_causal": is_causal}),
+            is_causal=is_causal,
             **kwargs,
         )
         return WeftModelOutput(
@@ -1119,7 +1030,7 @@ class WeftModel(WeftPreTrainedModel):
             decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
-    def _decoder_input_of(self, input_ids: torch.Tensor | None, sequence_ids: torch.Tensor | None) -> torch.LongTensor:
+    def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
         """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
             raise ValueError(
@@ -1131,7 +1042,7 @@ class WeftModel(WeftPreTrainedModel):
                 "Give `decoder_input_ids` or `decoder_inputs_embeds`: they default to `input_ids` shifted right, but "
                 "`input_ids` are not given either."
             )
-        return shift_tokens_right(self.config, input_ids, sequence_ids)
+        return shift_tokens_right(self.config, input_ids)
 
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
@@ -1175,65 +1086,38 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         encoder_attention_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
-        skip_logits: bool | None = False,
+        chunked_loss: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        sequence_ids: torch.LongTensor | None = None,
-        decoder_sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
-                Ids of the source tokens. Give these, `inputs_embeds` or `encoder_outputs`.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
-                1 for source tokens and 0 for pads, wherever they stand. Without a mask every token counts, unless the
-                configuration's `infer_attention_mask` asks to look for pads.
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+                What [`WeftEncoder.forward`] takes.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids`
                 shifted right, as in BART. A target with a vocabulary of its own needs one of the two.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
-                1 for target tokens and 0 for pads, the cached ones included.
-            encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
-                What the encoder has returned for this source, so that it does not run again.
-            past_key_values (`Cache`, *optional*):
-                Keys and values of the target tokens before, and of the source.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
-                Embeddings in place of `input_ids`.
-            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
-                Embeddings in place of `decoder_input_ids`.
+            decoder_attention_mask, past_key_values, decoder_inputs_embeds, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
+                What [`WeftDecoder.forward`] takes, there without `decoder_`.
+            encoder_outputs, encoder_attention_mask (*optional*):
+                What [`WeftModel.forward`] takes.
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids that the loss is computed for, -100 where a position does not count.
             use_cache (`bool`, *optional*):
                 Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
                 labels.
-            position_ids, position_mask (*optional*):
-                Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
-            decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
-                Positions of the target and of the cached tokens, see [`WeftDecoder.forward`].
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, or `(batch, source, num_condition_features)`, *optional*):
-                Numbers that scale the learned vectors added at every source position, or at each its own.
-            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
-                1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
                 Score only so many last positions, or the positions given. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
-            skip_logits (`bool`, *optional*, defaults to `False`):
-                True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of
+            chunked_loss (`bool`, *optional*, defaults to `False`):
+                True computes the loss of the labels in chunks and returns no logits, which saves most of the memory of
                 a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
                 and a plain head. [`WeftTrainer`] asks for that.
             sum_router_counts (`Callable`, *optional*):
                 From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns
                 those of all accumulated batches and processes. The router losses of this batch are then summands of
                 theirs.
-            sequence_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
-                The packed sequence that each source token belongs to: tokens see those with the same id, which stand
-                side by side. A negative id is that of a pad, which `attention_mask` hides from experts. Positions then
-                begin anew in each sequence by default.
-            decoder_sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
-                The packed sequence that each target token belongs to: it sees the tokens before it and the source with
-                the same id. Without `sequence_ids` it sees the whole source. Decoder inputs that are made of labels
-                have the start token at the beginning of each sequence.
 
         Returns:
             [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
@@ -1257,13 +1141,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-            is_first = not (is_tracing() or self._has_checked_values)
-            check_labels(labels, self.config.target_vocab_size, decoder_inputs, is_first)
-            if is_first:
-                self._has_checked_values = True
+            check_labels(labels, decoder_inputs)
+            check_first_batch(self, lambda: check_label_values(labels, self.config.target_vocab_size))
             use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, decoder_sequence_ids)
+            if decoder_inputs is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             is_causal = kwargs.get("is_causal") is not False
             if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
                 # a position from which on all labels are -100 is padding: it changes no score that counts
@@ -1289,22 +1171,20 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_key_position_mask=decoder_key_position_mask,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
-            sequence_ids=sequence_ids,
-            decoder_sequence_ids=decoder_sequence_ids,
             output_router_logits=wants_routers or has_router_losses,
             output_selected_experts=has_router_losses,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         scored = outputs.last_hidden_state[:, kept]
-        loss = aux_loss = z_loss = sequence_aux_loss = None
-        is_fused = labels is not None and skips_logits(self.lm_head, skip_logits, self.training)
-        logits = None if is_fused else self.lm_head(scored)
+        loss = aux_loss = z_loss = None
+        is_chunked = labels is not None and chunks_loss(self.lm_head, chunked_loss, self.training)
+        logits = None if is_chunked else self.lm_head(scored)
         if labels is not None:
             settings = (labels[:, kept], self.config.label_smoothing if self.training else 0.0, num_items_in_batch)
             loss = explained(
                 lambda: (
-                    fused_cross_entropy(scored, self.lm_head, *settings)
+                    chunked_cross_entropy(scored, self.lm_head, *settings)
                     if logits is None
                     else cross_entropy(logits, *settings)
                 ),
@@ -1312,10 +1192,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             )
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            packed = (sequence_ids, decoder_sequence_ids)
-            aux_loss, z_loss, sequence_aux_loss = self._router_losses(outputs, non_pads, packed, sum_router_counts)
+            aux_loss, z_loss = self._router_losses(outputs, non_pads, sum_router_counts)
             if self.training:
-                extra = weighed(self.config, aux_loss, z_loss, sequence_aux_loss)
+                extra = weighed(self.config, aux_loss, z_loss)
                 # without it the losses are means of this batch, which count by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
@@ -1334,20 +1213,15 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             z_loss=z_loss,
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
-            sequence_aux_loss=sequence_aux_loss,
         )
 
-    def prepare_decoder_input_ids_from_labels(
-        self, labels: torch.LongTensor, sequence_ids: torch.LongTensor | None = None
-    ) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """
         Shift labels right by one, with the start token first and the pad token in place of -100.
 
         Args:
             labels (`torch.LongTensor` of shape `(batch, target)`):
                 The labels.
-            sequence_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
-                The packed sequence of each label: each begins with the start token.
 
         Returns:
             `torch.LongTensor` of shape `(batch, target)`
@@ -1355,7 +1229,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         Raises:
             ValueError: the configuration has no start token or no pad token.
         """
-        return shift_tokens_right(self.config, labels, sequence_ids)
+        return shift_tokens_right(self.config, labels)
 
     def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
@@ -1383,36 +1257,21 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         target_mask = decoder_attention_mask if has_target_mask else labels != -100
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
-    def _router_losses(
-        self, outputs, non_pads_of_stacks, sequence_ids_of_stacks, sum_counts
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return balance loss, z-loss and, if it has a weight, the balance loss of sequences: means over the sparse layers.
-
-        In training, also count the load of the routers.
-        """
-        has_sequence_loss = self.config.router_sequence_aux_loss_coef > 0
-        ids = (*(outputs.encoder_selected_experts or ()), *(outputs.decoder_selected_experts or ()))
+    def _router_losses(self, outputs, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return balance loss and z-loss, means over the sparse layers. In training, also count the load of the routers."""
+        encoder_ids, decoder_ids = outputs.encoder_selected_experts or (), outputs.decoder_selected_experts or ()
+        ids = (*encoder_ids, *decoder_ids)
         if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
             zero = outputs.last_hidden_state.new_zeros((), dtype=torch.float)
-            return zero, zero, zero if has_sequence_loss else None
+            return zero, zero
         logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
-        layers_of_stacks = [
-            len(one or ()) for one in (outputs.encoder_selected_experts, outputs.decoder_selected_experts)
-        ]
-
-        def of_layers(of_stacks):
-            return [one for one, layers in zip(of_stacks, layers_of_stacks, strict=True) for _ in range(layers)]
-
-        non_pads = of_layers(non_pads_of_stacks)
+        source, target = non_pads_of_stacks
+        non_pads = [source] * len(encoder_ids) + [target] * len(decoder_ids)
         if self.training:
             routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
-        sequences = None
-        if has_sequence_loss:
-            rows = len(outputs.last_hidden_state)
-            sequences = of_layers([TokenSequences(rows, packed) for packed in sequence_ids_of_stacks])
-        return router_losses(self.config, logits, ids, non_pads, sequences, sum_counts)
+        return router_losses(self.config, logits, ids, non_pads, sum_counts)
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """
@@ -1488,12 +1347,11 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
-        sequence_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftEncoderOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values, sequence_ids (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
                 What [`WeftEncoder.forward`] takes.
 
         Returns:
@@ -1521,7 +1379,6 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
             position_ids=position_ids,
             position_mask=position_mask,
             condition_values=condition_values,
-            sequence_ids=sequence_ids,
             **kwargs,
         )
 
@@ -1649,9 +1506,7 @@ class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
         ids, logits = outputs.selected_experts or (), outputs.router_logits or ()
         for router, layer in zip(self.routers(), ids, strict=True):
             router.count_load(layer, non_pads)
-        has_sequence_loss = self.config.router_sequence_aux_loss_coef > 0
-        sequences = [TokenSequences(len(outputs.last_hidden_state))] * len(ids) if has_sequence_loss else None
-        return weighed(self.config, *router_losses(self.config, logits, ids, [non_pads] * len(ids), sequences))
+        return weighed(self.config, *router_losses(self.config, logits, ids, [non_pads] * len(ids)))
 
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""The sparse feed-forward: a router, experts as 3-D parameters, shared experts, and a block of them; and router losses.
+"""The sparse feed-forward: a router, experts as 3-D parameters, and a block of both; and the losses of routers.
 
-Shape suffixes: N tokens (all batch rows, flattened), B batch rows, D model width, F expert width, E experts, K experts
-per token, S tokens of one expert, Q sequences.
+Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
+tokens of one expert.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import FeedForward, Float32Buffers, Float32Linear, dropout
-from .positions import sequence_starts
+from .layers import Float32Buffers, Float32Linear, dropout
 from .transformers_names import ACT2FN, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.
@@ -39,23 +38,11 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
                 routers[id(parameter)].update_selection_bias()
 
 
-def router_scores(logits_NE: torch.Tensor, scoring_func: str) -> torch.Tensor:
-    """Return the scores of all experts (N, E): their softmax, or the sigmoid of each logit by itself."""
-    return logits_NE.sigmoid() if scoring_func == "sigmoid" else logits_NE.softmax(dim=-1)
-
-
-def router_probs(logits_NE: torch.Tensor, scoring_func: str) -> torch.Tensor:
-    """Return the scores of all experts (N, E), divided by their sum over the experts."""
-    # through the logarithms of the sigmoids, because those too small for a float32 would have the sum 0
-    return (nn.functional.logsigmoid(logits_NE) if scoring_func == "sigmoid" else logits_NE).softmax(dim=-1)
-
-
 class Router(Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
-    The scores of the experts are the softmax of the logits, or the sigmoid of each (DeepSeek-AI 2024, arXiv:2412.19437,
-    eq. 13-16). The weights are the scores of the chosen experts, which are divided by their sum and multiplied by
-    `routed_scaling_factor`.
+    The scores of the experts are the softmax of the logits. The weights are the scores of the chosen experts, divided by
+    their sum with `norm_topk_prob`.
 
     With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
     bias is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
@@ -69,9 +56,7 @@ class Router(Float32Buffers):
         super().__init__()
         self.num_experts = config.num_experts
         self.top_k = config.num_experts_per_tok
-        self.scoring_func = config.scoring_func
         self.renormalise = config.norm_topk_prob
-        self.scaling_factor = config.routed_scaling_factor
         self.capacity_factor = config.expert_capacity_factor
         self.always_capacity = config.expert_capacity_mode == "always"
         self.update_rate = config.router_bias_update_rate
@@ -104,15 +89,13 @@ class Router(Float32Buffers):
         """
         with maybe_autocast(tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
-            scores_NE = router_scores(logits_NE, self.scoring_func)
+            scores_NE = logits_NE.softmax(dim=-1)
             biased_NE = scores_NE if self.selection_bias is None else scores_NE + self.selection_bias
             ids_NK = biased_NE.topk(self.top_k, dim=-1).indices
             weights_NK = scores_NE.gather(-1, ids_NK)
             if self.renormalise:
-                # sigmoids, and what a bias has chosen, may all be 0
+                # the scores that a bias has chosen may all be 0
                 weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True).clamp(min=1e-20)
-            if self.scaling_factor != 1.0:
-                weights_NK = weights_NK * self.scaling_factor
             if self.limits_experts:
                 weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else non_pad_N)
         return logits_NE, weights_NK, ids_NK
@@ -309,26 +292,21 @@ class SparseFeedForward(nn.Module):
     """A router and its experts. The call and the shapes are those of the dense feed-forward.
 
     Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0.
-
-    With `n_shared_experts`, the output of experts that take every token is added (Dai et al. 2024, arXiv:2401.06066).
-    They are one feed-forward as wide as all of them, which gives the sum of their outputs.
     """
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
         super().__init__()
-        width, shared = config.moe_intermediate_size or ffn_dim, config.n_shared_experts
+        width = config.moe_intermediate_size or ffn_dim
         self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
         experts: Any = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
         # transformers' implementations otherwise do not look for ids of `num_experts`, which pads have
         experts._is_expert_parallel = True
         self.experts = experts
-        self.shared_experts = FeedForward(config, shared * width) if shared else None
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
 
-        `token_mask` (...) is False for pads, which use no capacity and get no routed experts' output. It is None if there
-        are no pads.
+        `token_mask` (...) is False for pads, which use no capacity and whose output is 0. It is None if there are no pads.
         """
         tokens_ND = hidden_states.flatten(0, -2)
         non_pad_N = None if token_mask is None else token_mask.flatten().bool()
@@ -336,8 +314,7 @@ class SparseFeedForward(nn.Module):
         # capacity as published counts pads too
         is_published = self.router.capacity_factor is not None and self.router.always_capacity
         dispatch = self.experts if non_pad_N is None or is_published else partial(self._without_pads, non_pad_N)
-        output = dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
-        return output if self.shared_experts is None else output + self.shared_experts(hidden_states)
+        return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
 
     def _without_pads(
         self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor
@@ -387,7 +364,6 @@ def balance_loss(
     ids_NK: torch.Tensor,
     non_pad_N: torch.Tensor | None = None,
     counts: torch.Tensor | None = None,
-    scoring_func: str = "softmax",
 ) -> torch.Tensor:
     """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
 
@@ -399,12 +375,11 @@ def balance_loss(
         non_pad_N: False for pads. None if there are none.
         counts: [`router_counts`] of several batches. The result is then this batch's summand of the loss over all of
             them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
-        scoring_func: the scores that the probabilities are, after a division by their sum.
     """
     counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
     load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
     share_E = load_E / load_E.sum().clamp(min=1)
-    probs_E = _sum_over_non_pads(router_probs(logits_NE, scoring_func), non_pad_N)
+    probs_E = _sum_over_non_pads(logits_NE.softmax(dim=-1), non_pad_N)
     return logits_NE.shape[-1] * (share_E * probs_E).sum() / tokens
 
 
@@ -424,96 +399,29 @@ def router_z_loss(
     return total / (len(logits_NE) if non_pad_N is None else non_pad_N.sum().clamp(min=1))
 
 
-class TokenSequences:
-    """Which of the flattened tokens (N) are of one sequence: those of a row, or those of a packed sequence.
-
-    Args:
-        rows: the number of rows.
-        sequence_ids_BT: the packed sequence of each token, None if each row is one sequence.
-    """
-
-    def __init__(self, rows: int, sequence_ids_BT: torch.Tensor | None = None):
-        self.rows = rows
-        self.index_N = None
-        if sequence_ids_BT is not None:  # every row begins a sequence
-            self.index_N = sequence_starts(sequence_ids_BT.expand(rows, -1)).flatten().cumsum(dim=0) - 1
-
-    def sums(self, values_NE: torch.Tensor) -> torch.Tensor:
-        """Return the sums over each sequence (Q, E). With packed sequences, which may be up to N, the last sums are 0."""
-        if self.index_N is None:
-            return values_NE.view(self.rows, -1, values_NE.shape[-1]).sum(dim=1)
-        return torch.zeros_like(values_NE).index_add(0, self.index_N, values_NE)
-
-
-def sequence_balance_loss(
-    logits_NE: torch.Tensor,
-    top_k: int,
-    sequences: TokenSequences,
-    non_pad_N: torch.Tensor | None = None,
-    counts: torch.Tensor | None = None,
-    scoring_func: str = "softmax",
-) -> torch.Tensor:
-    """Return the balance loss of each sequence by itself, and of these the mean over the non-pad tokens.
-
-    This is eq. 17-20 of DeepSeek-AI 2024 (arXiv:2412.19437), without its coefficient: as there, an expert counts as chosen
-    if its score without the selection bias is among the best.
-
-    Args:
-        logits_NE: the router's logits.
-        top_k: the number of experts of a token.
-        sequences: the sequence of each token.
-        non_pad_N: False for pads. None if there are none.
-        counts: as in [`balance_loss`].
-        scoring_func: as in [`balance_loss`].
-    """
-    probs_NE = router_probs(logits_NE, scoring_func)
-    # the order of the logits is that of the scores
-    chosen_NE = torch.zeros_like(probs_NE).scatter(1, logits_NE.topk(top_k, dim=-1).indices, 1.0)
-    if non_pad_N is not None:
-        real_N1 = non_pad_N[:, None].to(probs_NE.dtype)
-        probs_NE, chosen_NE = probs_NE * real_N1, chosen_NE * real_N1
-    loads_QE, probs_QE = sequences.sums(chosen_NE), sequences.sums(probs_NE)
-    tokens_Q = loads_QE.sum(dim=-1) / top_k
-    # a sequence of T tokens has the loss E / (K T) * load * (probs / T), and counts T times
-    losses_Q = logits_NE.shape[-1] / top_k * (loads_QE * probs_QE).sum(dim=-1) / tokens_Q.clamp(min=1)
-    tokens = tokens_Q.sum() if counts is None else counts[-1]
-    return losses_Q.sum() / tokens.clamp(min=1)
-
-
 def router_losses(
     config: WeftConfig,
     logits: Sequence[torch.Tensor],
     ids: Sequence[torch.Tensor],
     non_pads: Sequence[torch.Tensor | None],
-    sequences: Sequence[TokenSequences] | None = None,
     sum_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return balance loss, z-loss and, with `sequences`, the balance loss of sequences: means over the sparse layers.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return balance loss and z-loss, each the mean over the sparse layers.
 
     Args:
         config: the configuration.
         logits, ids, non_pads: those of each layer, as in [`balance_loss`].
-        sequences: the sequence of each token, of each layer.
         sum_counts: takes [`router_counts`] of all layers (layers, E + 1), and returns their sums over several batches.
     """
-    scoring = config.scoring_func
     counts = torch.stack(
         [router_counts(one, config.num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)]
     )
     counts = counts if sum_counts is None else sum_counts(counts)
-    layers = zip(logits, ids, non_pads, counts, strict=True)
-    aux = torch.stack([balance_loss(*layer, scoring_func=scoring) for layer in layers]).mean()
+    aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
     z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
-    if sequences is None:
-        return aux, z, None
-    by_sequence = [
-        sequence_balance_loss(one, config.num_experts_per_tok, sequence, mask, count, scoring)
-        for one, sequence, mask, count in zip(logits, sequences, non_pads, counts, strict=True)
-    ]
-    return aux, z, torch.stack(by_sequence).mean()
+    return aux, z
 
 
-def weighed(config: WeftConfig, aux: torch.Tensor, z: torch.Tensor, sequence_aux: torch.Tensor | None) -> torch.Tensor:
-    """Return the sum of what [`router_losses`] returns, each times its coefficient."""
-    loss = config.router_aux_loss_coef * aux + config.router_z_loss_coef * z
-    return loss if sequence_aux is None else loss + config.router_sequence_aux_loss_coef * sequence_aux
+def weighed(config: WeftConfig, aux: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the two losses, each times its coefficient."""
+    return config.router_aux_loss_coef * aux + config.router_z_loss_coef * z

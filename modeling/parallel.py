@@ -57,7 +57,6 @@ STACK_TP_PLAN = {
         for name in _ATTENTION
     },
     **{f"layers.*.mlp.{name}": style for name, style in _FEED_FORWARD.items()},
-    **{f"layers.*.mlp.shared_experts.{name}": style for name, style in _FEED_FORWARD.items()},
     **{f"layers.*.mlp.experts.{name}": style for name, style in _EXPERTS.items()},
     "layers.*.mlp.experts": "weft_experts",
 }
@@ -279,7 +278,4 @@ def _split_by_tensor_parallelism(config: WeftConfig, has_whole_experts: bool) ->
             parts[f"{stack}_ffn_dim"] = getattr(config, f"{stack}_ffn_dim")
         if "sparse" in types and not has_whole_experts and config.moe_intermediate_size is not None:
             parts["moe_intermediate_size"] = config.moe_intermediate_size
-        if "sparse" in types and config.n_shared_experts:  # they are split by their width, whole experts or not
-            name = f"{stack}_ffn_dim" if config.moe_intermediate_size is None else "moe_intermediate_size"
-            parts[f"n_shared_experts * {name}"] = config.n_shared_experts * getattr(config, name)
     return parts

@@ -28,22 +28,9 @@ class TokenPositions(NamedTuple):
         return self.ids_BT if self.mask_BT is None else self.ids_BT.masked_fill(~self.mask_BT, 0)
 
 
-def sequence_starts(sequence_ids_BT: torch.Tensor) -> torch.Tensor:
-    """Return True (B, T) for the first token of each packed sequence, whose id is not that of the token before it."""
-    differs = sequence_ids_BT[:, 1:] != sequence_ids_BT[:, :-1]
-    return nn.functional.pad(differs, (1, 0), value=True)
-
-
-def positions_in_sequences(sequence_ids_BT: torch.Tensor, mask_BT: torch.Tensor | None = None) -> torch.Tensor:
-    """Return positions (B, T) that begin anew at 0 in each packed sequence. Those of pads, whose id is negative, are 0.
-
-    With a mask, only the tokens that it shows are counted.
-    """
-    counts = torch.ones_like(sequence_ids_BT, dtype=torch.long) if mask_BT is None else mask_BT.long()
-    ends_BT = counts.cumsum(dim=-1)
-    # what was counted before the sequence: it only grows from one sequence to the next
-    before_BT = ((ends_BT - counts) * sequence_starts(sequence_ids_BT)).cummax(dim=-1).values
-    return (ends_BT - 1 - before_BT).clamp(min=0).masked_fill(sequence_ids_BT < 0, 0)
+def positions_of_tokens(mask_BT: torch.Tensor) -> torch.Tensor:
+    """Return positions (B, T) that count only the tokens that a mask (B, T) shows. Those before the first are 0."""
+    return (mask_BT.long().cumsum(dim=-1) - 1).clamp(min=0)
 
 
 class AttentionPositions(NamedTuple):

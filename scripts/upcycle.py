@@ -27,8 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             ]
             for stack in ("encoder", "decoder")
         }
-        fields = layer_types | {"n_shared_experts": arguments.shared_experts}
-        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **fields)
+        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **layer_types)
         tokenizer_files = [file for file in arguments.model.glob("*token*") if file.is_file()]
         for file in tokenizer_files:
             shutil.copy2(file, staging / file.name)

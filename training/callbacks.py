@@ -21,7 +21,7 @@ from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
-from ..modeling.moe import Router, expert_load, router_probs
+from ..modeling.moe import Router, expert_load
 
 EXPERT_LOAD = "expert_load.jsonl"
 # Maps the name of a sparse layer, such as decoder_1, to its statistics. `load` is the list of the experts' shares.
@@ -114,8 +114,7 @@ class ExpertStatisticsCallback(TrainerCallback):
       one line of JSON for each logging step;
     - `max_load`, `min_load`: the largest and the smallest load of an expert, divided by the mean load;
     - `dead_experts`: the number of experts without any assignment;
-    - `entropy`: the mean entropy of a token's router probabilities, in nats (with `scoring_func="sigmoid"`, of its scores
-      divided by their sum);
+    - `entropy`: the mean entropy of a token's router probabilities, in nats;
     - `log_z`: the mean logsumexp of a token's router logits;
     - `drop_rate`: the share of assignments that were dropped because the expert was full (0 without
       `expert_capacity_factor`);
@@ -284,7 +283,7 @@ def _dtype(device: torch.device) -> torch.dtype:
 def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.Tensor | None) -> torch.Tensor:
     logits_NE, weights_NK, ids_NK = output
     log_z_N = logits_NE.logsumexp(dim=-1)
-    probs_NE = router_probs(logits_NE, router.scoring_func)
+    probs_NE = logits_NE.softmax(dim=-1)
     entropy_N = torch.special.entr(probs_NE).sum(dim=-1)
     # dropped assignments have the weight 0; without a capacity, a weight of 0 is only an underflow
     dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)

@@ -30,7 +30,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # The fields that a resumed run may change. A change of any other field makes it another model.
 _FREE_FIELDS = frozenset(
     ["dropout", "attention_dropout", "activation_dropout", "label_smoothing", "router_aux_loss_coef",
-     "router_sequence_aux_loss_coef", "router_z_loss_coef", "router_bias_update_rate", "output_router_logits",
+     "router_z_loss_coef", "router_bias_update_rate", "output_router_logits",
      "use_cache", "init_std"]
 )  # fmt: skip
 

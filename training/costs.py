@@ -438,7 +438,7 @@ def _feed_forward(config: WeftConfig, is_decoder: bool, layer: int) -> tuple[int
     width = config.moe_intermediate_size or ffn
     router = 2 * config.d_model * config.num_experts * (2 if config.router_type == "noisy_top_k" else 1)
     expert = 2 * config.d_model * width * matrices
-    return router + config.n_shared_experts * expert, config.num_experts_per_tok * expert
+    return router, config.num_experts_per_tok * expert
 
 
 def count_operations(config: WeftConfig, workload: Workload) -> Operations:

@@ -90,7 +90,7 @@ class Distillation:
         mask = inferred_mask(self.student, given.get("attention_mask"), given.get("input_ids"))
         if mask is not None:
             given["attention_mask"] = mask
-        for name in ("num_items_in_batch", "skip_logits", "sum_router_counts"):  # of the student's own loss
+        for name in ("num_items_in_batch", "chunked_loss", "sum_router_counts"):  # of the student's own loss
             given.pop(name, None)
         return self.teacher(**given, return_dict=True).logits
 

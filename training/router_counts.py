@@ -36,7 +36,7 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     """
     model, args = weft_model(trainer.model), trainer.args
     config = model.config
-    coefficients = (config.router_aux_loss_coef, config.router_sequence_aux_loss_coef, config.router_z_loss_coef)
+    coefficients = (config.router_aux_loss_coef, config.router_z_loss_coef)
     if not config.has_sparse_layers or not any(coefficients):
         return None
     if trainer.label_smoother is not None or trainer.compute_loss_func is not None:

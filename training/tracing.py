@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
-from ..modeling.layers import FeedForward
 from ..modeling.moe import ExpertsBase, SparseFeedForward
 
 GRADIENTS, ACTIVATIONS, BUFFERS = "gradients", "activations", "communication"
@@ -288,9 +287,6 @@ def build_part(config: WeftConfig, sizes: Split) -> WeftForConditionalGeneration
         for name, weight in list(experts.named_parameters(recurse=False)):
             setattr(experts, name, nn.Parameter(weight.new_empty(len(weight) // sizes.experts, *weight.shape[1:])))
         experts.num_experts //= sizes.experts
-        if block.shared_experts is not None and sizes.tensor > 1:  # split by their width, though whole experts are not
-            width = block.shared_experts.up_proj.out_features // sizes.tensor
-            block.shared_experts = FeedForward(part, width)
     return model
 
 
@@ -535,7 +531,7 @@ def _run(model, config, batch: Batch, settings: Settings, timeline: Timeline, sh
     output = forward(
         **inputs,
         num_items_in_batch=torch.ones((), dtype=torch.long),
-        skip_logits=None
+        chunked_loss=None
         if settings.loss_in_pieces and model.lm_head.out_features == config.target_vocab_size
         else False,
     )

@@ -296,7 +296,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if model.training:
             in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs and self.distillation is None
             # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
-            inputs = {**inputs, "skip_logits": None if in_pieces else False}
+            inputs = {**inputs, "chunked_loss": None if in_pieces else False}
         forward = model
         if self.distillation is not None and model.training and "labels" in inputs:
             forward = partial(_distilled, self.distillation, model)

@@ -16,7 +16,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
     add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
     add("--experts-per-token", type=int, default=2, metavar="N", help="experts a token goes to (default: %(default)s)")
-    add("--shared-experts", type=int, default=0, metavar="N", help="experts for every token (default: %(default)s)")
     add(
         "--every",
         type=int,

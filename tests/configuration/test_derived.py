@@ -8,7 +8,6 @@ import pytest
 from transformers import AutoConfig
 
 from weftformer import WeftConfig
-from weftformer.configuration import PRESETS
 from weftformer.configuration.derived import DERIVED
 
 SIZES = {"vocab_size": 31, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
@@ -87,16 +86,6 @@ def test_a_view_keeps_what_has_a_name_of_its_own_and_shares_nothing():
         view.decoder_mlp_layer_types[0] = "sparse"
     assert config.decoder_mlp_layer_types == ["dense"] * 3
     assert config.get_text_config() is config
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_has_numbers(name):
-    config = WeftConfig.from_preset(name)
-    for one in (config, config.get_text_config(decoder=True)):
-        for field in DERIVED:
-            assert isinstance(getattr(one, field), int), field
-        assert one.vocab_size == one.decoder_vocab_size
-        assert one.num_attention_heads % one.num_key_value_heads == 0
 
 
 def test_numbers_follow_the_fields_they_come_from():
@@ -178,16 +167,6 @@ def test_a_number_given_by_name_is_the_default_where_they_are_the_same():
     grouped = WeftConfig(**DIFFERENT, num_key_value_heads=4)
     assert grouped.stack_heads(is_decoder=True) == (8, 4, 6)
     assert grouped.get_text_config(decoder=True).num_key_value_heads == 4
-
-
-@pytest.mark.parametrize(("size", "expected"), [(None, False), (31, True), (23, True)])
-def test_two_vocabularies_of_one_size_stay_two(size, expected, tmp_path):
-    config = WeftConfig(**TWO_TABLES, decoder_vocab_size=size)
-    config.save_pretrained(tmp_path)
-    for one in (config, WeftConfig.from_pretrained(tmp_path), WeftConfig(**config.to_dict())):
-        assert one.has_two_vocabularies == expected
-        assert one.decoder_vocab_size == (size or 31)
-    assert not WeftConfig(**SAME, decoder_vocab_size=31).has_two_vocabularies
 
 
 def test_a_file_with_a_bad_width_is_refused_like_any_other(rewrite):

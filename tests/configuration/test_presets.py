@@ -6,6 +6,7 @@ from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration import PRESETS
+from weftformer.configuration.derived import DERIVED
 
 # encoder layers, decoder layers, source window, experts, learned step vector, parameters: from `default_configs/*.yaml` of
 # DirectMultiStep 1.1.3 and from its own modules, counted on the meta device. The explorers hold a step vector of 256
@@ -30,10 +31,6 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_there_are_seven_published_planners():
-    assert len(DMS) == 7 and set(DMS) < set(PRESETS)
-
-
 @pytest.mark.parametrize("name", DMS)
 def test_a_planner_has_the_published_shape(name):
     encoder_layers, decoder_layers, window, experts, has_steps, count = DMS[name]
@@ -44,12 +41,8 @@ def test_a_planner_has_the_published_shape(name):
     assert (config.encoder_attention_heads, config.decoder_attention_heads) == (8, 8)
     assert (config.encoder_ffn_dim, config.decoder_ffn_dim, config.activation_function) == (768, 768, "gelu")
     assert (config.attention_bias, config.attention_out_bias, config.mlp_bias) == (False, True, True)
-    assert (config.norm_type, config.norm_eps, config.norm_first, config.has_final_norm) == (
-        "layernorm",
-        1e-5,
-        False,
-        False,
-    )
+    assert (config.norm_type, config.norm_eps) == ("layernorm", 1e-5)
+    assert (config.norm_first, config.has_final_norm) == (False, False)
     assert (config.tie_word_embeddings, config.share_encoder_decoder_embeddings) == (False, False)
     assert (config.lm_head_bias, config.scale_embedding, config.dropout) == (True, True, 0.1)
     assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (52, 0, 22)
@@ -67,12 +60,6 @@ def test_a_planner_has_the_published_shape(name):
     assert model.model.encoder.embed_positions.weight.shape == (window, 256)
     assert model.model.decoder.embed_positions.weight.shape == (1075, 256)
     assert parameters(model) == count
-
-
-@pytest.mark.parametrize("name", DMS)
-def test_a_planner_has_about_as_many_parameters_as_its_name_says(name):
-    millions = int(name.rsplit("-", 1)[1].removesuffix("m"))
-    assert parameters(build(name)) / 1e6 == pytest.approx(millions, rel=0.05)
 
 
 # By hand, for the sizes that are Weft's own or have one table for everything: embeddings, encoder, decoder.
@@ -105,6 +92,8 @@ def test_a_preset_builds_and_its_config_survives_a_file(name, tmp_path):
         "auto_map": None
     }
     assert parameters(build(name)) > 1e6
+    for one in (config, config.get_text_config(decoder=True)):
+        assert all(isinstance(getattr(one, field), int) for field in DERIVED)
 
 
 def test_single_fields_of_a_preset_can_be_replaced():

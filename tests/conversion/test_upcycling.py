@@ -47,21 +47,6 @@ def test_step_0_is_the_dense_model(kind, per_token):
     assert torch.equal(sparse.generate(IDS, **settings), model.generate(IDS, **settings))
 
 
-@pytest.mark.parametrize("scores", [{}, {"scoring_func": "sigmoid", "routed_scaling_factor": 2.5}], ids=str)
-@pytest.mark.parametrize("shared", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_shared_experts_are_copies_with_a_share_of_the_output(kind, shared, scores):
-    model = dense(**KINDS[kind])
-    sparse = upcycle(model, 4, 2, n_shared_experts=shared, **scores)
-    expected = model(input_ids=IDS, labels=LABELS).logits
-    torch.testing.assert_close(sparse(input_ids=IDS, labels=LABELS).logits, expected, atol=1e-10, rtol=1e-10)
-    for block in (sparse.model.encoder.layers[0].mlp, sparse.model.decoder.layers[2].mlp):
-        width = block.experts.down_proj.shape[-1]
-        assert block.shared_experts.down_proj.weight.shape == (16, shared * width)
-        block.shared_experts.up_proj.weight.data.zero_()
-    assert (sparse(input_ids=IDS, labels=LABELS).logits - expected).abs().max() > 1e-2
-
-
 def test_the_routers_send_tokens_to_different_experts_and_training_parts_them():
     sparse = upcycle(dense(), 4, 1, router_aux_loss_coef=0.0).train()
     logits = sparse(input_ids=IDS, labels=LABELS, output_router_logits=True).decoder_router_logits

@@ -45,9 +45,7 @@ def test_tokens_are_shown_as_text(text_task, ids):
     assert len(half) == 3 and look(text_task.model, text_task.tokenizer, half, ids[1]).source[:2] == ["Ã", "©"]
 
 
-@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
-def test_the_experts_are_those_that_the_router_chose(text_task, ids, scoring, monkeypatch):
-    monkeypatch.setattr(text_task.model.config, "scoring_func", scoring)  # the routers keep theirs
+def test_the_experts_are_those_that_the_router_chose(text_task, ids):
     chosen = []
     routers = [module for module in text_task.model.modules() if isinstance(module, Router)]
     hooks = [
@@ -64,9 +62,7 @@ def test_the_experts_are_those_that_the_router_chose(text_task, ids, scoring, mo
         (*found.encoder, *found.decoder), chosen, (found.source, found.read), strict=True
     ):
         assert layer.ids_NK.tolist() == experts.tolist() and len(experts) == len(tokens)
-        scores = logits.sigmoid() / logits.sigmoid().sum(dim=-1, keepdim=True)
-        probs = scores if scoring == "sigmoid" else logits.softmax(dim=-1)
-        torch.testing.assert_close(layer.probs_NK, probs.topk(2).values)
+        torch.testing.assert_close(layer.probs_NK, logits.softmax(dim=-1).topk(2).values)
 
 
 def test_pads_in_the_middle_of_a_source_are_left_out(route_task):

@@ -62,7 +62,7 @@ def own_shards(model: torch.nn.Module) -> None:
 def step(model, call, batch, optimizer, bf16: bool) -> tuple[int, dict[str, int]]:
     """A training step as the Trainer does it: the peak, and the bytes of gradients and optimizer after it."""
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        loss = call(**batch, skip_logits=None).loss
+        loss = call(**batch, chunked_loss=None).loss
     loss.backward()
     gradients = size_of(weight.grad for weight in model.parameters())
     optimizer.step()

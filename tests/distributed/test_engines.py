@@ -39,10 +39,6 @@ KINDS = {
     "sparse, biases": {**SPARSE, **BIASES, "router_bias": True},
     "sparse, plain": {**SPARSE, **PLAIN, "moe_intermediate_size": 8},
     "sparse, plain, biases": {**SPARSE, **PLAIN, **BIASES, "router_bias_update_rate": 0.1},
-    "sparse, shared": {
-        **SPARSE, **BIASES, "n_shared_experts": 1, "moe_intermediate_size": 8, "scoring_func": "sigmoid",
-        "routed_scaling_factor": 2.5, "router_bias_update_rate": 0.1,
-    },
 }  # fmt: skip
 TENSOR, SHARDED = {"tp_size": 2}, {"fsdp_size": 2}
 # name: how the two processes share the model

@@ -17,7 +17,7 @@ MODELS = {
     "modern": ("modern-tiny", GROUPED),
     "conditioned": ("dms-flash-10m", {}),
     "rotary across": ("dms-tiny", {}),
-    "sparse": ("modern-tiny", SPARSE | {"n_shared_experts": 1, "scoring_func": "sigmoid"}),
+    "sparse": ("modern-tiny", SPARSE),
     "noisy top-k": ("dms-flex-20m", {}),
     "additive": ("modern-tiny", {f"{kind}_attention_position_type": "additive" for kind in ("self", "cross")}),
     "bucketed": ("modern-tiny", {f"{kind}_attention_position_type": "bucketed" for kind in ("self", "cross")}),

@@ -55,12 +55,6 @@ def test_the_stand_in_refuses_what_the_hub_would(hub, metadata):
         card.validate()
 
 
-def test_shared_experts_are_counted_apart():
-    config = WeftConfig(**TINY, decoder_mlp_layer_types="sparse", n_shared_experts=1)
-    row = "| sparse layers | 0 encoder, 1 decoder; 8 experts, 2 for each token and 1 shared by all |\n"
-    assert row in build_card(facts(config=config)).text
-
-
 def test_what_is_not_known_is_not_said():
     card = build_card(facts())
     assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}
@@ -102,7 +96,7 @@ def test_a_language_is_a_code():
     [
         (WeftForConditionalGeneration, {"num_condition_features": 2}, "tensor([["),
         (WeftEncoder, {}, "torch.Size([1, 3, 16])"),
-        (WeftDecoder, {"cross_attention_hidden_size": 24}, "torch.Size([1, 3, 16])"),
+        (WeftDecoder, {}, "torch.Size([1, 3, 16])"),
     ],
 )
 def test_what_a_card_shows_runs_without_a_tokenizer(kind, fields, output, tmp_path, monkeypatch, capsys):

@@ -15,8 +15,7 @@ SMALL = {
 }  # fmt: skip
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_bias": True,
-    "router_bias_update_rate": 0.1, "n_shared_experts": 1, "scoring_func": "sigmoid", "routed_scaling_factor": 1.5,
-    "router_sequence_aux_loss_coef": 0.1,
+    "router_bias_update_rate": 0.1,
 }  # fmt: skip
 KINDS = {
     "dense": {"num_key_value_heads": 1, "lm_head_bias": True},
@@ -31,19 +30,13 @@ KINDS = {
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 
-def batch(length, packed=False):
+def batch(length):
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(3, 29, (2, length), generator=generator)
     labels = torch.randint(3, 29, (2, length - 1), generator=generator)
     ids[1, 3:] = 0
     labels[1, 2:] = -100
-    made = {"input_ids": ids, "attention_mask": ids.ne(0).long(), "labels": labels}
-    if packed:
-        second = {"sequence_ids": (ids, 2), "decoder_sequence_ids": (labels, 1)}  # where the second pair begins
-        made |= {
-            name: (torch.arange(side.shape[1]) >= start).long().expand(2, -1) for name, (side, start) in second.items()
-        }
-    return made
+    return {"input_ids": ids, "attention_mask": ids.ne(0).long(), "labels": labels}
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +56,12 @@ def pair(kind, training=True, experts="batched_mm", dtype=torch.float64):
     return model, copy.deepcopy(model)
 
 
-def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXACT, packed=False):
+def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EXACT):
     """Steps over batches of several lengths, as traced and as they are: losses, gradients, and what routers count."""
     step = torch.compile(twin, fullgraph=True, **settings)
     for length in lengths:
-        outputs = [one(**batch(length, packed), skip_logits=skip_logits) for one in (model, step)]
-        assert all((output.logits is None) is skip_logits for output in outputs)
+        outputs = [one(**batch(length), chunked_loss=chunked_loss) for one in (model, step)]
+        assert all((output.logits is None) is chunked_loss for output in outputs)
         torch.testing.assert_close(outputs[1].loss, outputs[0].loss, **close)
         for one, output in zip((model, twin), outputs, strict=True):
             one.zero_grad()
@@ -80,17 +73,11 @@ def check_steps(model, twin, settings, skip_logits, lengths=(6, 5, 9), close=EXA
 
 
 @pytest.mark.parametrize(
-    "kind, skip_logits", one_stays([("dense", True), ("sparse", False), ("dms", True), ("relative", False)])
+    "kind, chunked_loss", one_stays([("dense", True), ("sparse", False), ("dms", True), ("relative", False)])
 )
-def test_a_training_step_is_one_graph(kind, skip_logits):
+def test_a_training_step_is_one_graph(kind, chunked_loss):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
-    check_steps(*pair(kind), {"backend": "eager"}, skip_logits, lengths=(6, 9))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kind", ["dms", "relative"])
-def test_a_training_step_of_packed_rows_is_one_graph(kind):
-    check_steps(*pair(kind), {"backend": "eager"}, skip_logits=False, lengths=(6, 9), packed=True)
+    check_steps(*pair(kind), {"backend": "eager"}, chunked_loss, lengths=(6, 9))
 
 
 @pytest.mark.integration
@@ -133,11 +120,11 @@ def test_a_training_step_of_a_sparse_classifier_is_one_graph():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skip_logits", [False, True])
+@pytest.mark.parametrize("chunked_loss", [False, True])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_is_traced_too(kind, training, skip_logits):
-    check_steps(*pair(kind, training), {"backend": "aot_eager"}, skip_logits)
+def test_the_way_back_is_traced_too(kind, training, chunked_loss):
+    check_steps(*pair(kind, training), {"backend": "aot_eager"}, chunked_loss)
 
 
 @pytest.mark.slow
@@ -155,8 +142,8 @@ def test_other_implementations_of_experts(experts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skip_logits", [False, True])
+@pytest.mark.parametrize("chunked_loss", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_machine_code_gives_what_eager_gives(kind, skip_logits):
+def test_machine_code_gives_what_eager_gives(kind, chunked_loss):
     # rotary angles are of 32 bits, and inductor's sines and cosines of them are its own
-    check_steps(*pair(kind), {}, skip_logits, close={"atol": 1e-5, "rtol": 1e-4})
+    check_steps(*pair(kind), {}, chunked_loss, close={"atol": 1e-5, "rtol": 1e-4})

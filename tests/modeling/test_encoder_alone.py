@@ -1,9 +1,6 @@
 """The encoder alone, from the folder of any model: the same states; and a classifier that the plain Trainer trains."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -25,7 +22,6 @@ from weftformer import (
     WeftForSequenceClassification,
     WeftModel,
 )
-from weftformer.modeling.moe import TokenSequences, sequence_balance_loss
 from weftformer.tokenization import train_tokenizer
 
 from ..models import TINY_CONFIG
@@ -34,7 +30,6 @@ TINY = TINY_CONFIG | {"init_std": 0.3, "pad_token_id": 0, "dropout": 0.0}
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4,
     "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.1,
-    "router_sequence_aux_loss_coef": 0.3,
 }  # fmt: skip
 KINDS = {
     "shared": {},
@@ -110,7 +105,6 @@ def test_a_text_without_a_class_does_not_count(training):
     expected = ForSequenceClassificationLoss(torch.tensor([2, -100]), output.logits, model.config)
     if training:
         model.config.router_aux_loss_coef = model.config.router_z_loss_coef = 0.0
-        model.config.router_sequence_aux_loss_coef = 0.0
         output = model(IDS, MASK, labels=torch.tensor([2, -100]))
     torch.testing.assert_close(output.loss, expected)
     none = model(IDS, MASK, labels=torch.tensor([-100, -100]), num_items_in_batch=torch.tensor(0))
@@ -141,16 +135,6 @@ def test_routers_learn_and_count():
     torch.testing.assert_close(
         output.loss, ForSequenceClassificationLoss(torch.tensor([0, 1]), output.logits, model.config)
     )
-
-
-def test_each_text_has_a_balance_of_its_own():
-    model = WeftForSequenceClassification(WeftConfig(**(TINY | SPARSE), num_labels=2)).train()
-    call = {"input_ids": IDS, "attention_mask": MASK, "labels": torch.tensor([0, 1])}
-    found = model(**call).loss
-    layers = model.model(IDS, MASK, output_router_logits=True).router_logits
-    losses = [sequence_balance_loss(logits, 2, TokenSequences(2), MASK.flatten().bool()) for logits in layers]
-    model.config.router_sequence_aux_loss_coef = 0.0
-    torch.testing.assert_close(found - model(**call).loss, 0.3 * sum(losses) / 2)
 
 
 def test_the_vocabulary_is_resized(tmp_path):
@@ -187,35 +171,3 @@ def test_the_plain_trainer_trains_it(tmp_path):
     saved = json.loads((tmp_path / "out" / "config.json").read_text())
     assert saved["architectures"] == ["WeftForSequenceClassification"]
     assert saved["problem_type"] == "single_label_classification"
-
-
-WITHOUT = """
-import sys
-
-class Blind:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "weftformer":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Blind())
-import json, torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTextEncoding
-ids = torch.tensor({ids})
-mask = (ids != 0).long()
-encoder = AutoModelForTextEncoding.from_pretrained({folder!r}, trust_remote_code=True)
-classifier = AutoModelForSequenceClassification.from_pretrained({folder!r}, trust_remote_code=True)
-print(json.dumps([encoder(ids, mask).last_hidden_state.tolist(), classifier(ids, mask).logits.tolist()]))
-"""
-
-
-@pytest.mark.integration
-def test_a_folder_loads_where_weft_is_not_installed(tmp_path):
-    model = WeftForSequenceClassification(WeftConfig(**(TINY | SPARSE), num_labels=3)).eval()
-    model.save_pretrained(tmp_path / "model")
-    code = WITHOUT.format(ids=IDS.tolist(), folder=str(tmp_path / "model"))
-    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    states, logits = json.loads(done.stdout.splitlines()[-1])
-    torch.testing.assert_close(torch.tensor(states), model.model(IDS, MASK).last_hidden_state)
-    torch.testing.assert_close(torch.tensor(logits), model(IDS, MASK).logits)

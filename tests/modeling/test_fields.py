@@ -11,7 +11,7 @@ import typing
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftDecoder, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
@@ -54,15 +54,6 @@ def loss(base, changed):
     assert torch.equal(first.logits, second.logits)
     assert abs(first.loss - second.loss) > 1e-4
     assert call(base.eval()).loss == call(changed.eval()).loss
-
-
-def refused_with_own_encoder(base, changed_fields):
-    """A decoder alone reads states of another width; a whole model has no such states."""
-    changed = WeftConfig(**(base.config.to_dict() | changed_fields))
-    widths = [WeftDecoder(config).layers[0].encoder_attn.k_proj.in_features for config in (base.config, changed)]
-    assert widths == [16, 10]
-    with pytest.raises(ValueError, match="cross_attention_hidden_size=10 does not fit this model's own encoder"):
-        WeftForConditionalGeneration(changed)
 
 
 def bias_update(base, changed):
@@ -161,7 +152,6 @@ TABLE = {
     "decoder_attention_heads": (FREE, 8, logits),
     "num_key_value_heads": ({}, 2, shapes),
     "head_dim": ({}, 6, shapes),
-    "cross_attention_hidden_size": ({}, 10, refused_with_own_encoder),
     "encoder_ffn_dim": ({}, 21, shapes),
     "decoder_ffn_dim": ({}, 25, shapes),
     "activation_function": ({}, "relu", logits),
@@ -192,10 +182,7 @@ TABLE = {
     "num_experts": (SPARSE, 5, shapes),
     "num_experts_per_tok": (SPARSE, 1, logits),
     "moe_intermediate_size": (SPARSE, 7, shapes),
-    "n_shared_experts": (SPARSE, 2, shapes),
     "norm_topk_prob": (SPARSE, False, logits),
-    "scoring_func": (SPARSE, "sigmoid", logits),
-    "routed_scaling_factor": (SPARSE, 2.5, logits),
     "router_type": (SPARSE, "noisy_top_k", shapes),
     "router_bias": (SPARSE, True, shapes),
     "router_noise": (SPARSE | {"router_type": "noisy_top_k"}, "always", logits),
@@ -203,7 +190,6 @@ TABLE = {
     "expert_capacity_mode": (SPARSE | {"expert_capacity_factor": 0.5}, "always", logits),
     "router_bias_update_rate": (SPARSE | {"router_bias_update_rate": 0.1}, 0.2, bias_update),
     "router_aux_loss_coef": (SPARSE, 0.5, loss),
-    "router_sequence_aux_loss_coef": (SPARSE, 0.5, loss),
     "router_z_loss_coef": (SPARSE, 0.5, loss),
     "output_router_logits": (SPARSE, True, router_outputs),
     "num_condition_features": ({}, 2, shapes),
@@ -228,7 +214,6 @@ def own_fields():
 
 def test_the_table_has_a_row_for_every_field():
     assert own_fields() == set(TABLE)
-    assert len(TABLE) > 60
 
 
 @pytest.mark.parametrize("field", TABLE)
@@ -236,5 +221,4 @@ def test_the_field_changes_something(build, field):
     overrides, value, check = TABLE[field]
     base = build(**overrides)
     assert getattr(base.config, field) != value
-    buildable = check not in (refused, refused_with_own_encoder)
-    check(base, build(**(overrides | {field: value})) if buildable else {field: value})
+    check(base, {field: value} if check is refused else build(**(overrides | {field: value})))

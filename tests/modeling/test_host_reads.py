@@ -14,11 +14,6 @@ MASKS = {
     "none": {},
     "source": {"attention_mask": IDS.ne(0).long()},
     "both": {"attention_mask": IDS.ne(0).long(), "decoder_attention_mask": LABELS.ne(-100).long()},
-    "packed": {
-        "attention_mask": IDS.ne(0).long(),
-        "sequence_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, -1, -1]]),
-        "decoder_sequence_ids": torch.tensor([[0, 0, 1], [0, 1, -1]]),
-    },
 }
 LEARNED = {"position_embedding_type": "learned", "self_attention_position_type": "none"}
 # widths that transformers' grouped products take; the plain loop over experts looks which tokens each has
@@ -116,7 +111,7 @@ def test_a_decoding_step_reads_nothing(build, kind, masks, attention):
         assert reads(lambda step=step: model(**step, **given)) == []
 
 
-@pytest.mark.parametrize("masks", [name for name in MASKS if name != "packed"])
+@pytest.mark.parametrize("masks", MASKS)
 def test_bart_reads_more(masks):
     """The measure: what transformers' own model reads in the same step."""
     torch.manual_seed(0)

@@ -5,21 +5,14 @@ import pickle
 
 import pytest
 import torch
-from transformers import DeepseekV3Config, MixtralConfig
 from transformers.integrations import moe as moe_integration
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
-from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.layers import FeedForward
 from weftformer.modeling.moe import (
     ExpertsBase,
     NoisyTopKRouter,
     Router,
     SparseFeedForward,
-    expert_load,
-    router_probs,
-    router_scores,
 )
 
 pytestmark = pytest.mark.dtype(torch.float64)
@@ -113,40 +106,9 @@ def test_every_backend_equals_the_loop(block, tokens, gated, bias, implementatio
         assert_close(got, wanted)
 
 
-@pytest.mark.parametrize("implementation", BACKENDS)
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_the_expert_parallel_sentinel_adds_nothing(block, tokens, bias, implementation):
-    experts = block(implementation=implementation, mlp_bias=bias).experts
-    experts._is_expert_parallel = True  # what transformers sets when it spreads experts over processes
-    ids = torch.randint(0, 4, (TOKENS, 2))
-    ids[2] = 4
-    ids[5, 1] = 4
-    weights = torch.rand(TOKENS, 2)
-    weights[ids == 4] = 0.0  # as the dispatch leaves them
-    expected = mixed(experts, tokens, ids, weights, gated=True, bias=bias)
-    assert torch.equal(expected[2], torch.zeros(16))
-    assert_close(experts(tokens, ids.clone(), weights), expected)
-
-
-def test_the_eager_loop_ignores_the_sentinel_whatever_its_weight(block, tokens):
-    experts = block().experts
-    ids, weights = torch.randint(0, 4, (TOKENS, 2)), torch.rand(TOKENS, 2)
-    ids[2] = ids[5, 1] = 4
-    assert_close(experts(tokens, ids, weights), mixed(experts, tokens, ids, weights, True, False))
-
-
-def test_experts_have_a_width_of_their_own(block):
-    assert block(ffn_dim=12).experts.down_proj.shape == (4, 16, 12)
-    assert block(ffn_dim=12, moe_intermediate_size=7).experts.down_proj.shape == (4, 16, 7)
-    assert block(moe_intermediate_size=7).experts.gate_up_proj.shape == (4, 14, 16)
-
-
-@pytest.mark.parametrize("implementation", BACKENDS)
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_expert_dropout_acts_in_training_only(block, tokens, gated, implementation):
-    experts = block(
-        implementation=implementation, is_gated_act=gated, activation_dropout=0.5, activation_function="relu"
-    ).experts
+def test_expert_dropout_acts_in_training_only(block, tokens, gated):
+    experts = block(is_gated_act=gated, activation_dropout=0.5, activation_function="relu").experts
     ids, weights = torch.zeros(TOKENS, 1, dtype=torch.long), torch.ones(TOKENS, 1)
     quiet = experts(tokens, ids, weights)
     assert torch.equal(quiet, experts(tokens, ids, weights))
@@ -157,11 +119,11 @@ def test_expert_dropout_acts_in_training_only(block, tokens, gated, implementati
 # --- the linear router
 
 
-def chosen(logits, k, renormalise=True, bias=None, sigmoid=False):
+def chosen(logits, k, renormalise=True, bias=None):
     """Weights and ids of each token by the definition, biggest first."""
     all_weights, all_ids = [], []
     for row in logits:
-        probs = 1 / (1 + (-row).exp()) if sigmoid else row.exp() / row.exp().sum()
+        probs = row.exp() / row.exp().sum()
         scores = probs if bias is None else probs + bias
         ids = sorted(range(len(row)), key=lambda e: -scores[e].item())[:k]
         weights = probs[ids]
@@ -170,9 +132,9 @@ def chosen(logits, k, renormalise=True, bias=None, sigmoid=False):
     return torch.stack(all_weights), torch.tensor(all_ids)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("renormalise", [False, True])
-@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("k", "renormalise", "bias"), [(1, True, False), (2, False, True), (2, True, True), (4, False, False)]
+)
 def test_linear_router_by_definition(router, tokens, k, renormalise, bias):
     module = router(num_experts_per_tok=k, norm_topk_prob=renormalise, router_bias=bias)
     expected = tokens @ module.classifier.weight.T + (module.classifier.bias if bias else 0.0)
@@ -181,79 +143,30 @@ def test_linear_router_by_definition(router, tokens, k, renormalise, bias):
     wanted_weights, wanted_ids = chosen(expected, k, renormalise)
     assert torch.equal(ids, wanted_ids)
     assert_close(weights, wanted_weights)
-    sums = weights.sum(-1)
-    if renormalise:
-        assert_close(sums, torch.ones(TOKENS))
-    elif k < 4:
-        assert (sums < 1.0).all()
-
-
-@pytest.mark.parametrize("renormalise", [False, True])
-@pytest.mark.parametrize("k", [1, 3])
-def test_sigmoid_scores_by_definition(router, tokens, k, renormalise):
-    fields = {"num_experts_per_tok": k, "norm_topk_prob": renormalise, "router_bias_update_rate": 1e-3}
-    module = router(scoring_func="sigmoid", routed_scaling_factor=2.5, **fields)
-    module.selection_bias.copy_(torch.tensor([-0.4, 0.1, 0.0, 0.3]))
-    logits, weights, ids = module(tokens)
-    wanted_weights, wanted_ids = chosen(logits, k, renormalise, module.selection_bias, sigmoid=True)
-    assert torch.equal(ids, wanted_ids)
-    assert_close(weights, 2.5 * wanted_weights)
-    without_bias = chosen(logits, k, renormalise, sigmoid=True)[1]
-    assert not torch.equal(ids, without_bias)
-
-
-def test_scores_that_are_all_zero_give_weights_of_zero_and_not_nan(router):
-    """As sigmoids of very negative logits are, whose sum is 0."""
-    module = router(scoring_func="sigmoid", router_bias=True)
-    with torch.no_grad():
-        module.classifier.bias.fill_(-1e4)
-    weights = module(torch.zeros(2, 16))[1]
-    assert torch.equal(weights, torch.zeros(2, 2))
-    weights.sum().backward()
-    assert module.classifier.bias.grad.isfinite().all()
-    probs = router_probs(torch.full((2, 4), -1e4), "sigmoid")
-    assert_close(probs, torch.full((2, 4), 0.25))
-
-
-def test_probabilities_are_scores_by_their_sum():
-    logits = torch.randn(5, 4)
-    scores = 1 / (1 + (-logits).exp())
-    assert_close(router_scores(logits, "sigmoid"), scores)
-    assert_close(router_probs(logits, "sigmoid"), scores / scores.sum(-1, keepdim=True))
-    assert_close(router_probs(logits, "softmax"), router_scores(logits, "softmax"))
 
 
 @pytest.mark.dtype(torch.float32)
 @pytest.mark.parametrize("router_class", [Router, NoisyTopKRouter])
-def test_routing_is_in_full_precision_in_a_half_precision_model(router, tokens, router_class):
-    module = router(router_class, router_bias=True, router_noise="always").to(torch.bfloat16)
-    half = tokens.to(torch.bfloat16)
-    torch.manual_seed(3)
-    logits, weights, ids = module(half)
-    assert logits.dtype == weights.dtype == torch.float32
-    expected = module.float()
-    torch.manual_seed(3)
-    full = expected(half.float())  # the same rounded numbers, all arithmetic in fp32
-    assert torch.equal(logits, full[0]) and torch.equal(weights, full[1]) and torch.equal(ids, full[2])
+def test_routing_is_in_full_precision_in_a_half_precision_model_and_under_autocast(router, tokens, router_class):
+    def routed(module, tokens):
+        torch.manual_seed(3)
+        return module(tokens)
 
-
-@pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize("router_class", [Router, NoisyTopKRouter])
-def test_routing_is_in_full_precision_under_autocast(router, tokens, router_class):
     module = router(router_class, router_bias=True, router_noise="always")
-    torch.manual_seed(3)
-    expected = module(tokens)
+    expected = routed(module, tokens)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert (tokens @ module.classifier.weight.T).dtype == torch.bfloat16
-        torch.manual_seed(3)
-        found = module(tokens)
-    for got, wanted in zip(found, expected, strict=True):
-        assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+        for got, wanted in zip(routed(module, tokens), expected, strict=True):
+            assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+    half = tokens.to(torch.bfloat16)
+    found = routed(module.to(torch.bfloat16), half)
+    assert found[0].dtype == found[1].dtype == torch.float32
+    for got, wanted in zip(found, routed(module.float(), half.float()), strict=True):
+        assert torch.equal(got, wanted)  # the same rounded numbers, all arithmetic in fp32
 
 
-@pytest.mark.parametrize("router_class", [Router, NoisyTopKRouter])
-def test_routing_is_no_less_precise_than_the_model(router, tokens, router_class):
-    module = router(router_class, router_bias=True, router_noise="always")
+def test_routing_is_no_less_precise_than_the_model(router, tokens):
+    module = router(router_bias=True)
     logits, weights, _ = module(tokens)
     assert logits.dtype == weights.dtype == torch.float64
     (gradient,) = torch.autograd.grad(logits[0, 0], [module.classifier.weight])
@@ -263,8 +176,9 @@ def test_routing_is_no_less_precise_than_the_model(router, tokens, router_class)
 # --- the noisy router
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("mode", "training"), [("training", True), ("always", True), ("always", False)])
+@pytest.mark.parametrize(
+    ("mode", "training", "bias"), [("training", True, True), ("always", False, False), ("training", False, True)]
+)
 def test_noise_by_the_published_formula(router, tokens, mode, training, bias):
     module = router(NoisyTopKRouter, router_noise=mode, router_bias=bias).train(training)
     torch.manual_seed(11)
@@ -273,18 +187,11 @@ def test_noise_by_the_published_formula(router, tokens, mode, training, bias):
     normal = torch.randn(TOKENS, 4)
     clean = tokens @ module.classifier.weight.T + (module.classifier.bias if bias else 0.0)
     scale = (1 + (tokens @ module.noise.weight.T + (module.noise.bias if bias else 0.0)).exp()).log()
-    expected = clean + normal * scale
+    expected = clean + normal * scale * (training or mode == "always")
     assert_close(logits, expected)
     wanted_weights, wanted_ids = chosen(expected, 2)
     assert torch.equal(ids, wanted_ids)
     assert_close(weights, wanted_weights)
-    assert (logits - clean).abs().max() > 0.1
-
-
-def test_there_is_no_noise_outside_training(router, tokens):
-    module = router(NoisyTopKRouter, router_bias=True)
-    expected = tokens @ module.classifier.weight.T + module.classifier.bias
-    assert_close(module(tokens)[0], expected)
 
 
 # --- capacity
@@ -312,21 +219,12 @@ def test_capacity_drops_the_last_tokens_of_a_full_expert(router):
     assert torch.equal(kept[kept > 0], free[kept > 0])  # what stays is not weighed anew
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.5, 0.99, 1.0, 1.3])
-@pytest.mark.parametrize("count", [1, 4, 7, 10])
+@pytest.mark.parametrize("factor", [0.3, 0.99, 1.3])
+@pytest.mark.parametrize("count", [1, 7])
 def test_capacity_is_the_published_formula(router, factor, count):
     _, weights, _ = stubbed(router, [(1, 2)] * count, expert_capacity_factor=factor)
     capacity = int(count * 2 / 3 * factor)
     assert (weights > 0).sum(0).tolist() == [min(capacity, count)] * 2
-
-
-def test_capacity_comes_after_renormalisation(router, tokens):
-    free = router(num_experts_per_tok=3)
-    tight = router(num_experts_per_tok=3, expert_capacity_factor=0.5).train()
-    _, weights, _ = free(tokens)
-    _, kept, _ = tight(tokens)
-    assert 0 < (kept > 0).sum() < kept.numel()
-    assert torch.equal(kept[kept > 0], weights[kept > 0])
 
 
 @pytest.mark.parametrize("factor", [None, 0.6])
@@ -430,11 +328,10 @@ def steps_of(optimizer):
 
 
 @pytest.mark.parametrize("way", ["plain", "compiled", "with a closure"])
-@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
-def test_the_bias_moves_when_the_optimizer_of_its_router_takes_a_step(router, way, optimizer_class):
+def test_the_bias_moves_when_the_optimizer_of_its_router_takes_a_step(router, way):
     module = router(router_bias_update_rate=0.5)
     other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
-    optimizer = optimizer_class(module.parameters(), lr=0.1)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
     module.count_load(IDS[:2], None)
@@ -490,16 +387,6 @@ def test_biases_move_in_the_order_of_the_optimizer(router, monkeypatch):
     assert seen == order
 
 
-def test_a_count_adds_up_over_batches_and_leaves_pads_out(router):
-    module = router(router_bias_update_rate=0.5)
-    ids = torch.tensor([[0, 1], [2, 3], [0, 3]])
-    module.count_load(ids, torch.tensor([True, False, True]))
-    assert module.expert_load.tolist() == [2.0, 1.0, 0.0, 1.0]
-    module.count_load(ids, None)
-    assert module.expert_load.tolist() == [4.0, 2.0, 1.0, 3.0]
-    assert expert_load(ids, 4).tolist() == [2.0, 1.0, 1.0, 2.0]
-
-
 def test_without_an_update_rate_there_is_no_bias(router):
     module = router()
     assert module.selection_bias is None and module.expert_load is None
@@ -508,20 +395,14 @@ def test_without_an_update_rate_there_is_no_bias(router):
     assert set(module.state_dict()) == {"classifier.weight"}
 
 
-def test_the_bias_is_saved_and_the_count_is_not(router):
-    module = router(router_bias_update_rate=0.5)
-    assert set(module.state_dict()) == {"classifier.weight", "selection_bias"}
-    assert module.selection_bias.dtype == module.expert_load.dtype == torch.float32
-
-
 @pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize("cast", ["bfloat16", "half", "to"])
-def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router, cast):
+def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router):
     """In bfloat16 a count stops at 256, and a bias of 1 never moves by 1e-3."""
     module = router(router_bias_update_rate=1e-3)
+    assert set(module.state_dict()) == {"classifier.weight", "selection_bias"}  # the count is not saved
     value = torch.tensor([1.0 + 1e-6, 0.1, -0.3, 0.0])
     module.selection_bias.copy_(value)
-    module = module.to(torch.bfloat16) if cast == "to" else getattr(module, cast)()
+    module = module.to(torch.bfloat16)
     assert module.classifier.weight.dtype != torch.float32
     assert module.selection_bias.dtype == module.expert_load.dtype == torch.float32
     assert torch.equal(module.selection_bias, value)
@@ -531,31 +412,12 @@ def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router, cast):
     assert module.to("meta").selection_bias.is_meta
 
 
-def test_balancing_evens_out_a_lopsided_router(router):
-    module = router(router_bias_update_rate=0.005, num_experts_per_tok=1, router_bias=True)
-    with torch.no_grad():
-        module.classifier.weight.mul_(0.3)
-        module.classifier.bias.copy_(torch.tensor([1.5, 0.0, 0.0, -1.0]))
-    tokens = torch.randn(400, 16, generator=torch.Generator().manual_seed(4))
-
-    def spread():
-        load = expert_load(module(tokens)[2], 4)
-        return (load.max() / load.mean()).item()
-
-    before = spread()
-    for _ in range(240):
-        module.count_load(module(tokens)[2], None)
-        module.update_selection_bias()
-    assert before > 3 and spread() < 1.3
-
-
 # --- the block
 
 
-@pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_the_block_equals_the_loop(block, gated, noisy):
-    module = block(is_gated_act=gated, router_type="noisy_top_k" if noisy else "linear", mlp_bias=True)
+def test_the_block_equals_the_loop(block, gated):
+    module = block(is_gated_act=gated, router_type="noisy_top_k" if gated else "linear", mlp_bias=True)
     states = torch.randn(2, 5, 16, requires_grad=True)
     output = module(states)
     assert output.shape == states.shape
@@ -569,75 +431,6 @@ def test_the_block_equals_the_loop(block, gated, noisy):
         torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
     ):
         assert_close(got, wanted)
-
-
-def randomised(module):
-    with torch.no_grad():
-        for tensor in (*module.parameters(), *module.buffers()):
-            tensor.normal_(std=0.35)
-    return module.eval()
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_the_block_is_mixtrals(block, k):
-    """transformers' own, with its weights. It computes the softmax in 32 bits."""
-    theirs = randomised(
-        MixtralSparseMoeBlock(
-            MixtralConfig(
-                hidden_size=16, intermediate_size=12, num_local_experts=4, num_experts_per_tok=k, hidden_act="silu",
-                experts_implementation="eager",
-            )
-        )
-    )  # fmt: skip
-    ours = block(num_experts_per_tok=k, moe_intermediate_size=12)
-    state = {name.replace("gate.weight", "router.classifier.weight"): one for name, one in theirs.state_dict().items()}
-    ours.load_state_dict(state)
-    states = torch.randn(2, 5, 16)
-    torch.testing.assert_close(ours(states), theirs(states), atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("renormalise", [True, False])
-@pytest.mark.parametrize("shared", [1, 2])
-def test_the_block_is_deepseeks(block, shared, renormalise):
-    """transformers' own, with its weights and its bias, without groups of experts. It computes the logits in 32 bits."""
-    theirs = randomised(
-        DeepseekV3MoE(
-            DeepseekV3Config(
-                hidden_size=16, moe_intermediate_size=7, n_routed_experts=4, num_experts_per_tok=3, hidden_act="silu",
-                n_shared_experts=shared, n_group=1, topk_group=1, norm_topk_prob=renormalise, routed_scaling_factor=2.5,
-                experts_implementation="eager",
-            )
-        )
-    )  # fmt: skip
-    ours = block(
-        num_experts_per_tok=3, moe_intermediate_size=7, n_shared_experts=shared, scoring_func="sigmoid",
-        norm_topk_prob=renormalise, routed_scaling_factor=2.5, router_bias_update_rate=1e-3,
-    )  # fmt: skip
-    names = {"gate.weight": "router.classifier.weight", "gate.e_score_correction_bias": "router.selection_bias"}
-    ours.load_state_dict({names.get(name, name): one for name, one in theirs.state_dict().items()})
-    states = torch.randn(2, 5, 16)
-    torch.testing.assert_close(ours(states), theirs(states), atol=1e-6, rtol=1e-6)
-    ours.router.selection_bias.zero_()  # it has a part in the choice
-    assert (ours(states) - theirs(states)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("width", [None, 7])
-@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_shared_experts_add_the_sum_of_their_outputs(block, gated, width):
-    """Two shared experts, cut out of the one feed-forward that holds them."""
-    fields = {"is_gated_act": gated, "mlp_bias": True, "moe_intermediate_size": width}
-    module, alone = block(n_shared_experts=2, **fields), block(**fields)
-    alone.load_state_dict(module.state_dict(), strict=False)
-    assert alone.shared_experts is None and not any("shared" in name for name in alone.state_dict())
-    states, shared, width = torch.randn(2, 5, 16), module.shared_experts, width or 12
-    expected = alone(states) + shared.down_proj.bias
-    for rows in (slice(0, width), slice(width, 2 * width)):
-        hidden = states @ shared.up_proj.weight[rows].T + shared.up_proj.bias[rows]
-        if gated:
-            hidden = silu(states @ shared.gate_proj.weight[rows].T + shared.gate_proj.bias[rows]) * hidden
-        expected = expected + (hidden if gated else silu(hidden)) @ shared.down_proj.weight[:, rows].T
-    assert shared.up_proj.weight.shape == (2 * width, 16)
-    assert_close(module(states), expected)
 
 
 # --- pads
@@ -663,10 +456,9 @@ def counted_rows(monkeypatch, experts):
     return rows
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("implementation", BACKENDS)
-def test_tokens_are_computed_as_if_there_were_no_pads(block, implementation, bias):
-    module = block(implementation=implementation, ffn_dim=16, mlp_bias=bias, n_shared_experts=1).train()
+def test_tokens_are_computed_as_if_there_were_no_pads(block, implementation):
+    module = block(implementation=implementation, ffn_dim=16, mlp_bias=True).train()
     states = torch.randn(2, 5, 16)
     upstream, found = torch.randn(4, 16), []
     for mask in (None, PADS):
@@ -677,9 +469,7 @@ def test_tokens_are_computed_as_if_there_were_no_pads(block, implementation, bia
         found.append((real, gradients[0].flatten(0, 1) if mask is None else gradients[0][PADS], *gradients[1:]))
     for got, wanted in zip(found[1], found[0], strict=True):
         assert_close(got, wanted)
-    assert_close(
-        module(states, PADS)[~PADS], module.shared_experts(states)[~PADS]
-    )  # which pads go to, as to dense layers
+    assert not module(states, PADS)[~PADS].any()
 
 
 @pytest.mark.parametrize("implementation", ["eager", GROUPED])
@@ -700,7 +490,7 @@ def test_only_rows_of_tokens_are_computed(block, implementation, monkeypatch):
 
 def test_experts_of_other_processes_get_rows_of_tokens_alone(block):
     """Expert parallelism breaks at an id of no expert."""
-    module = block(n_shared_experts=1)
+    module = block()
     states = torch.randn(2, 5, 16)
     expected, seen = module(states, PADS), []
 
@@ -769,19 +559,6 @@ def test_pads_of_a_target_that_tokens_see_are_computed(build):
 # --- the block as a whole
 
 
-def test_alike_experts_make_the_dense_feed_forward(small, block, lopsided):
-    """Upcycling: with renormalised weights and no capacity, copies of one expert are that expert."""
-    dense = lopsided(FeedForward(small(mlp_bias=True), 12))
-    module = block(mlp_bias=True)
-    with torch.no_grad():
-        module.experts.gate_up_proj.copy_(torch.cat([dense.gate_proj.weight, dense.up_proj.weight]))
-        module.experts.gate_up_proj_bias.copy_(torch.cat([dense.gate_proj.bias, dense.up_proj.bias]))
-        module.experts.down_proj.copy_(dense.down_proj.weight)
-        module.experts.down_proj_bias.copy_(dense.down_proj.bias)
-    states = torch.randn(2, 5, 16)
-    assert_close(module(states), dense(states))
-
-
 @pytest.mark.dtype(torch.float32)
 @pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
 def test_the_block_runs_in_half_precision_and_under_autocast(block, implementation, monkeypatch):
@@ -826,28 +603,16 @@ def test_widths_that_grouped_mm_cannot_take_fall_back_or_are_refused(small, fiel
 
 
 @pytest.mark.dtype(torch.float32)
-def test_a_model_of_doubles_does_not_take_grouped_mm(small, tmp_path):
+def test_a_model_of_grouped_mm_may_become_one_of_doubles_and_back(small, tmp_path):
     """torch would end in "Expected mat_a to be Float32", in the default implementation."""
-    fields = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
-    single = WeftForConditionalGeneration(small(**fields))
-    assert single.config._experts_implementation == "grouped_mm"
-    single.save_pretrained(tmp_path)
-    model = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
-    assert model.config._experts_implementation == "eager"
-    ids = torch.tensor([[3, 4, 5]])
-    assert model(input_ids=ids, decoder_input_ids=ids).logits.dtype == torch.float64
-    with pytest.raises(ValueError, match='no float64 in torch; use "eager" or "batched_mm"'):
-        model.set_experts_implementation("grouped_mm")
-
-
-@pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize(
-    "fields", [{}, {"mlp_bias": True, "is_gated_act": False, "activation_function": "relu"}], ids=str
-)
-def test_a_model_of_grouped_mm_may_become_one_of_doubles_and_back(small, fields):
-    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
+    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse", "mlp_bias": True}
     torch.manual_seed(0)
-    model = WeftForConditionalGeneration(small(**even, **fields)).train()
+    model = WeftForConditionalGeneration(small(**even)).train()
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
+    assert loaded.config._experts_implementation == "eager"
+    with pytest.raises(ValueError, match='no float64 in torch; use "eager" or "batched_mm"'):
+        loaded.set_experts_implementation("grouped_mm")
     assert model.config._experts_implementation == "grouped_mm"
     call = {"input_ids": torch.tensor([[3, 4, 5]]), "labels": torch.tensor([[6, 7]])}
     expected = model(**call).logits

@@ -1,4 +1,4 @@
-"""The norms against their formulas, on values worked out by hand and on random ones."""
+"""The norms against their formulas."""
 
 import pytest
 import torch
@@ -6,13 +6,7 @@ from torch import nn
 
 from weftformer.modeling.layers import StdLayerNorm, build_norm
 
-# mean 5, squared deviations 9 + 1 + 1 + 9 = 20: variance 5 over n, 20/3 over n - 1; mean square 30
-ROW = torch.tensor([2.0, 4.0, 6.0, 8.0])
-EXPECTED = {
-    "layernorm": [-1.3416408, -0.4472136, 0.4472136, 1.3416408],
-    "stdnorm": [-1.1618950, -0.3872983, 0.3872983, 1.1618950],
-    "rmsnorm": [0.3651484, 0.7302967, 1.0954451, 1.4605935],
-}
+KINDS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
 
 
 def reference(kind, states, weight, bias, eps):
@@ -27,14 +21,8 @@ def reference(kind, states, weight, bias, eps):
     return normed * weight + (0.0 if bias is None else bias)
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
-def test_values_worked_out_by_hand(small, kind):
-    norm = build_norm(small(norm_type=kind, norm_eps=1e-12), width=4)
-    torch.testing.assert_close(norm(ROW), torch.tensor(EXPECTED[kind]), atol=1e-6, rtol=0)
-
-
 @pytest.mark.dtype(torch.float64)
-@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("eps", [1e-5, 0.3])
 def test_forward_and_gradients_equal_the_formula(small, lopsided, kind, bias, eps):
@@ -55,7 +43,7 @@ def test_forward_and_gradients_equal_the_formula(small, lopsided, kind, bias, ep
         torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_constant_row_stays_finite_forward_and_backward(small, kind):
     norm = build_norm(small(norm_type=kind))
     for value in (0.0, 3.0):
@@ -66,7 +54,7 @@ def test_a_constant_row_stays_finite_forward_and_backward(small, kind):
 
 
 def test_new_norms_change_nothing_but_the_scale(small):
-    for kind, norm_class in (("layernorm", nn.LayerNorm), ("rmsnorm", nn.RMSNorm), ("stdnorm", StdLayerNorm)):
+    for kind, norm_class in KINDS.items():
         norm = build_norm(small(norm_type=kind))
         assert isinstance(norm, norm_class)
         assert torch.equal(norm.weight, torch.ones(16))

@@ -22,7 +22,6 @@ KINDS = {
     "sparse": {**SPARSE, "router_type": "noisy_top_k", "router_bias": True},
     "sparse, biases": {**SPARSE, **BIASES},
     "sparse, plain, biases": {**SPARSE, **BIASES, "is_gated_act": False},
-    "sparse, shared": {**SPARSE, **BIASES, "n_shared_experts": 1},
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
     "additive": {"self_attention_position_type": "additive", "use_qk_norm": True, "num_condition_features": 2},
     "learned": {"position_embedding_type": "learned", "norm_type": "layernorm", "normalize_embedding": True},
@@ -87,16 +86,6 @@ REFUSED = [
     ({"num_key_value_heads": 1}, {"tp_size": 2}, "num_key_value_heads=1"),
     ({"decoder_ffn_dim": 33}, {"tp_size": 2}, "decoder_ffn_dim=33"),
     ({**SPARSE, "moe_intermediate_size": 9}, {"tp_size": 2}, "moe_intermediate_size=9"),
-    (
-        {**SPARSE, "moe_intermediate_size": 9, "n_shared_experts": 1},
-        {"tp_size": 2, "ep_size": 2},
-        r"n_shared_experts \* moe_intermediate_size=9",
-    ),
-    (
-        {"encoder_mlp_layer_types": "sparse", "n_shared_experts": 3, "encoder_ffn_dim": 33},
-        {"tp_size": 2, "ep_size": 2},
-        r"n_shared_experts \* encoder_ffn_dim=99",
-    ),
     ({}, {"fsdp_size": 2, "ep_size": 2}, "no sparse layer"),
     ({**SPARSE, "num_experts": 3}, {"fsdp_size": 2, "ep_size": 2}, "num_experts=3"),
     ({}, {"fsdp_size": 2, "tp_size": 2}, "tie_word_embeddings=True"),
@@ -104,7 +93,6 @@ REFUSED = [
 ALLOWED = [
     ({}, {"tp_size": 2}),
     ({**SPARSE, "moe_intermediate_size": 9, "encoder_ffn_dim": 33}, {"tp_size": 2, "ep_size": 2}),
-    ({**SPARSE, "moe_intermediate_size": 9, "n_shared_experts": 2}, {"tp_size": 2, "ep_size": 2}),
     ({"num_key_value_heads": 1, "decoder_ffn_dim": 33}, {"fsdp_size": 2}),
     ({"tie_word_embeddings": False}, {"fsdp_size": 2, "tp_size": 2}),
     ({**SPARSE, "activation_dropout": 0.1}, {"fsdp_size": 2, "ep_size": 2}),

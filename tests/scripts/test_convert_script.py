@@ -141,11 +141,9 @@ def test_upcycle(tmp_path, capsys):
     model.save_pretrained(tmp_path / "dense")
     build_route_tokenizer().save_pretrained(tmp_path / "dense")
     arguments = [str(tmp_path / "dense"), str(tmp_path / "sparse"), "--experts", "4", "--every", "1"]
-    arguments += ["--shared-experts", "1"]
     assert main(["upcycle", *arguments]) == 0
     sparse = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "sparse")
     assert len(sparse.routers()) == 2 and sparse.config.num_experts == 4
-    assert sparse.config.n_shared_experts == 1
     torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-10, rtol=1e-10)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "sparse")) == 53
     assert "parameters became" in capsys.readouterr().out

@@ -73,12 +73,6 @@ def test_bpe_that_drops_what_it_does_not_know():
         check_encodable(tokenizer, "a b%a%")
 
 
-def test_bpe_with_unknown_token():
-    tokenizer = wrap(models.BPE(vocab=letters("[U]", "a", "b"), merges=[], unk_token="[U]"), unk_token="[U]")
-    with pytest.raises(ValueError, match="unknown character '%' at index 3 of "):
-        check_encodable(tokenizer, "a b%")
-
-
 def test_normalizer_is_not_a_loss():
     tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()

@@ -4,12 +4,12 @@ import gzip
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+import transformers
+from transformers import AutoTokenizer
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source, source_text
 
@@ -26,17 +26,7 @@ PUBLISHED = {
 }
 # fmt: on
 IDS = {token: index for index, token in PUBLISHED.items()}
-SMILES = [
-    "CCO",
-    "C",
-    "Cl",
-    "BrCCBr",
-    "N[C@@H](C)C(=O)O",
-    "F/C=C\\F",
-    "[O-][N+](=O)c1ccccc1",
-    "C[Si](C)(C)C#N",
-    "[Mg]Br",
-]
+SMILES = ["CCO", "Cl", "BrCCBr", "N[C@@H](C)C(=O)O", "F/C=C\\F", "[O-][N+](=O)c1ccccc1", "C[Si](C)(C)C#N", "[Mg]Br"]
 ROUTE = "{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O','children':[{'smiles':'[H][H]'}]}]}"
 
 
@@ -106,11 +96,6 @@ def test_template_and_bare_ids(tokenizer):
     assert tokenizer("")["input_ids"] == [0, 22]
 
 
-def test_route_literal_ids(tokenizer):
-    ids = tokenizer("{'smiles':'Cl','children':[{'smiles':'O'}]}")["input_ids"]
-    assert ids == [0, 1, 2, 3, 4, 23, 3, 17, 18, 12, 1, 2, 3, 5, 3, 21, 15, 21, 22]
-
-
 def test_layout_characters_in_the_text_are_special_tokens(tokenizer):
     assert tokenizer("C?  <SOS>O")["input_ids"] == [0, 4, 22, 52, 52, 0, 5, 22]
     assert tokenizer("J")["input_ids"] == [0, 51, 22]
@@ -178,48 +163,24 @@ def test_padding(tokenizer):
     assert padded["input_ids"].tolist() == [[0, 4, 22], [0, 22, 52]]
 
 
-def test_padding_by_transformers_collator(tokenizer):
-    features = [{"input_ids": [0, 4, 22], "labels": [4, 22]}, {"input_ids": [0, 22], "labels": [22]}]
-    batch = DataCollatorForSeq2Seq(tokenizer)(features)
-    assert sorted(batch) == ["input_ids", "labels"]
-    assert batch["input_ids"].tolist() == [[0, 4, 22], [0, 22, 52]]
-    assert batch["labels"].tolist() == [[4, 22], [22, -100]]
-
-
-@pytest.mark.integration
-def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
-    texts = [*SMILES, ROUTE, source_text("CCO", "C"), "J ?", ""]
-    tokenizer.save_pretrained(tmp_path)
-    # A checkpoint folder also has a config, of a model_type that transformers alone does not know.
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "weft"}))
-    code = (
-        "import json, sys\n"
-        "from transformers import AutoTokenizer\n"
-        "folder, texts = sys.argv[1], json.loads(sys.argv[2])\n"
-        "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
-        "assert 'weftformer' not in sys.modules\n"
-        "print(json.dumps([tokenizer(texts)['input_ids'], tokenizer.model_input_names, tokenizer.all_special_ids,\n"
-        "    tokenizer.decode(tokenizer(texts[0])['input_ids'], skip_special_tokens=True)]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), json.dumps(texts)], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    ids, names, special, decoded = json.loads(done.stdout)
-    assert ids == tokenizer(texts)["input_ids"]
-    assert (names, special, decoded) == (["input_ids"], tokenizer.all_special_ids, "CCO")
-
-
-def test_saving_again_changes_nothing(tmp_path):
+def test_a_saved_tokenizer_is_plain_and_saving_again_changes_nothing(tmp_path, monkeypatch):
+    """A folder also has a configuration, of a model_type that transformers alone does not know."""
+    monkeypatch.delitem(CONFIG_MAPPING._extra_content, "weft", raising=False)
     # a new one: a call with padding changes the tokenizer that is shared, and what is saved of it
-    build_route_tokenizer().save_pretrained(tmp_path / "first")
+    tokenizer = build_route_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "first")
+    (tmp_path / "first" / "config.json").write_text(json.dumps({"model_type": "weft"}))
     loaded = AutoTokenizer.from_pretrained(tmp_path / "first")
+    texts = [*SMILES, ROUTE, source_text("CCO", "C"), "J ?", ""]
+    assert loaded(texts)["input_ids"] == tokenizer(texts)["input_ids"]
+    assert (loaded.model_input_names, loaded.all_special_ids) == (["input_ids"], tokenizer.all_special_ids)
     loaded.save_pretrained(tmp_path / "second")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         first, second = (json.loads((tmp_path / folder / name).read_text()) for folder in ("first", "second"))
         # transformers notes where it loaded from; nothing else may differ.
         notes = {"is_local", "local_files_only"}
         assert {key: first[key] for key in first.keys() - notes} == {key: second[key] for key in second.keys() - notes}
+    assert hasattr(transformers, first["tokenizer_class"]) and "auto_map" not in first
     with pytest.raises(Exception, match="UNK"):
         loaded("C%O")
 

@@ -2,12 +2,10 @@
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import transformers
 from datasets import Dataset
 from transformers import AutoTokenizer
 
@@ -45,14 +43,9 @@ def test_special_tokens(tokenizer):
     assert len(tokenizer) == 320
 
 
-def test_learns_what_is_frequent(tokenizer):
-    assert tokenizer.tokenize("a small lake") == ["a", "Ġsmall", "Ġlake"]
-    assert len(tokenizer.tokenize("zqxj")) == 4
-
-
 def test_template_appends_eos_only(tokenizer):
     bare = tokenizer("a small lake", add_special_tokens=False)["input_ids"]
-    assert len(bare) == 3
+    assert tokenizer.tokenize("a small lake") == ["a", "Ġsmall", "Ġlake"] and len(tokenizer.tokenize("zqxj")) == 4
     assert min(bare) > 2
     assert tokenizer("a small lake").data == {"input_ids": [*bare, 2], "attention_mask": [1, 1, 1, 1]}
     assert tokenizer(text_target="a small lake")["input_ids"] == [*bare, 2]
@@ -98,51 +91,20 @@ def test_min_frequency():
     assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=3)) == 259
 
 
-@pytest.mark.integration
 def test_same_texts_give_the_same_vocabulary(tokenizer):
     expected = tokenizer.backend_tokenizer.to_str()
-    assert train_tokenizer(iter(TEXTS), vocab_size=320).backend_tokenizer.to_str() == expected
-    # A new process has other hash seeds, and here another number of threads.
-    code = (
-        "import json, sys\n"
-        "from weftformer.tokenization import train_tokenizer\n"
-        "print(train_tokenizer(json.loads(sys.argv[1]), vocab_size=320).backend_tokenizer.to_str())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(TEXTS[::-1])],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "7"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.strip().splitlines()[-1]) == json.loads(expected)
+    assert train_tokenizer(iter(TEXTS[::-1]), vocab_size=320).backend_tokenizer.to_str() == expected
 
 
-@pytest.mark.integration
-def test_loads_with_auto_tokenizer_and_without_weft(tokenizer, tmp_path):
+def test_a_saved_tokenizer_is_plain(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "weft"}))
-    texts = STRANGE + TEXTS[:4]
-    code = (
-        "import json, sys\n"
-        "from transformers import AutoTokenizer\n"
-        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "assert 'weftformer' not in sys.modules\n"
-        "ids = tokenizer(json.loads(sys.stdin.read()))['input_ids']\n"
-        "print(json.dumps([ids, [tokenizer.decode(row, skip_special_tokens=True) for row in ids]]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [tokenizer(texts)["input_ids"], texts]
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.model_input_names == ["input_ids", "attention_mask"]
     assert loaded.get_vocab() == tokenizer.get_vocab()
+    for text in STRANGE:
+        assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert hasattr(transformers, settings["tokenizer_class"]) and "auto_map" not in settings
 
 
 def test_two_columns():

@@ -37,7 +37,7 @@ KINDS = {
     "plain": PLAIN,
     "grouped": {"num_key_value_heads": 2, "use_qk_norm": True, "cross_attention_position_type": "rotary"},
     "bucketed": {"self_attention_position_type": "bucketed", "tie_word_embeddings": False},
-    "sparse": SPARSE | {"moe_intermediate_size": 24, "n_shared_experts": 1},
+    "sparse": SPARSE | {"moe_intermediate_size": 24},
     "noisy": SPARSE | {"router_type": "noisy_top_k", "router_bias": True, "mlp_bias": True, "is_gated_act": False},
 }
 WORK = Workload(source_length=7, target_length=5)
@@ -146,7 +146,7 @@ def saved_by_autograd(model, config, batch, bf16):
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with hooks, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        loss = model(**inputs_of(config, batch.rows, batch.source, batch.target), skip_logits=None).loss
+        loss = model(**inputs_of(config, batch.rows, batch.source, batch.target), chunked_loss=None).loss
     assert loss.requires_grad
     return sum(storage.nbytes() for storage in kept.values())
 
@@ -156,7 +156,7 @@ MEMORY = {
     "plain": PLAIN | {"dropout": 0.1, "activation_dropout": 0.1},
     "grouped": KINDS["grouped"],
     "bucketed": KINDS["bucketed"],
-    "sparse": SPARSE | {"moe_intermediate_size": 32, "n_shared_experts": 1},
+    "sparse": SPARSE | {"moe_intermediate_size": 32},
     "loop": SPARSE | {"moe_intermediate_size": 36},  # which grouped products do not take
     "dynamic": {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
     "pieces": {"vocab_size": 5000},

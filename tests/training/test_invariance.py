@@ -27,12 +27,9 @@ KINDS = {
     "sparse": {
         "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
         "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.05,
-        "router_sequence_aux_loss_coef": 0.3,
     },
     "z": {"encoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.0,
           "router_z_loss_coef": 0.1},
-    "by sequence": {"encoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.0,
-                    "router_z_loss_coef": 0.0, "router_sequence_aux_loss_coef": 0.3},
 }  # fmt: skip
 ROWS, STEPS = 12, 2
 # The models are of 64 bits, where a step of other batches differs by the order of its sums alone; the Trainer adds up losses

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling import losses
-from weftformer.modeling.losses import counted_items, cross_entropy, fused_cross_entropy, skips_logits
+from weftformer.modeling.losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
+
+from ..models import tiny_model
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -31,13 +32,11 @@ def gradients(loss, hidden, head):
     return torch.autograd.grad(loss, wanted)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("items", [None, 5])
+@pytest.mark.parametrize(("smoothing", "bias", "items"), [(0.0, True, None), (0.2, False, 5)])
 def test_loss_and_gradients_are_those_of_the_plain_one(few_rows, smoothing, bias, items):
     hidden, head, labels = problem(bias)
     expected = 3 * cross_entropy(head(hidden), labels, smoothing, items)
-    actual = 3 * fused_cross_entropy(hidden, head, labels, smoothing, items)
+    actual = 3 * chunked_cross_entropy(hidden, head, labels, smoothing, items)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     for one, other in zip(gradients(actual, hidden, head), gradients(expected, hidden, head), strict=True):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
@@ -45,14 +44,14 @@ def test_loss_and_gradients_are_those_of_the_plain_one(few_rows, smoothing, bias
 
 def test_no_label_that_counts_gives_nothing(few_rows):
     hidden, head, labels = problem()
-    loss = fused_cross_entropy(hidden, head, torch.full_like(labels, -100))
+    loss = chunked_cross_entropy(hidden, head, torch.full_like(labels, -100))
     assert loss == 0 and all(not grad.any() for grad in gradients(loss, hidden, head))
 
 
 def test_frozen_parts_get_no_gradient(few_rows):
     hidden, head, labels = problem()
     head.requires_grad_(False)
-    fused_cross_entropy(hidden, head, labels).backward()
+    chunked_cross_entropy(hidden, head, labels).backward()
     assert hidden.grad.any() and head.weight.grad is None
 
 
@@ -60,7 +59,7 @@ def test_frozen_parts_get_no_gradient(few_rows):
 def test_half_precision_and_autocast_are_as_close_as_the_plain_one(few_rows):
     hidden, head, labels = problem(dtype=torch.bfloat16)
     expected = cross_entropy(head(hidden), labels)
-    actual = fused_cross_entropy(hidden, head, labels)
+    actual = chunked_cross_entropy(hidden, head, labels)
     # logits of 8 bits: one of another rounding moves the mean by up to 1e-3
     torch.testing.assert_close(actual, expected, atol=2e-3, rtol=0)
     for one, other in zip(gradients(actual, hidden, head), gradients(expected, hidden, head), strict=True):
@@ -69,15 +68,14 @@ def test_half_precision_and_autocast_are_as_close_as_the_plain_one(few_rows):
     hidden, head, labels = problem(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         expected = cross_entropy(head(hidden), labels)
-        torch.testing.assert_close(fused_cross_entropy(hidden, head, labels), expected, atol=2e-3, rtol=0)
+        torch.testing.assert_close(chunked_cross_entropy(hidden, head, labels), expected, atol=2e-3, rtol=0)
 
 
-def build(vocab_size=4_096, **overrides):
-    torch.manual_seed(0)
-    sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (
-        ("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
-    config = WeftConfig(vocab_size=vocab_size, d_model=8, dropout=0.0, label_smoothing=0.1, **sizes, **overrides)
-    return WeftForConditionalGeneration(config)
+SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+
+
+def large(vocab_size=4_096, **fields):
+    return tiny_model(vocab_size=vocab_size, dropout=0.0, **SIZES, **fields)
 
 
 BATCH = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100]])}
@@ -86,8 +84,8 @@ BATCH = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("asked", [True, None])
 def test_a_large_vocabulary_trains_without_logits(tied, asked):
-    model = build(tie_word_embeddings=tied).train()
-    output, plain = model(**BATCH, skip_logits=asked), model(**BATCH)
+    model = large(tie_word_embeddings=tied).train()
+    output, plain = model(**BATCH, chunked_loss=asked), model(**BATCH)
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
     torch.testing.assert_close(output.loss, plain.loss, atol=1e-10, rtol=1e-10)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -98,29 +96,29 @@ def test_a_large_vocabulary_trains_without_logits(tied, asked):
 
 def test_logits_are_left_out_where_that_is_asked_for_alone():
     """None: in training with a large vocabulary; elsewhere there is little to be saved."""
-    model, small = build(), build(64)
+    model, small = large(), large(64)
     for training in (True, False):
         assert model.train(training)(**BATCH).logits.shape == (1, 3, 4_096)
-        assert model(**BATCH, skip_logits=False).logits is not None
-        assert model(**BATCH, skip_logits=True).logits is None
-        assert (model(**BATCH, skip_logits=None).logits is None) is training
-        assert small.train(training)(**BATCH, skip_logits=None).logits is not None
-        assert small(**BATCH, skip_logits=True).logits is None
+        assert model(**BATCH, chunked_loss=False).logits is not None
+        assert model(**BATCH, chunked_loss=True).logits is None
+        assert (model(**BATCH, chunked_loss=None).logits is None) is training
+        assert small.train(training)(**BATCH, chunked_loss=None).logits is not None
+        assert small(**BATCH, chunked_loss=True).logits is None
     without_labels = {"input_ids": BATCH["input_ids"], "decoder_input_ids": BATCH["input_ids"]}
-    assert model.train()(**without_labels, skip_logits=True).logits is not None
+    assert model.train()(**without_labels, chunked_loss=True).logits is not None
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_tuples_are_those_of_transformers(training):
     """What is None is left out: after a loss without logits stands the encoder's last state."""
-    model = build().train(training)
+    model = large().train(training)
     named, plain = model(**BATCH), model(**BATCH, return_dict=False)
     wanted = Seq2SeqLMOutput(
         loss=named.loss, logits=named.logits, encoder_last_hidden_state=named.encoder_last_hidden_state
     ).to_tuple()
     assert len(plain) == len(wanted) == 3
     assert all(torch.equal(one, other) for one, other in zip(plain, wanted, strict=True))
-    loss, state = model(**BATCH, skip_logits=True, return_dict=False)
+    loss, state = model(**BATCH, chunked_loss=True, return_dict=False)
     torch.testing.assert_close(loss, named.loss, atol=1e-10, rtol=1e-10)
     assert torch.equal(state, named.encoder_last_hidden_state)
 
@@ -130,14 +128,13 @@ def test_heads_that_must_be_called_are_called():
         pass
 
     head = Adapter(8, 20_000)
-    assert not skips_logits(head, None, training=True)
-    assert not skips_logits(head, False, training=True)
+    assert not chunks_loss(head, None, training=True)
+    assert not chunks_loss(head, False, training=True)
     with pytest.raises(ValueError, match="Adapter"):
-        skips_logits(head, True, training=True)
+        chunks_loss(head, True, training=True)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("smoothing", "bias"), [(0.0, True), (0.2, False)])
 @pytest.mark.parametrize("where", ["another device", "a graph"])
 def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, smoothing, bias, where):
     """They do not pick the labels that count, for which one waits on a device; a graph has a fixed number of chunks."""
@@ -147,7 +144,7 @@ def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, sm
         expected = 3 * cross_entropy(head(states), labels[row], smoothing)
         if where == "a graph":
             monkeypatch.setattr(losses, "is_tracing", lambda: True)
-        total = losses._FusedCrossEntropy.apply(
+        total = losses._ChunkedCrossEntropy.apply(
             states.flatten(0, -2), head.weight, head.bias, labels[row].flatten(), smoothing
         )
         actual = 3 * total / counted_items(labels[row])
@@ -160,5 +157,5 @@ def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():
     """It is the shape of what a mask picks: meta tensors, which have no values, cannot say it, and others have to be waited for."""
     hidden, head, labels = problem()
     hidden, labels = hidden.detach().to("meta").requires_grad_(), labels.to("meta")
-    loss = fused_cross_entropy(hidden, head.to("meta"), labels, 0.1)
+    loss = chunked_cross_entropy(hidden, head.to("meta"), labels, 0.1)
     assert [grad.shape for grad in gradients(loss, hidden, head)] == [(2, 7, 8), (20, 8), (20,)]
