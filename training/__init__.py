@@ -45,7 +45,6 @@ from .devices import DEVICES, Device, find_device
 from .distillation import Distillation
 from .encoding import encode_pairs, encode_stream, longest
 from .metrics import METRICS, TextMetrics
-from .packing import DataCollatorForPackedSeq2Seq, PackingSampler
 from .pairs import FittedPairs, fit_pairs
 from .parsing import ArgumentParser, parse_arguments, parse_overrides, parse_pretraining_arguments
 from .pretraining import fit_texts, load_texts
@@ -59,7 +58,6 @@ __all__ = [
     "ArgumentParser",
     "Columns",
     "DataArguments",
-    "DataCollatorForPackedSeq2Seq",
     "DataCollatorForSpanCorruption",
     "DataCollatorForTextInfilling",
     "DataCollatorForUL2",
@@ -70,7 +68,6 @@ __all__ = [
     "ExpertStatisticsCallback",
     "FittedPairs",
     "ModelArguments",
-    "PackingSampler",
     "PretrainingArguments",
     "PushCodeCallback",
     "RouterBiasCallback",

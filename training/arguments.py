@@ -186,7 +186,7 @@ class DataArguments:
 
 @dataclass
 class WeftTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and nine arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and seven arguments more.
 
     Raises:
         ValueError: as in transformers; `output_dir` is missing; two arguments contradict each other; or FSDP of accelerate is
@@ -210,17 +210,6 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
         None,
         "Form batches by tokens instead of rows: rows alike in length, so many that rows times the longest source or "
         "target is at most this, on each device. Leaves out per_device_train_batch_size.",
-    )
-    packing: bool = _argument(
-        False,
-        "Put several pairs into each row of training, which do not see each other. A batch has per_device_train_batch_size "
-        "rows, or with max_tokens_per_batch as many as fit. Evaluation is not packed.",
-    )
-    packing_length: int | None = _argument(
-        None,
-        "With packing: most source tokens, and most target tokens, of a row. Default: the longest source or target, which is "
-        "the shortest row that holds every pair: in a longer one attention computes more that it hides. With --streaming the "
-        "default is the longest that a source or target may be.",
     )
     generation_metrics: str | None = _argument(
         None,
@@ -282,19 +271,15 @@ class WeftTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
-        if self.train_sampling_strategy == "sequential" and (self.packing or self.max_tokens_per_batch is not None):
-            by = "--packing" if self.packing else "--max-tokens-per-batch"
+        if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
             raise ValueError(
-                f"--train-sampling-strategy sequential and {by}, which shuffles, exclude each other: give one."
+                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, exclude each other: give one."
             )
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
             raise ValueError(
                 "--overwrite-output-dir begins again and --resume-from-checkpoint true goes on: give one (the other as false, where "
                 "a file of arguments has it)."
             )
-        if self.packing_length is not None and (not self.packing or self.packing_length < 1):
-            problem = "is not allowed: give at least 1." if self.packing else "is for --packing: give that too."
-            raise ValueError(f"packing_length={self.packing_length} {problem}")
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False
@@ -414,9 +399,5 @@ class WeftPretrainingArguments(WeftTrainingArguments):
             raise ValueError(
                 f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
                 "as a stream: give --per-device-train-batch-size."
-            )
-        if self.packing:
-            raise ValueError(
-                "--packing needs all lengths before training begins, and texts come as a stream: leave it out."
             )
         super().__post_init__()

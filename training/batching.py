@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,56 +35,7 @@ def alike_in_length(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort((targets, np.where(buckets % 2, -sources, sources), buckets))]
 
 
-def halve_largest(sizes: list[int], is_done: Callable[[], bool]) -> None:
-    """Halve the largest of some groups in place until there are as many as needed, or each has one member."""
-    while not is_done() and max(sizes) > 1:
-        index = sizes.index(max(sizes))
-        sizes[index : index + 1] = [sizes[index] - sizes[index] // 2, sizes[index] // 2]
-
-
-class LengthSampler(Sampler[list[int]]):
-    """
-    The base of batch samplers whose batches have rows of similar lengths, as many and as long in every epoch.
-
-    A subclass sets `lengths` (2, pairs), the source and target tokens of each pair; `rows` (2, rows), those of each row
-    of a batch; and `sizes`, the number of rows of each batch.
-
-    Args:
-        seed (`int`):
-            The seed of the shuffle, which also depends on the epoch.
-    """
-
-    lengths: np.ndarray
-    rows: np.ndarray
-    sizes: list[int]
-
-    def __init__(self, seed: int):
-        self.seed, self.epoch = seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose order the next `iter` draws."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def padding(self) -> float:
-        """Return the share of padding in the tokens of all batches, sources and targets."""
-        batches = [self.rows[:, batch] for batch in self._batches(np.arange(self.rows.shape[1]))]
-        return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
-
-    def _batches(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return the rows of each batch. Rows of equal lengths keep their order."""
-        return np.split(alike_in_length(self.rows, rows), np.cumsum(self.sizes)[:-1])
-
-    def _shuffled_batches(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield the rows of each batch, with rows of equal lengths and the batches in random order."""
-        batches = self._batches(rng.permutation(self.rows.shape[1]))
-        for index in rng.permutation(len(batches)):
-            yield batches[index]
-
-
-class TokenBudgetSampler(LengthSampler):
+class TokenBudgetSampler(Sampler[list[int]]):
     """
     A batch sampler that limits the tokens of a batch to `max_tokens`.
 
@@ -122,8 +73,8 @@ class TokenBudgetSampler(LengthSampler):
         num_processes: int = 1,
         seed: int = 0,
     ):
-        super().__init__(seed)
-        self.lengths = self.rows = np.array([source_lengths, target_lengths], dtype=np.int32)
+        self.seed, self.epoch = seed, 0
+        self.lengths = np.array([source_lengths, target_lengths], dtype=np.int32)
         longest = self.lengths.max(axis=0)
         if longest.max(initial=0) > max_tokens:
             raise ValueError(
@@ -148,12 +99,33 @@ class TokenBudgetSampler(LengthSampler):
                 size, most = 0, length
             size += 1
         sizes.append(size)
-        halve_largest(sizes, lambda: len(sizes) % num_processes == 0)  # each process gets the same number of batches
+        # each process gets the same number of batches
+        while len(sizes) % num_processes and max(sizes) > 1:
+            index = sizes.index(max(sizes))
+            sizes[index : index + 1] = [sizes[index] - sizes[index] // 2, sizes[index] // 2]
         return sizes
 
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch whose order the next `iter` draws."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def _batches(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return the rows of each batch. Rows of equal lengths keep their order."""
+        return np.split(alike_in_length(self.lengths, rows), np.cumsum(self.sizes)[:-1])
+
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._shuffled_batches(np.random.default_rng([self.seed, self.epoch])):
-            yield batch.tolist()
+        rng = np.random.default_rng([self.seed, self.epoch])
+        batches = self._batches(rng.permutation(self.lengths.shape[1]))
+        for index in rng.permutation(len(batches)):
+            yield batches[index].tolist()
+
+    def padding(self) -> float:
+        """Return the share of padding in the tokens of all batches, sources and targets."""
+        batches = [self.lengths[:, batch] for batch in self._batches(np.arange(self.lengths.shape[1]))]
+        return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
 
 
 def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Learning what a teacher says of each token, beside what the labels say (Hinton et al. 2015, arXiv:1503.02531)."""
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from ..configuration import WeftConfig
 from ..modeling.checks import inferred_mask
 from ..modeling.layers import at_least_float32
 from ..modeling.losses import counted_items, cross_entropy
-from .packing import SEQUENCE_INPUTS
 
 
 class Distillation:
@@ -70,21 +68,12 @@ class Distillation:
         softened = self.temperature**2 * total / counted_items(labels, num_items_in_batch).to(dtype)
         return outputs.loss + self.alpha * (softened - own)
 
-    def check_reads(self, names: Sequence[str]) -> None:
-        """Raise a ValueError if the teacher does not know these inputs, and would see the pairs of a packed row as one."""
-        if not self._known.issuperset(names):
-            raise ValueError(
-                f"The teacher is a {type(self.teacher).__name__}, which knows no packed rows (`{names[0]}`): train without "
-                "packing, or with a Weft model as the teacher."
-            )
-
     @torch.no_grad()
     def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
         """What the teacher says of the labels: (batch, target, vocabulary).
 
         It makes its decoder inputs of the labels, which begin with a start token of its own.
         """
-        self.check_reads([name for name in SEQUENCE_INPUTS if name in inputs])
         given = {name: value for name, value in inputs.items() if name in self._known}
         # what the student tells from the ids, another family does not
         mask = inferred_mask(self.student, given.get("attention_mask"), given.get("input_ids"))

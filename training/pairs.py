@@ -176,8 +176,6 @@ def _training_rows(
     if isinstance(rows, datasets.Dataset):
         return splits["train"]
     limits = source_and_target_limits(config, args)
-    if training_args.packing and training_args.packing_length is None:
-        training_args.packing_length = max(limits)
     order = {
         "buffer_size": args.shuffle_buffer_size,
         "seed": training_args.seed if training_args.data_seed is None else training_args.data_seed,

@@ -19,7 +19,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, ProgressCallback, TrainerCallback
+from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
@@ -27,8 +27,7 @@ from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoin
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
-from ..modeling.masks import uses_flash
-from .batching import LengthSampler, TokenBudgetSampler, row_lengths
+from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
     ProgressLinesCallback,
@@ -40,7 +39,6 @@ from .callbacks import (
 )
 from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
 from .distillation import Distillation
-from .packing import SEQUENCE_INPUTS, DataCollatorForPackedSeq2Seq, PackingSampler
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
 
@@ -54,9 +52,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - `args.packing` puts several pairs into each row of training ([`PackingSampler`]). Evaluation has a row for each pair.
-    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of all three kinds. A resumed run goes on
-      at the exact row.
+    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run goes on at the
+      exact row.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
       accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
       step, which costs a forward pass more ([`build_sum_counts`]).
@@ -81,7 +78,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         distillation_alpha: weight of the teacher, from 0 to 1; that of the labels is what is left.
 
     Raises:
-        ValueError: the teacher does not fit the model, or `args.packing` does not fit model, teacher, data or collator.
+        ValueError: the teacher does not fit the model.
     """
 
     expert_statistics: ExpertStatisticsCallback | None = None
@@ -111,7 +108,6 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.distillation = Distillation(
                 teacher, model.config, distillation_temperature, distillation_alpha, self.args.device
             )
-        self._check_packing()
         self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
         bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
@@ -129,10 +125,10 @@ class WeftTrainer(WholeCheckpointsTrainer):
             self.add_callback(self.expert_statistics)
 
     def get_train_dataloader(self) -> DataLoader:
-        budget, is_packed = getattr(self.args, "max_tokens_per_batch", None), getattr(self.args, "packing", False)
+        budget = getattr(self.args, "max_tokens_per_batch", None)
         if isinstance(self.train_dataset, ShuffledStream):
-            return self._stream_loader(self.train_dataset, budget, is_packed)
-        if budget is None and not is_packed:
+            return self._stream_loader(self.train_dataset, budget)
+        if budget is None:
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
         if not has_length(dataset):
@@ -143,20 +139,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         sources, targets = row_lengths(dataset, ("input_ids", "labels"))
-        order = {
-            "num_processes": self.args.world_size,
-            "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
-        }
-        sampler: LengthSampler
-        if is_packed:
-            collator = self._packing_collator(int(max(sources.max(), targets.max())))
-            rows = self.args.per_device_train_batch_size
-            if budget is not None:
-                rows = _rows_within(budget, collator.row_length)
-            sampler = PackingSampler(sources, targets, collator.row_length, rows, **order)
-        else:
-            assert budget is not None
-            sampler = TokenBudgetSampler(sources, targets, budget, **order)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        sampler = TokenBudgetSampler(sources, targets, budget, num_processes=self.args.world_size, seed=seed)
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
         self._epochs.samplers.add(sampler)
@@ -174,21 +158,13 @@ class WeftTrainer(WholeCheckpointsTrainer):
         )
         return self.accelerator.prepare(loader)
 
-    def _stream_loader(self, stream: ShuffledStream, budget: int | None, is_packed: bool) -> DataLoader:
-        args, collator = self.args, self.data_collator
-        rows = self._train_batch_size
-        if is_packed:
-            row_length = getattr(args, "packing_length", None)
-            if row_length is None:
-                raise ValueError("packing=True needs a packing_length: the longest pair of a stream is not known.")
-            collator = self._packing_collator(row_length)
-            rows = rows if budget is None else _rows_within(budget, row_length)
-            stream.set_batches(rows, partial(_packed_batches, row_length=row_length, rows=rows))
-        else:
-            stream.set_batches(rows, None if budget is None else partial(_budget_batches, budget=budget))
+    def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
+        args = self.args
+        form_batches = None if budget is None else partial(_budget_batches, budget=budget)
+        stream.set_batches(self._train_batch_size, form_batches)
         # processes that share the weights of one layer read the same
         stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
-        collate: Any = StreamCollator(collator)
+        collate: Any = StreamCollator(self.data_collator)
         loader = DataLoader(
             stream,
             batch_size=None,  # the stream makes them
@@ -207,47 +183,6 @@ class WeftTrainer(WholeCheckpointsTrainer):
             process_index=0,
             put_on_device=True,
             dispatch_batches=False,
-        )
-
-    def _check_packing(self) -> None:
-        collator = self.data_collator
-        if not getattr(self.args, "packing", False):
-            if isinstance(collator, DataCollatorForPackedSeq2Seq) and self.args.world_size > 1:
-                # how many rows a batch has would differ, and with it what a process repeats at the end of an epoch
-                raise ValueError(
-                    "DataCollatorForPackedSeq2Seq packs the pairs of one batch. On several processes give "
-                    "WeftTrainingArguments(packing=True), and DataCollatorForSeq2Seq."
-                )
-            return
-        if not isinstance(collator, DataCollatorForSeq2Seq):
-            raise ValueError(
-                f"packing=True packs what DataCollatorForSeq2Seq would pad, and evaluates with it; the data_collator is a "
-                f"{type(collator).__name__}."
-            )
-        is_known = isinstance(self.train_dataset, ShuffledStream) or has_length(self.train_dataset)
-        if self.train_dataset is not None and not is_known:
-            raise ValueError(
-                "packing=True needs all lengths before training begins, and the train_dataset has no length: give a "
-                "ShuffledStream (weftformer.training), or leave it out."
-            )
-        config = weft_model(self.model).config
-        if uses_flash(config):
-            raise ValueError(
-                f'packing=True does not work with attn_implementation="{config._attn_implementation}", which cannot keep the '
-                'pairs of a row apart: use "flex_attention" or "sdpa".'
-            )
-        if self.distillation is not None:
-            self.distillation.check_reads(SEQUENCE_INPUTS)
-
-    def _packing_collator(self, longest: int) -> DataCollatorForPackedSeq2Seq:
-        """The collator of packed rows, in place of one that pads. Rows are as long as the longest pair unless it is said."""
-        padding: Any = self.data_collator
-        return DataCollatorForPackedSeq2Seq(
-            padding.tokenizer,
-            getattr(self.args, "packing_length", None) or longest,
-            padding.model,
-            padding.label_pad_token_id,
-            padding.pad_to_multiple_of,
         )
 
     def _run_epoch(self, **arguments):
@@ -328,8 +263,8 @@ class WeftTrainer(WholeCheckpointsTrainer):
     def _may_repeat_rows(self) -> bool:
         args = self.args
         is_cut = args.dataloader_drop_last or not args.accelerator_config.even_batches
-        # their samplers give all processes the same number of batches
-        by_length = getattr(args, "max_tokens_per_batch", None) is not None or getattr(args, "packing", False)
+        # its sampler gives all processes the same number of batches
+        by_length = getattr(args, "max_tokens_per_batch", None) is not None
         return not is_cut and not by_length and has_length(self.train_dataset)
 
     def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
@@ -501,7 +436,7 @@ class _EpochCallback(TrainerCallback):
     """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
 
     def __init__(self):
-        self.samplers: WeakSet[LengthSampler] = WeakSet()
+        self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         for sampler in self.samplers:
@@ -530,34 +465,7 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
             "--max-tokens-per-batch, or leave long pairs out (--max-source-length, --max-target-length)."
         )
     sources, targets = lengths
-    return iter(TokenBudgetSampler(sources, targets, budget, seed=_seed(rng)))
-
-
-def _packed_batches(
-    lengths: np.ndarray, rng: np.random.Generator, *, row_length: int, rows: int
-) -> Iterator[list[int]]:
-    """The batches of a window of a stream, as those of [`PackingSampler`]."""
-    if lengths.max() > row_length:
-        raise ValueError(
-            f"A pair of the stream has {lengths.max()} tokens on one side, more than the {row_length} of a packed row: raise "
-            "--packing-length, or leave long pairs out (--max-source-length, --max-target-length)."
-        )
-    sources, targets = lengths
-    return iter(PackingSampler(sources, targets, row_length, rows, seed=_seed(rng)))
-
-
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))
-
-
-def _rows_within(max_tokens: int, row_length: int) -> int:
-    """How many packed rows a batch of so many tokens has."""
-    if row_length > max_tokens:
-        raise ValueError(
-            f"max_tokens_per_batch={max_tokens} is less than a packed row of {row_length} tokens (packing_length, or else the "
-            "longest source or target): raise it, or leave long pairs out and give a smaller packing_length."
-        )
-    return max_tokens // row_length
+    return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))
 
 
 def _link(source: str, target: str) -> None:

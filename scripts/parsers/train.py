@@ -59,7 +59,6 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("training").add_argument
     add("--max-steps", type=int, default=-1, metavar="N", help="steps instead of epochs")
     add("--max-tokens-per-batch", type=int, metavar="N", help="batches by tokens instead of pairs")
-    add("--packing", action="store_true", help="several pairs in each row of training")
     add_shared(add, "--gradient-accumulation-steps", "--bf16")
     add("--seed", type=int, default=42, help="of weights and order (default: %(default)s)")
     add_shared(add, "--report-to")

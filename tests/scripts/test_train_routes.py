@@ -60,13 +60,6 @@ def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_pat
     assert "No training rows are left" in capsys.readouterr().err
 
 
-@pytest.mark.integration
-def test_packed_routes_are_trained_on(files, tmp_path, capsys):
-    arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--packing", "--packing-length", "100"]
-    assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0
-    assert json.loads((tmp_path / "model" / "results.json").read_text())["steps"] == 2
-
-
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     prepare([files[1]], tmp_path / "data", Preparation(starting_material="all", validation=0.0))
     before = sorted((tmp_path / "data").iterdir())

@@ -1,6 +1,5 @@
 """`weftformer train` from end to end, on texts to copy and models of a few thousand parameters."""
 
-import functools
 import json
 import os
 import random
@@ -145,33 +144,6 @@ def test_a_source_that_looks_like_an_option_is_asked_as_a_source():
     words = shlex.split(command)[2:]
     assert generate.build_parser().parse_args(words).texts == ["-5+3"]
     assert "weftformer generate" not in script._how_to_use("runs/mine", "-5+3", 0, False)
-
-
-def test_packed_rows_are_trained_on_and_pairs_evaluated(pairs, tmp_path, monkeypatch):
-    """With conditions, of which each packed pair has its own."""
-    seen = []
-    forward = WeftForConditionalGeneration.forward
-
-    @functools.wraps(forward)
-    def look(self, *args, **inputs):
-        seen.append((self.training, inputs.get("sequence_ids"), inputs["condition_values"]))
-        return forward(self, *args, **inputs)
-
-    monkeypatch.setattr(WeftForConditionalGeneration, "forward", look)
-    trainer = _train(
-        pairs, tmp_path / "out", packing=True, packing_length=24, max_tokens_per_batch=96, max_steps=2,
-        condition_columns="length", validation_split=8, predict_with_generate=False,
-    )  # fmt: skip
-    # 248 pairs of some five tokens, in batches of four rows of 24
-    assert 8 <= len(trainer.get_train_dataloader()) <= 20
-    trained, evaluated = ([one for one in seen if one[0] is training] for training in (True, False))
-    assert len(trained) == 2 and evaluated and all(ids is None for _, ids, _ in evaluated)
-    for _, ids, values in trained:
-        assert ids.shape[0] == 4 and ids.max() > 2 and values.shape == (*ids.shape, 1)
-        for number in range(int(ids.max()) + 1):
-            assert all(
-                len(set(row[own == number].flatten().tolist())) <= 1 for row, own in zip(values, ids, strict=True)
-            )
 
 
 def test_an_output_dir_with_something_in_it(pairs, trained):

@@ -29,7 +29,7 @@ from weftformer.training import (
     load_stream,
     parse_arguments,
 )
-from weftformer.training.trainer import _budget_batches, _packed_batches
+from weftformer.training.trainer import _budget_batches
 
 ROWS = 57
 SIZE = {
@@ -174,9 +174,7 @@ def generated():
 
 
 KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "csv.zst", "parquet"]
-FORMS = {
-    "rows": None, "tokens": partial(_budget_batches, budget=40), "packed": partial(_packed_batches, row_length=12, rows=2)
-}  # fmt: skip
+FORMS = {"rows": None, "tokens": partial(_budget_batches, budget=40)}
 
 
 def check_resumes_anywhere(rows, form="rows", jumps=True):
@@ -229,10 +227,9 @@ def test_goes_on_in_streams_of_any_kind(shards, kind):
     check_resumes_anywhere(streams[kind](), jumps=kind == "generator")
 
 
-@pytest.mark.parametrize("form", ["tokens", "packed"])
-def test_batches_by_length_have_every_row_once(shards, form):
+def test_batches_by_length_have_every_row_once(shards):
     stream = ShuffledStream(shards, as_numbers, buffer_size=20, seed=0)
-    stream.set_batches(5, FORMS[form])
+    stream.set_batches(5, FORMS["tokens"])
     found, orders = {0: [], 1: []}, set()
     for batch in stream:
         epoch = json.loads(batch.position)["position"]["epoch"]
@@ -240,10 +237,7 @@ def test_batches_by_length_have_every_row_once(shards, form):
             break
         found[epoch] += numbers([batch])
         lengths = np.array([[len(row[name]) for row in batch.features] for name in ("input_ids", "labels")])
-        if form == "tokens":
-            assert lengths.max() * len(batch.features) <= 40
-        else:
-            assert lengths.sum(axis=1).max() <= 2 * 12
+        assert lengths.max() * len(batch.features) <= 40
     assert sorted(found[0]) == sorted(found[1]) == list(range(ROWS))
     orders = {tuple(rows) for rows in found.values()}
     assert len(orders) == 2
@@ -330,10 +324,9 @@ def curve(trainer) -> list[tuple]:
     [
         {"gradient_accumulation_steps": 2},
         pytest.param({"max_tokens_per_batch": 60}, marks=pytest.mark.integration),
-        pytest.param({"packing": True, "packing_length": 20}, marks=pytest.mark.integration),
         pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.integration),
     ],
-    ids=["rows", "tokens", "packing", "workers"],
+    ids=["rows", "tokens", "workers"],
 )
 def test_a_run_that_goes_on_ends_as_one_that_was_left_alone(shards, tmp_path, settings):
     """Within the second epoch or later, and between two logs."""
@@ -389,7 +382,6 @@ def test_a_stream_from_python(tmp_path, caplog):
         ),
         ({"train_target_file": "b.txt"}, "--train-target-file b.txt is not for --streaming"),
         ({"max_tokens_per_batch": 1}, "on one side, more than the 1 of a batch: raise --max-tokens-per-batch"),
-        ({"packing": True, "packing_length": 1}, "more than the 1 of a packed row"),
         ({"shuffle_buffer_size": 0}, "shuffle_buffer_size=0 is not allowed"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

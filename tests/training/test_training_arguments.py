@@ -54,10 +54,6 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path, suffix):
         ([*NEEDED, "--model-name-or-path", "m", "--tokenizer", "bpe"], "--tokenizer bpe trains a new vocabulary"),
         ([*NEEDED, "--distillation-alpha", "0.3"], "--distillation-alpha 0.3 is for a teacher: give --teacher too"),
         (
-            [*NEEDED, "--train-sampling-strategy", "sequential", "--packing"],
-            "sequential and --packing, which shuffles",
-        ),
-        (
             [*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"],
             "sequential and --max-tokens-per-batch, which shuffles",
         ),
