@@ -1,6 +1,6 @@
 """Benchmark cases with a trained text model: translation of the user's texts.
 
-Random weights predict nothing, so drafts that come true and searches that end are seen only here. The first contender is
+Random weights predict nothing, so guesses of transformers' prompt lookup that come true, and searches that end, are seen only here. The first contender is
 a model of transformers with the same weights, if one of transformers' BART family has the model's architecture.
 """
 
@@ -54,7 +54,7 @@ _NEEDED: dict[str, Any] = {
 }
 # The largest difference of logits by the largest logit, in float32: rounding gives some 1e-6.
 _CLOSE = 1e-4
-_DRAFT_TOKENS = 8
+_LOOKUP_TOKENS = 8
 
 
 def check_peer(config: weftformer.WeftConfig) -> None:
@@ -216,7 +216,6 @@ class TranslationCase(FileCase):
         yield from self._peers(model, batches)
         yield Contender("Weft, plain path", self.generating(model, batches, cache_implementation="dynamic"))
         yield Contender("Weft", self.generating(model, batches))
-        yield Contender(f"Weft, {_DRAFT_TOKENS} drafts", self.generating(model, batches, draft_tokens=_DRAFT_TOKENS))
         if compiled:
             own = weftformer.fast_decoding(copy.deepcopy(model))
             yield Contender("Weft, compiled", self.generating(own, batches))
@@ -250,7 +249,7 @@ class TranslationCase(FileCase):
         return [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
 
     def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
-        """Yield the model of transformers with the same weights, and the same with transformers' own drafts."""
+        """Yield the model of transformers with the same weights, and the same with transformers' prompt lookup."""
         try:
             title, peer = peer_of(model)
         except ValueError as error:
@@ -262,8 +261,8 @@ class TranslationCase(FileCase):
                 f"The logits of {title} with the weights of {self.model} are not Weft's: {difference:.0e}."
             )
         yield Contender(f"{title} (transformers)", self.generating(peer, batches))
-        if self.beams == self.batch == 1:  # transformers drafts for nothing else
-            run = self.generating(peer, batches, prompt_lookup_num_tokens=_DRAFT_TOKENS)
+        if self.beams == self.batch == 1:  # transformers looks up for nothing else
+            run = self.generating(peer, batches, prompt_lookup_num_tokens=_LOOKUP_TOKENS)
             yield Contender(f"{title}, prompt lookup", run)
 
     def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:

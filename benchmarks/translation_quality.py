@@ -4,7 +4,7 @@
         --pairs runs/multi30k-de/data/test_2016_flickr.en-de.jsonl
 
 All translate the same sources with the same settings: a model of transformers with the same weights (if transformers has
-the architecture), Weft's plain path, fast path, drafts and compiled steps, weights in bfloat16 and int8, ONNX (with one
+the architecture), Weft's plain path, fast path and compiled steps, weights in bfloat16 and int8, ONNX (with one
 beam, because its files have no beam search) and CTranslate2, also in int8.
 """
 

@@ -25,8 +25,6 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: mask of shape (B, prefix), 0 for pads on the left of a prefix. None if there are none.
         source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
         length: the largest number of tokens in a row, if known.
-        draft_tokens: the largest number of tokens that are drafted ahead of a row, 0 for none.
-        source_ids: ids of the source (B, M) for drafts, in the vocabulary of the target. None if they are not known.
     """
 
     def __init__(
@@ -37,11 +35,8 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: torch.Tensor | None = None,
         source_mask: torch.Tensor | None = None,
         length: int = 0,
-        draft_tokens: int = 0,
-        source_ids: torch.Tensor | None = None,
     ):
         super().__init__(DynamicCache(config=config), DynamicCache(config=config))
-        self.draft_tokens, self.source_ids = draft_tokens, source_ids
         self.config, self.sources, self.beams, self.length = config, sources, beams, length
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 

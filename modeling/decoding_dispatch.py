@@ -19,7 +19,6 @@ from .decoding_cache import FastPathRequest
 from .decoding_search import beam_search, sample
 from .decoding_step import GROWING_ROTARY, DecodeStep
 from .decoding_stepper import is_fast
-from .generation import DRAFT_SOURCE
 from .layers import FeedForward, Float32Linear, StdLayerNorm
 from .masks import KNOWN_IMPLEMENTATIONS
 from .modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
@@ -117,8 +116,7 @@ def reason_against_request(
 ) -> str | None:
     """Return why a request must take the plain path, in a few words, or None if it may take the fast path."""
     settings, config = generation_config, model.config
-    is_lookup = mode == GenerationMode.ASSISTED_GENERATION and settings.prompt_lookup_num_tokens is not None
-    if mode not in _MODES and not is_lookup:
+    if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
         return "a cache was given or named"
@@ -170,18 +168,7 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    draft_tokens = generation_config.prompt_lookup_num_tokens or getattr(generation_config, "draft_tokens", None) or 0
-    source_ids = getattr(generation_config, DRAFT_SOURCE, None)
-    return FastPathRequest(
-        model.config,
-        batch_size,
-        beams,
-        prefix_mask,
-        source_mask,
-        generation_config.max_length,
-        draft_tokens,
-        source_ids,
-    )
+    return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
 def _tensors_of(model: Any) -> list[torch.Tensor]:

@@ -13,8 +13,8 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 
-from .decoding_ahead import stepper_for
 from .decoding_leaving import may_leave, move, only_sequences, places, renumbered
+from .decoding_stepper import Stepper
 
 # The score of a beam that must not win, as in transformers.
 OUT = -1e9
@@ -53,7 +53,7 @@ def sample(
     """Do what `GenerationMixin._sample` does: choose one token per row and step, the likeliest or a sampled one."""
     settings, recorder = generation_config, Recorder(generation_config)
     has_ends = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
-    stepper = stepper_for(model, input_ids, logits_processor, settings, model_kwargs)
+    stepper = Stepper(model, input_ids, settings, model_kwargs)
     ids: torch.Tensor = input_ids
     running_W = torch.ones(len(ids), dtype=torch.long, device=ids.device)
     observers = [*logits_processor, *stopping_criteria]
@@ -308,7 +308,7 @@ def beam_search(
     """Return the best sequences of each source, best first, as `GenerationMixin._beam_search` does."""
     settings, recorder = generation_config, Recorder(generation_config)
     beams = Beams(model, input_ids, settings, stopping_criteria)
-    stepper = stepper_for(model, input_ids, logits_processor, settings, model_kwargs)
+    stepper = Stepper(model, input_ids, settings, model_kwargs)
     observers = [*logits_processor, *stopping_criteria]
     leave = may_leave(settings, stepper, observers)
     while True:
@@ -321,7 +321,7 @@ def beam_search(
             rows_W = renumbered(rows_W, sources, beams.count)
             beams.keep(sources)
             keep_sources(sources, beams.count, stepper, observers)
-        stepper.advance(beams.flat, rows_W, beams.running_scores.flatten())
+        stepper.advance(beams.flat, rows_W)
     kept = settings.num_return_sequences
     sequences, scores, rows = (states[:, :kept].flatten(0, 1) for states in beams.results())
     written = int((rows >= 0).sum(dim=1).max())

@@ -82,12 +82,10 @@ class Stepper:
     def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:
         return logits.to(device=device, dtype=torch.float32)
 
-    def advance(
-        self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None, scores_W: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
         """Run the decoder over the last token of `ids_WT` and return the logits.
 
-        Row i continues what was row `rows_W[i]`. `scores_W` are the scores of the rows, if they compete.
+        Row i continues what was row `rows_W[i]`.
         """
         if self.is_fast:
             self._reorder(rows_W)

@@ -75,10 +75,6 @@ def _needs_package() -> Callable:
     )
 
 
-# The attribute of a request's settings with the ids of the source, for drafts.
-DRAFT_SOURCE = "_weft_draft_source"
-
-
 @fit_to_transformers
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
@@ -107,12 +103,6 @@ class WeftGenerationMixin(GenerationMixin):
                 Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
             decoder_position_ids, decoder_position_mask (`torch.Tensor` of shape `(prefix,)` or `(batch, prefix)`, *optional*):
                 Positions of the prefix and which tokens have one, see [`WeftDecoder.forward`].
-            draft_tokens (`int`, *optional*):
-                The largest number of tokens that are guessed ahead and verified in one call of the model, 0 for none. It
-                changes the speed, and the last bits of the logits: the tokens are those of a search without. It is for
-                the fast path with a step that is not compiled; other requests ignore it. Guesses come from the source and
-                the text so far (up to `max_matching_ngram_size` last tokens are looked up, 8 if it is not given) and
-                from processors that allow a single token. `prompt_lookup_num_tokens` does the same there.
             only_sequences (`bool`, *optional*, defaults to `False`):
                 Whether `return_dict_in_generate=True` asks for the sequences, `beam_indices` and, with `output_scores=True`,
                 `sequences_scores` alone. The fast path then keeps no scores of steps, logits and cache, and sources leave the
@@ -163,8 +153,6 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
-        if inputs is source is not None and "input_ids" not in kwargs:
-            kwargs["input_ids"], inputs = inputs, None  # drafts are looked up in them
         # before the user's processors, so that their scores are not taken for the model's
         refusal = RefuseNonFiniteScores()
         processors = LogitsProcessorList([refusal, *(logits_processor or [])])
@@ -177,18 +165,10 @@ class WeftGenerationMixin(GenerationMixin):
         return output
 
     def _prepare_generation_config(self, *args, **kwargs):
-        draft_tokens, only_sequences = kwargs.pop("draft_tokens", None), kwargs.pop("only_sequences", None)
+        only_sequences = kwargs.pop("only_sequences", None)
         settings, model_kwargs = super()._prepare_generation_config(*args, **kwargs)
-        if (settings.num_beams or 1) > 1 and settings.prompt_lookup_num_tokens is not None:
-            draft_tokens = settings.prompt_lookup_num_tokens if draft_tokens is None else draft_tokens
-            settings.prompt_lookup_num_tokens = None  # transformers looks up for one beam only, and warns
-        if draft_tokens is not None:
-            settings.draft_tokens = draft_tokens
         if only_sequences is not None:
             settings.only_sequences = only_sequences
-        source = kwargs.get("input_ids")
-        if self.config.share_encoder_decoder_embeddings and source is not None and not source.is_floating_point():
-            setattr(settings, DRAFT_SOURCE, source)
         return settings, model_kwargs
 
     def _prepare_cache_for_generation(
@@ -250,14 +230,6 @@ class WeftGenerationMixin(GenerationMixin):
         if is_prepared and synced_gpus:  # a process that has finished repeats whole forward passes until all have
             model_kwargs["past_key_values"] = new_cache(self.config)
         return is_prepared and not synced_gpus
-
-    # transformers looks at the signature: it passes `inputs_tensor` to methods that name it
-    def _assisted_decoding(self, *args, synced_gpus: bool = False, inputs_tensor=None, **kwargs):
-        if self._takes_fast_path(kwargs, synced_gpus):  # with `prompt_lookup_num_tokens`, for any number of rows
-            for name in ("assistant_model", "assistant_tokenizer", "tokenizer"):
-                kwargs.pop(name, None)
-            return self.fast_path.sample(self, *args, **kwargs)
-        return super()._assisted_decoding(*args, synced_gpus=synced_gpus, inputs_tensor=inputs_tensor, **kwargs)
 
     def _sample(self, *args, synced_gpus: bool = False, **kwargs):
         if self._takes_fast_path(kwargs, synced_gpus):

@@ -406,15 +406,6 @@ class ConstrainedGrammar(LogitsProcessor):
 
     # What may follow a text
 
-    def forced_tokens(self, source: int, ids: Sequence[int], most: int) -> list[int]:
-        """Return what must follow a text that goes on from one of the last call, for `decoding_drafts.py`."""
-
-        def state_of(text: bytes) -> State | None:
-            place = self.rows.get((self.numbers[source], text))
-            return None if place is None else self.written[place].state
-
-        return self.grammar.forced_after(np.array(ids, self._kind), state_of, source, most)
-
     @property
     def _kind(self) -> type:
         return np.int16 if len(self.texts) < 1 << 15 else np.int32

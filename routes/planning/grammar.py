@@ -6,19 +6,16 @@ list. So a state consists of a place in the grammar and a depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from transformers import LogitsProcessor
 
 from ..tree import MAX_DEPTH, SMILES_CHARACTERS
 
 _OPEN, _CHILDREN = "{'smiles':'", "'children':["
-# Texts that drafts continue are at most so much longer than those of the last step.
-_AHEAD = 64
 
 
 class State(NamedTuple):
@@ -103,7 +100,7 @@ class RouteGrammar(LogitsProcessor):
         self.texts = [None if index in special else word for index, word in enumerate(words)]
         # If each token opens or closes at most one list, most states that differ only in depth allow the same tokens.
         self.is_simple = all(text is None or (text.count("[") < 2 and text.count("]") < 2) for text in self.texts)
-        self.allowed, self.is_alive, self.only = cache(self._allowed), cache(self._is_alive), cache(self._only)
+        self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> RouteGrammar:
@@ -146,34 +143,6 @@ class RouteGrammar(LogitsProcessor):
     def _is_alive(self, state: State, limit: int) -> bool:
         """Return whether tokens can complete the literal. A key is one token, and single letters cannot spell it."""
         return not state.literal or any(self._goes_on(state, token, limit) for token in range(len(self.texts)))
-
-    def forced(self, state: State | None, source: int, most: int) -> list[int]:
-        """Return the tokens that must follow a state, at most `most`: as long as only one is allowed."""
-        found: list[int] = []
-        limit = self.limits[source]
-        while len(found) < most and (token := self.only(state, limit)) is not None:
-            found.append(token)
-            state = self.after(state, token, limit)
-        return found
-
-    def _only(self, state: State | None, limit: int) -> int | None:
-        allowed = self.allowed(*(alike(state, limit) if self.is_simple else (state, limit))).isfinite().nonzero()
-        return int(allowed[0]) if len(allowed) == 1 else None
-
-    def forced_tokens(self, source: int, ids: Sequence[int], most: int) -> list[int]:
-        """Return what must follow a text that goes on from one of the last call, for `decoding_drafts.py`."""
-        return self.forced_after(np.array(ids), self.known.get, source, most)
-
-    def forced_after(
-        self, row: np.ndarray, state_of: Callable[[bytes], State | None], source: int, most: int
-    ) -> list[int]:
-        """Return what must follow a text, of which the state of some beginning is known."""
-        for length in range(len(row) - 1, max(0, len(row) - _AHEAD), -1):
-            if (state := state_of(row[:length].tobytes())) is not None:
-                for token in row[length:].tolist():
-                    state = self.after(state, token, self.limits[source])
-                return [] if state is None else self.forced(state, source, most)
-        return []
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         ids = input_ids.cpu().contiguous()

@@ -100,7 +100,6 @@ class RoutePlanner:
         constraints: Constraints | None = None,
         impossible: str = "behind",
         max_new_tokens: int | None = None,
-        draft_tokens: int = 8,
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "raise",
@@ -135,8 +134,6 @@ class RoutePlanner:
             impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
                 of their score, or "drop" out.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
-            draft_tokens: the largest number of tokens that are guessed ahead and verified together, where that pays; 0 for
-                none. It changes the speed, and the last bits of the scores.
             batch_size: searches run at once; others join as these end (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
@@ -164,7 +161,7 @@ class RoutePlanner:
                 targets, n_steps=n_steps, starting_material=starting_material, stock=stock, beams=beams,
                 texts=texts, seed=seed, ranking=ranking, grammar=grammar, constraints=constraints,
                 impossible=impossible, max_new_tokens=max_new_tokens, batch_size=batch_size, progress=progress, on_error=on_error, time_limit=time_limit, salts=salts,
-                expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded, draft_tokens=draft_tokens,
+                expand_leaves=expand_leaves, per_reaction=per_reaction, bounded=bounded,
             )
         )  # fmt: skip
         return [plans[index] for index in range(len(plans))]
@@ -278,7 +275,7 @@ class RoutePlanner:
         bar: Progress | None = None,
     ) -> Iterator[tuple[int, list[Candidate], float]]:
         """The candidates of each target as its last search ends, and its part of the seconds."""
-        pool = run.running(sum(map(len, jobs.values())))
+        pool = run.running()
         if pool is None:
             yield from self._in_batches(jobs, run, batch_size, deadline, bar)
             return

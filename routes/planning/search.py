@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
 from ...modeling.decoding_continuous import ContinuousSearch, Found, reason_against
-from ...modeling.decoding_pace import Pace
 from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import NOTHING_FOUND, Candidate
@@ -94,7 +93,6 @@ class RouteSearch:
         constraints: what else routes have to be; without the grammar there are none (default: [`Constraints`] as they are).
         stock: what can be bought, where the constraints ask for it.
         max_new_tokens: bound on what the model writes (default: what its positions allow).
-        draft_tokens: of `generate`: how many tokens are guessed ahead where that pays, 0 for none. The routes are the same.
         logits_processor: more processors for `generate`; one that raises ends a search from outside.
 
     Raises:
@@ -112,7 +110,6 @@ class RouteSearch:
         constraints: Constraints | None = None,
         stock: Stock | None = None,
         max_new_tokens: int | None = None,
-        draft_tokens: int = 8,
         logits_processor: Sequence[Any] = (),
     ):
         if ranking not in RANKINGS:
@@ -120,8 +117,6 @@ class RouteSearch:
         for name, value in (("beams", beams), ("max_new_tokens", max_new_tokens)):
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} is not allowed: give at least 1.")
-        if draft_tokens < 0:
-            raise ValueError(f"draft_tokens={draft_tokens} is not allowed: give at least 0.")
         if not grammar and constraints is not None and constraints != NO_CONSTRAINTS:
             raise ValueError("Constraints need the grammar: leave `grammar=False` or the constraints out.")
         self.grammar: RouteGrammar | ConstrainedGrammar | None = None
@@ -131,7 +126,7 @@ class RouteSearch:
             self.grammar = RouteGrammar(tokenizer, [])
         self.model, self.tokenizer = model, tokenizer
         self.beams, self.ranking, self.max_new_tokens = beams, ranking, max_new_tokens
-        self.draft_tokens, self.logits_processor = draft_tokens, list(logits_processor)
+        self.logits_processor = list(logits_processor)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """A time to hand to searches, that many seconds from now."""
@@ -149,7 +144,6 @@ class RouteSearch:
             **inputs,
             **self._settings,
             do_sample=False,
-            draft_tokens=self.draft_tokens,
             max_new_tokens=most,
             max_length=None,
             return_dict_in_generate=True,
@@ -210,18 +204,15 @@ class RouteSearch:
             kept = _with_reason(kept, self.grammar.why_nothing(number))
         return kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(number))]
 
-    def running(self, jobs: int | None = None, step: Any = None) -> RunningRoutes | None:
-        """A search that jobs join and leave, or None where one batch after the other is faster or nothing else is possible.
+    def running(self, step: Any = None) -> RunningRoutes | None:
+        """A search that jobs join and leave, or None where only one batch after the other is possible.
 
         There may be one at a time, and no other search meanwhile.
 
         Args:
-            jobs: how many there will be; of a few with few beams, drafts save more (default: any number).
             step: the decoding step of another such search.
         """
         if self.ranking != "log_probability" or any(getattr(one, "reads_rows", True) for one in self.logits_processor):
-            return None
-        if jobs is not None and self.draft_tokens and jobs * self.beams <= Pace.MOST_ROWS:
             return None
         return None if reason_against(self.model, **self._settings) else RunningRoutes(self, step)
 

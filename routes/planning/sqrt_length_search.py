@@ -10,8 +10,8 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 
-from ...modeling.decoding_ahead import stepper_for
 from ...modeling.decoding_search import processed
+from ...modeling.decoding_stepper import Stepper
 
 
 @dataclass
@@ -79,7 +79,7 @@ def sqrt_length_beam_search(
     scores_BS[:, 1:] = float("-inf")  # all beams are still equal
     ended_BS = torch.zeros_like(scores_BS, dtype=torch.bool)
     lengths_BS = (ids_BST != pad).sum(dim=-1)
-    stepper = stepper_for(model, input_ids, logits_processor, generation_config, model_kwargs)
+    stepper = Stepper(model, input_ids, generation_config, model_kwargs)
     while True:
         log_probs = processed(logits_processor, ids_BST.flatten(0, 1), stepper.logits.log_softmax(dim=-1))
         parents_BS, tokens_BS, scores_BS = _best_steps(
@@ -98,7 +98,7 @@ def sqrt_length_beam_search(
         flat_ids = ids_BST.flatten(0, 1)
         if ended_BS.all() or (stopping_criteria(flat_ids, None) | ended_BS.flatten()).all():
             break
-        stepper.advance(flat_ids, rows, scores_BS.flatten())
+        stepper.advance(flat_ids, rows)
     kept = generation_config.num_return_sequences or 1
     sequences = ids_BST[:, :kept].flatten(0, 1)
     if not generation_config.return_dict_in_generate:

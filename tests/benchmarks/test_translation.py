@@ -119,7 +119,7 @@ def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
     save, texts = files
     rows = measured(case, save(**PRE_NORM, **SINES), texts, tmp_path)
     lookup = ["Pegasus, prompt lookup"] if case == "translation-greedy" else []
-    names = ["Pegasus (transformers)", *lookup, "Weft, plain path", "Weft", "Weft, 8 drafts"]
+    names = ["Pegasus (transformers)", *lookup, "Weft, plain path", "Weft"]
     assert [row["contender"] for row in rows if row["contender"] != "CTranslate2"] == names
     assert [row["agreement"] for row in rows[1:]] == ["same tokens"] * (len(rows) - 1)
     assert rows[0]["speed"].endswith("ms a source") and rows[0]["seconds_per_unit"] * 3 == rows[0]["median_s"]
@@ -139,8 +139,8 @@ def test_searches_end_and_batches_change_nothing(files):
 def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
     save, texts = files
     folder = save(norm_type="rmsnorm", use_qk_norm=True, **PRE_NORM, **SINES)
-    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "drafts")
-    assert [row["contender"] for row in rows] == ["Weft, plain path", "Weft, 8 drafts"]
+    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "plain path")
+    assert [row["contender"] for row in rows] == ["Weft, plain path"]
     out = capsys.readouterr().out
     assert "Weft's plain path comes first" in out and "norm_type='rmsnorm'" in out
     assert "CTranslate2 is left out" in out and "use_qk_norm=True" in out

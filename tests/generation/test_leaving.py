@@ -26,7 +26,6 @@ REQUESTS = {
     "beams, whole log-probabilities": {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0},
     "beams, prefixes": {"num_beams": 3, "early_stopping": True, **PADDED},
     "processors": {"num_beams": 3, "min_length": 3, "no_repeat_ngram_size": 3, "repetition_penalty": 1.1},
-    "drafts": {"num_beams": 3, "draft_tokens": 4},
 }
 
 

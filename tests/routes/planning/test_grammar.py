@@ -4,11 +4,8 @@ import random
 
 import pytest
 import torch
-from transformers import LogitsProcessorList
 
-from weftformer.modeling.decoding_drafts import as_text, forced_by
 from weftformer.routes import Route
-from weftformer.routes.planning.constraints import ConstrainedGrammar, Constraints
 from weftformer.routes.planning.grammar import START, RouteGrammar, advance
 from weftformer.routes.tree import MAX_DEPTH
 from weftformer.tokenization import build_route_tokenizer
@@ -106,28 +103,3 @@ def test_rows_with_pads_in_front_and_wider_scores(tokenizer):
 
 def test_no_route_is_deeper_than_what_can_be_read():
     assert RouteGrammar(build_route_tokenizer(), [500, None, 3]).limits == [MAX_DEPTH, MAX_DEPTH, 3]
-
-
-def test_what_must_follow_is_known_ahead(tokenizer):
-    start, text = tokenizer.bos_token_id, "{'smiles':'CC'"
-    for processor in (RouteGrammar(tokenizer, [3]), ConstrainedGrammar(tokenizer, [3], Constraints())):
-        row = [start, *ids_of(tokenizer, text)]
-        assert processor.forced_tokens(0, row, 9) == []  # nothing was written so far
-        processor(torch.tensor([row]), torch.zeros(1, len(processor.texts)))
-        opened = [*row, *ids_of(tokenizer, ",")]
-        must = ids_of(tokenizer, "'children':[{'smiles':'")
-        assert processor.forced_tokens(0, opened, 99) == must and processor.forced_tokens(0, opened, 2) == must[:2]
-        assert processor.forced_tokens(0, [*opened, *must[:3]], 9) == must[3:]
-        assert processor.forced_tokens(0, [*opened, *must], 9) == []
-        assert processor.forced_tokens(0, [*row, *ids_of(tokenizer, "]")], 9) == []  # no route goes on like that
-        assert processor.forced_tokens(0, [start, start, start], 9) == []
-
-
-def test_searches_draft_what_must_follow(tokenizer):
-    processor = RouteGrammar(tokenizer, [3])
-    row = [tokenizer.bos_token_id, *ids_of(tokenizer, "{'smiles':'CC'")]
-    processor(torch.tensor([row]), torch.zeros(1, len(processor.texts)))
-    (source,) = forced_by(LogitsProcessorList([processor]))
-    assert source.draft(0, as_text([*row, *ids_of(tokenizer, ",")]), 3) == as_text(
-        ids_of(tokenizer, "'children':[{'smiles':'")[:3]
-    )
