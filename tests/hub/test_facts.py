@@ -19,7 +19,7 @@ def test_a_preset_is_recognised_whatever_its_vocabulary(name):
 
 
 def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
-    sparse = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "num_experts_per_tok": 1, "n_shared_experts": 2}
+    sparse = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "num_experts_per_tok": 1}
     config = WeftConfig(**SMALL, vocab_size=31, **sparse)
     before = torch.get_rng_state()
     total, active = count_parameters(config)
