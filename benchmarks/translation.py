@@ -1,6 +1,6 @@
 """Benchmark cases with a trained text model: translation of the user's texts.
 
-Random weights predict nothing, so guesses of transformers' prompt lookup that come true, and searches that end, are seen only here. The first contender is
+Random weights predict nothing, so searches that end are seen only here. The first contender is
 a model of transformers with the same weights, if one of transformers' BART family has the model's architecture.
 """
 
@@ -54,7 +54,6 @@ _NEEDED: dict[str, Any] = {
 }
 # The largest difference of logits by the largest logit, in float32: rounding gives some 1e-6.
 _CLOSE = 1e-4
-_LOOKUP_TOKENS = 8
 
 
 def check_peer(config: weftformer.WeftConfig) -> None:
@@ -78,34 +77,6 @@ def check_peer(config: weftformer.WeftConfig) -> None:
             )
 
 
-def family_of(config: weftformer.WeftConfig) -> str:
-    """Return the family of transformers' models that has this architecture.
-
-    Raises:
-        ValueError: none has. The message names the field, its value and what is needed.
-    """
-    check_peer(config)
-    return _FAMILY_OF[config.norm_first, config.normalize_embedding]
-
-
-def new_peer(config: weftformer.WeftConfig, family: str) -> PreTrainedModel:
-    """Build a new model of transformers' BART family in the sizes of a Weft configuration.
-
-    Args:
-        config: the configuration.
-        family: `"BART"`, `"mBART"`, `"Pegasus"` or `"Marian"`.
-    """
-    model_class, config_class = _FAMILIES[family]
-    fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
-    peer_config = getattr(transformers, config_class)(
-        **fields,
-        tie_word_embeddings=config.tie_word_embeddings,
-        max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
-        forced_eos_token_id=None,
-    )
-    return getattr(transformers, model_class)(peer_config)
-
-
 def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTrainedModel]:
     """Build the model of transformers' BART family that computes what a Weft model computes.
 
@@ -116,8 +87,17 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
         ValueError: no such family has this architecture.
     """
     config = model.config
-    family = family_of(config)
-    peer = new_peer(config, family).to(model.dtype).eval()
+    check_peer(config)
+    family = _FAMILY_OF[config.norm_first, config.normalize_embedding]
+    model_class, config_class = _FAMILIES[family]
+    fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
+    peer_config = getattr(transformers, config_class)(
+        **fields,
+        tie_word_embeddings=config.tie_word_embeddings,
+        max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
+        forced_eos_token_id=None,
+    )
+    peer = getattr(transformers, model_class)(peer_config).to(model.dtype).eval()
     weights = export(model, SOURCES["bart"], peer.config.to_dict())
     for stack in ("encoder", "decoder"):
         positions = getattr(peer.model, stack).embed_positions
@@ -161,8 +141,6 @@ class TranslationCase(FileCase):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("model", "texts")
-    # the precisions in which CTranslate2 computes
-    compute_types: ClassVar[tuple[str, ...]] = ("float32",)
 
     beams: int = 1
     batch: int = 1
@@ -178,11 +156,6 @@ class TranslationCase(FileCase):
             raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
         task.model.float().eval()
         return task
-
-    @property
-    def file(self) -> str | None:
-        """The file of the sources."""
-        return self.texts
 
     @cached_property
     def lines(self) -> list[str]:
@@ -233,7 +206,7 @@ class TranslationCase(FileCase):
         for text, ids in zip(self.lines, self.task.tokenizer(self.lines)["input_ids"], strict=True):
             if len(ids) > most:
                 raise ValueError(
-                    f"{text[:60]!r}... in {self.file} has {len(ids)} tokens, the model reads {most}: leave such texts out."
+                    f"{text[:60]!r}... in {self.texts} has {len(ids)} tokens, the model reads {most}: leave such texts out."
                 )
 
     def generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
@@ -249,7 +222,7 @@ class TranslationCase(FileCase):
         return [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
 
     def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
-        """Yield the model of transformers with the same weights, and the same with transformers' prompt lookup."""
+        """Yield the model of transformers with the same weights, if there is one."""
         try:
             title, peer = peer_of(model)
         except ValueError as error:
@@ -261,9 +234,6 @@ class TranslationCase(FileCase):
                 f"The logits of {title} with the weights of {self.model} are not Weft's: {difference:.0e}."
             )
         yield Contender(f"{title} (transformers)", self.generating(peer, batches))
-        if self.beams == self.batch == 1:  # transformers looks up for nothing else
-            run = self.generating(peer, batches, prompt_lookup_num_tokens=_LOOKUP_TOKENS)
-            yield Contender(f"{title}, prompt lookup", run)
 
     def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:
         if find_spec("ctranslate2") is None:
@@ -274,24 +244,17 @@ class TranslationCase(FileCase):
         except ValueError as error:
             print(f"{self.name}: CTranslate2 is left out. {error}")
             return
-        for compute_type in self.compute_types:
-            yield self._translator(batches, compute_type)
-
-    def _translator(self, batches: list[BatchEncoding], compute_type: str) -> Contender:
         # apart, and made when the others are done, because its idle threads keep a core busy
-        translate = cache(lambda: self._translating(batches, compute_type))
-        name = "CTranslate2" if compute_type == "float32" else f"CTranslate2, {compute_type}"
-        return Contender(name, lambda: translate()(), is_apart=True)
+        translate = cache(lambda: self._translating(batches))
+        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
-    def _translating(self, batches: list[BatchEncoding], compute_type: str) -> Callable[[], Tokens]:
+    def _translating(self, batches: list[BatchEncoding]) -> Callable[[], Tokens]:
         import ctranslate2
 
         model, tokenizer = self.task.model, self.task.tokenizer
         with tempfile.TemporaryDirectory() as folder:
             write_ctranslate2(model, Path(folder), tokenizer)
-            translator = ctranslate2.Translator(
-                folder, inter_threads=1, intra_threads=torch.get_num_threads(), compute_type=compute_type
-            )
+            translator = ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
         words = [

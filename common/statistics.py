@@ -93,16 +93,15 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the bootstrap percentile interval of a statistic (B.
-
-    Efron, Ann. Statist. 7, 1979, doi 10.1214/aos/1176344552).
+    """Return the bootstrap percentile interval of a statistic (B. Efron, Ann. Statist. 7, 1979, doi
+    10.1214/aos/1176344552), by `scipy.stats.bootstrap`.
 
     If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use
     `wilson_interval` for shares, and `of_shares` for means of shares.
 
     Args:
         values: one number for each target.
-        statistic: the statistic, called with samples of shape (resamples, values) and `axis=1`.
+        statistic: the statistic, called with samples of shape (resamples, values) and `axis`.
         n: number of resamples.
         seed: seed of the random numbers. The same seed gives the same interval.
         level: share of the resamples within the interval.
@@ -111,20 +110,30 @@ def bootstrap_interval(
         Lower and upper end.
 
     Raises:
-        ValueError: there are no values, `n` is below 1, or `level` is not between 0 and 1.
+        ValueError: there are fewer than two values, `n` is below 1, or `level` is not between 0 and 1.
+        ImportError: SciPy is not installed.
     """
     sample = np.asarray(values, dtype=float)
-    if sample.ndim != 1 or not len(sample) or n < 1 or not 0 < level < 1:
+    if sample.ndim != 1 or len(sample) < 2 or n < 1 or not 0 < level < 1:
         raise ValueError(
-            f"expected a list of at least one value, n >= 1 and 0 < level < 1, got shape {sample.shape}, n={n}, level={level}"
+            f"expected a list of at least two values, n >= 1 and 0 < level < 1, got shape {sample.shape}, n={n}, level={level}"
         )
-    results = np.concatenate([statistic(sample[drawn], axis=1) for drawn in _draws(len(sample), n, seed)])
-    low, high = np.quantile(results, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    found = _scipy_stats().bootstrap(
+        (sample,),
+        statistic,
+        n_resamples=n,
+        confidence_level=level,
+        method="percentile",
+        rng=seed,
+        batch=_BLOCK // len(sample) or 1,
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> list[Estimate]:
-    """Return the mean of each column with its interval from [`bootstrap_interval`], for all columns at once.
+    """Return the mean of each column with its 95 % percentile interval ([`bootstrap_interval`]), for all columns at once.
+
+    One matrix product counts all resamples, and a target may lack a metric.
 
     Args:
         table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then
@@ -137,12 +146,14 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
     """
     known = ~np.isnan(table)
     filled, counts = np.where(known, table, 0.0), known.sum(axis=0)
-    blocks = []
+    rng, blocks = np.random.default_rng(seed), []
+    block = max(1, _BLOCK // max(1, len(table)))
     with np.errstate(invalid="ignore"):  # 0 / 0: no target of a resample has the metric
         value = filled.sum(axis=0) / counts
-        for drawn in _draws(len(table), n, seed) if len(table) else ():
+        for start in range(0, n if len(table) else 0, block):
+            rows = min(block, n - start)
+            drawn = rng.integers(len(table), size=(rows, len(table)))
             # count how often each target is drawn: then the sums over all resamples are one matrix product
-            rows = len(drawn)
             indices = drawn + np.arange(rows)[:, None] * len(table)
             times = np.bincount(indices.ravel(), minlength=indices.size).reshape(rows, -1).astype(float)
             blocks.append((times @ filled) / (times @ known))
@@ -168,14 +179,6 @@ def of_shares(estimate: Estimate) -> Estimate:
     if estimate.n and estimate.value in (0.0, 1.0):
         return Estimate(estimate.value, *wilson_interval(round(estimate.value * estimate.n), estimate.n), estimate.n)
     return estimate
-
-
-def _draws(size: int, n: int, seed: int) -> Any:
-    """Yield the indices of `n` resamples, in blocks of shape (resamples, size) that fit into memory."""
-    rng = np.random.default_rng(seed)
-    block = max(1, _BLOCK // size)
-    for start in range(0, n, block):
-        yield rng.integers(size, size=(min(block, n - start), size))
 
 
 def _scipy_stats() -> Any:

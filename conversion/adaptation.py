@@ -25,7 +25,7 @@ from ..modeling import WeftForConditionalGeneration
 from ..modeling.layers import at_least_float32
 from .operations import Heads, Operation, Tensors
 from .source import Conversion, Fields, Source, convert
-from .table import Leave, Rule, Table, Weights, rename
+from .table import Ignored, Rule, Table, Weights, rename, renames
 
 # What each family can be told in its configuration that Weft has nothing for, with the values that ask for nothing.
 FAMILIES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -127,40 +127,32 @@ def _table(config: WeftConfig, own: Mapping[str, Any]) -> Table:
     """
     there, here = "<stack>.model.layers.<layer>", "model.<stack>.layers.<layer>"
     norm = OnePlus() if own["model_type"] == "gemma" else None
-    rules: list[Rule | Leave] = [
-        Leave("encoder.lm_head.weight", "an encoder has no head"),
+    rules: list[Rule | Ignored] = [
+        Ignored("encoder.lm_head.weight", "an encoder has no head"),
         rename("<stack>.model.norm.weight", "model.<stack>.layer_norm.weight", operation=norm),
         rename(f"{there}.input_layernorm.weight", f"{here}.<attention>_layer_norm.weight", operation=norm),
         rename(f"{there}.post_attention_layernorm.weight", f"{here}.final_layer_norm.weight", operation=norm),
         # in old files
-        Leave(f"{there}.self_attn.rotary_emb.inv_freq", "computed"),
+        Ignored(f"{there}.self_attn.rotary_emb.inv_freq", "computed"),
     ]
     same = "decoder.model.embed_tokens.weight"
     if config.share_encoder_decoder_embeddings:
         rules.append(rename(same, "model.shared.weight"))
-        rules.append(Leave("encoder.model.embed_tokens.weight", "is the decoder's", same_as=same))
+        rules.append(Ignored("encoder.model.embed_tokens.weight", "is the decoder's", same_as=same))
     else:
         rules.append(rename("<stack>.model.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
     if config.tie_word_embeddings:
-        rules.append(Leave("decoder.lm_head.weight", "repeats the embedding table", same_as=same))
+        rules.append(Ignored("decoder.lm_head.weight", "repeats the embedding table", same_as=same))
     else:
         rules.append(rename("decoder.lm_head.weight", "lm_head.weight"))
     if config.use_qk_norm:
-        rules += [
-            rename(f"{there}.self_attn.{name}.weight", f"{here}.<attention>.{name}.weight")
-            for name in ("q_norm", "k_norm")
-        ]
-    rules += [
-        rename(f"{there}.self_attn.{a}.<part>", f"{here}.<attention>.{b}.<part>")
-        for a, b in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("o_proj", "out_proj"))
-    ]
+        rules += renames(f"{there}.self_attn", f"{here}.<attention>", {name: name for name in ("q_norm", "k_norm")})
+    linears = {name: name for name in ("q_proj", "k_proj", "v_proj")} | {"o_proj": "out_proj"}
+    rules += renames(f"{there}.self_attn", f"{here}.<attention>", linears)
     if own["model_type"] == "mixtral":
         return [*rules, *_experts(there, here)]
-    rules += [
-        rename(f"{there}.mlp.{name}.<part>", f"{here}.mlp.{name}.<part>")
-        for name in ("gate_proj", "up_proj", "down_proj")
-    ]
-    return rules
+    linears = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
+    return [*rules, *renames(f"{there}.mlp", f"{here}.mlp", linears)]
 
 
 class OnePlus(Operation):

@@ -24,9 +24,15 @@ from ..configuration.presets import preset_fields
 from .operations import Scale, Stack, Transpose
 from .shapes import count, first, has
 from .source import HEADS, Fields, Source, matching_presets
-from .table import Leave, Rule, Table, rename
+from .table import Ignored, Rule, Table, rename, renames
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "out_proj"}
+_FEED_FORWARD = {
+    "fc_1": "up_proj",
+    "fc_2": "down_proj",
+    "router.topkroute_linear": "router.classifier",
+    "router.noise_linear": "router.noise",
+}
 _STACKS = {
     "encoder": ({"attention": "self_attn"}, {"attn_ln": "self_attn_layer_norm", "ff_ln": "final_layer_norm"}),
     "decoder": (
@@ -50,10 +56,7 @@ def _common(config: WeftConfig) -> list[Rule]:
             operation=None if kept == 1.0 else Scale(lambda heads: kept),
         ),
         rename("<stack>.pos_embedding.weight", "model.<stack>.embed_positions.weight"),
-        rename(f"{there}.mlp.fc_1.<part>", f"{here}.mlp.up_proj.<part>"),
-        rename(f"{there}.mlp.fc_2.<part>", f"{here}.mlp.down_proj.<part>"),
-        rename(f"{there}.mlp.router.topkroute_linear.<part>", f"{here}.mlp.router.classifier.<part>"),
-        rename(f"{there}.mlp.router.noise_linear.<part>", f"{here}.mlp.router.noise.<part>"),
+        *renames(f"{there}.mlp", f"{here}.mlp", _FEED_FORWARD),
     ]
     for linear, name in (("0", "up_proj"), ("2", "down_proj")):
         expert = f"{there}.mlp.experts.<expert>.net.{linear}"
@@ -65,10 +68,10 @@ def _common(config: WeftConfig) -> list[Rule]:
 def _stack(stack: str) -> list[Rule]:
     there, here = f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>"
     attentions, norms = _STACKS[stack]
-    rules = []
+    rules = renames(there, here, norms)
     for theirs, ours in attentions.items():
-        rules += [rename(f"{there}.{theirs}.{a}.<part>", f"{here}.{ours}.{b}.<part>") for a, b in _ATTENTION.items()]
-    return rules + [rename(f"{there}.{a}.<part>", f"{here}.{b}.<part>") for a, b in norms.items()]
+        rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
+    return rules
 
 
 def _zeros(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -84,7 +87,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         *_stack("decoder"),
         rename("decoder.fc_out.<part>", "lm_head.<part>"),
         rename(steps, "model.encoder.condition_proj.weight", operation=Transpose()),
-        Leave(
+        Ignored(
             steps,
             "a model trained without steps never reads it",
             back=_zeros if source_config.get("encoder", {}).get("initiate_steps", True) else None,

@@ -17,7 +17,7 @@ import torch
 from ..configuration import WeftConfig
 from .shapes import first, vaswani_fields
 from .source import HEADS, Fields, Source
-from .table import Rule, Table, rename
+from .table import Rule, Table, rename, renames
 
 _ATTENTION = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
 _BLOCKS = {
@@ -52,11 +52,9 @@ def _block(stack: str) -> list[Rule]:
     rules = []
     for theirs, ours in _BLOCKS[stack].items():
         if "norm" in theirs:
-            rules.append(rename(f"{there}.{theirs}.<part>", f"{here}.{ours}.<part>"))
+            rules += renames(there, here, {theirs: ours})
         else:
-            rules += [
-                rename(f"{there}.{theirs}.{a}.<part>", f"{here}.{ours}.{b}.<part>") for a, b in _ATTENTION.items()
-            ]
+            rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
     return rules
 
 
@@ -64,8 +62,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     there, here = "<stack>.blks.block<layer>", "model.<stack>.layers.<layer>"
     return [
         rename("<stack>.embedding.weight", "model.<stack>.embed_tokens.weight"),
-        rename(f"{there}.ffn.dense1.<part>", f"{here}.mlp.up_proj.<part>"),
-        rename(f"{there}.ffn.dense2.<part>", f"{here}.mlp.down_proj.<part>"),
+        *renames(f"{there}.ffn", f"{here}.mlp", {"dense1": "up_proj", "dense2": "down_proj"}),
         *_block("encoder"),
         *_block("decoder"),
         rename("decoder.dense.<part>", "lm_head.<part>"),

@@ -10,7 +10,7 @@ import torch
 from ..configuration import WeftConfig
 from ..configuration.presets import PRESETS
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
-from .table import Found, Table, Weights, from_weft, match, to_weft
+from .table import Table, TableResult, Weights, from_weft, match, to_weft
 
 Fields = dict[str, Any]
 
@@ -85,11 +85,11 @@ class DoesNotFit(ValueError):
     Args:
         source ([`Source`]):
             The source.
-        found (`Found`):
+        found (`TableResult`):
             The keys of the table, with the missing, unexpected and wrong ones.
     """
 
-    def __init__(self, source: "Source", found: Found):
+    def __init__(self, source: "Source", found: TableResult):
         problems = [
             f"{len(keys)} {name} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
             for name, keys in (("missing", found.missing), ("unexpected", found.unexpected), ("wrong", found.wrong))
@@ -112,7 +112,7 @@ class Conversion:
             The configuration of the Weft model.
         model_class (`type`):
             Its class.
-        found (`Found`):
+        found (`TableResult`):
             Its weights, and the keys that they come from.
         source_config (`Mapping[str, Any]`):
             The source's own configuration.
@@ -121,7 +121,7 @@ class Conversion:
     source: Source
     config: WeftConfig
     model_class: type[WeftPreTrainedModel]
-    found: Found
+    found: TableResult
     source_config: Mapping[str, Any]
 
     def build(self, seed: int = 0) -> WeftPreTrainedModel:

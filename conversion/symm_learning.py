@@ -23,7 +23,7 @@ from ..configuration import WeftConfig
 from .operations import PairsToHalves
 from .shapes import first, has
 from .source import HEADS, Fields, Source
-from .table import Rule, Table, rename
+from .table import Rule, Table, rename, renames
 from .torch_transformer import EMBEDDINGS, fused_attention, stack_fields, stack_part, stack_table
 
 
@@ -34,7 +34,7 @@ def _attention(there: str, here: str, kind: str) -> list[Rule]:
         turned = [
             rename(f"{there}.{n}_proj.<part>", f"{here}.{n}_proj.<part>", operation=PairsToHalves()) for n in "qk"
         ]
-        return [*turned, *(rename(f"{there}.{n}_proj.<part>", f"{here}.{n}_proj.<part>") for n in ("v", "out"))]
+        return [*turned, *renames(there, here, {"v_proj": "v_proj", "out_proj": "out_proj"})]
     return [
         *fused_attention(there if kind == "none" else f"{there}.attn", here),
         rename(f"{there}.pos_emb", f"{here}.position_table.weight"),

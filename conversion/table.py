@@ -79,7 +79,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Leave:
+class Ignored:
     """Keys of the source that Weft does not need.
 
     Args:
@@ -95,7 +95,7 @@ class Leave:
     back: Callable[[Weights], torch.Tensor] | None = None
 
 
-Table = Sequence[Rule | Leave]
+Table = Sequence[Rule | Ignored]
 
 
 def rename(source: str, *targets: str, operation: Operation | None = None) -> Rule:
@@ -103,8 +103,14 @@ def rename(source: str, *targets: str, operation: Operation | None = None) -> Ru
     return Rule(source, targets, operation or Operation())
 
 
+def renames(there: str, here: str, names: Mapping[str, str]) -> list[Rule]:
+    """Return rules for the weights and biases of several modules: the source's name of each within `there`, and Weft's
+    within `here`."""
+    return [rename(f"{there}.{a}.<part>", f"{here}.{b}.<part>") for a, b in names.items()]
+
+
 @dataclass
-class Found:
+class TableResult:
     """The result of applying a table to the weights of a source.
 
     Args:
@@ -149,7 +155,7 @@ def heads_of(config: WeftConfig, target: str) -> Heads:
 
 
 def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
-            new: Iterable[str] = ()) -> Found:  # fmt: skip
+            new: Iterable[str] = ()) -> TableResult:  # fmt: skip
     """Apply the table to a source's weights.
 
     Args:
@@ -159,11 +165,11 @@ def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfi
         shapes: the shapes of all tensors of the Weft model, by their keys.
         new: patterns of Weft's keys that this source does not have.
     """
-    found = Found()
+    found = TableResult()
     open_keys = dict.fromkeys(weights)
     for entry in table:
         fitting = {key: places for key in open_keys if (places := match(entry.source, key)) is not None}
-        if isinstance(entry, Leave):
+        if isinstance(entry, Ignored):
             found.left += [(key, entry.reason) for key in fitting if not _repeats_another(entry, key, weights, found)]
             used = list(fitting)
         else:
@@ -188,7 +194,7 @@ def _origin(key: str, table: Table) -> str:
     return "nothing in this source"
 
 
-def _repeats_another(entry: Leave, key: str, weights: Mapping[str, torch.Tensor], found: Found) -> bool:
+def _repeats_another(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], found: TableResult) -> bool:
     """Return whether a tensor differs from the one it must be equal to, and record it in `found`."""
     other = weights.get(entry.same_as) if entry.same_as else None
     if other is None or torch.equal(other, weights[key]):
@@ -197,7 +203,7 @@ def _repeats_another(entry: Leave, key: str, weights: Mapping[str, torch.Tensor]
     return True
 
 
-def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, found: Found) -> list[str]:
+def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, found: TableResult) -> list[str]:
     """Convert the keys that match a rule, group by group, and return the used ones."""
     groups: dict[tuple, list[str]] = {}
     gathered = rule.gathered
@@ -240,7 +246,7 @@ def _shapes_of(keys: list[str], weights) -> str:
     return ", ".join(f"{key} {tuple(weights[key].shape)}" for key in keys)
 
 
-def _run(rule: Rule, keys: list[str], weights, heads: Heads, found: Found) -> list[torch.Tensor]:
+def _run(rule: Rule, keys: list[str], weights, heads: Heads, found: TableResult) -> list[torch.Tensor]:
     try:
         return rule.operation.forward([weights[key] for key in keys], heads)
     except RuntimeError as error:  # a shape that the operation cannot split or join
@@ -277,12 +283,12 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
     if open_keys:
         raise ValueError(f"The source has no key for {', '.join(sorted(open_keys)[:5])}.")
     for entry in table:
-        if isinstance(entry, Leave) and entry.source not in result:
+        if isinstance(entry, Ignored) and entry.source not in result:
             result |= _left(entry, result)
     return result
 
 
-def _left(entry: Leave, result: Weights) -> Weights:
+def _left(entry: Ignored, result: Weights) -> Weights:
     """Return the tensor of an entry that Weft does not need, made from the converted tensors if possible."""
     if entry.same_as in result:
         return {entry.source: result[entry.same_as]}

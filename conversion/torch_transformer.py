@@ -16,7 +16,7 @@ from ..modeling import WeftDecoder, WeftEncoder, WeftModel, WeftPreTrainedModel
 from .operations import Split
 from .shapes import count, first, has
 from .source import HEADS, Fields, Source
-from .table import Rule, Table, rename
+from .table import Rule, Table, rename, renames
 
 EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 _NORMS = {
@@ -56,17 +56,13 @@ def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, 
     """
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     rules = [
-        rename(f"{there}.{first_linear}.<part>", f"{here}.mlp.up_proj.<part>"),
-        rename(f"{there}.{second_linear}.<part>", f"{here}.mlp.down_proj.<part>"),
+        *renames(there, f"{here}.mlp", {first_linear: "up_proj", second_linear: "down_proj"}),
         *attention(f"{there}.self_attn", f"{here}.self_attn"),
         *attention(f"{there}.multihead_attn", f"{here}.encoder_attn"),
         rename("<stack>.norm.<part>", "model.<stack>.layer_norm.<part>"),
     ]
     for stack, norms in _NORMS.items():
-        rules += [
-            rename(f"{stack}.layers.<layer>.{a}.<part>", f"model.{stack}.layers.<layer>.{b}.<part>")
-            for a, b in norms.items()
-        ]
+        rules += renames(f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>", norms)
     return rules
 
 

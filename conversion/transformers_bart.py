@@ -23,7 +23,7 @@ from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from .operations import Chain, DropFirstAxis, Scale, SkipRows, Stack
 from .source import Fields, Source
-from .table import Leave, Rule, Table, rename
+from .table import Ignored, Rule, Table, rename, renames
 
 _PRE_NORM = {"norm_first": True, "final_norm": True}
 _POST_NORM = {"norm_first": False, "final_norm": False}
@@ -115,17 +115,17 @@ def _embeddings(config: WeftConfig) -> Table:
     """Return the entries for the embedding tables. A file may have all copies of a shared table, or only one."""
     tied = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
     copies = "repeats the shared table"
-    entries: list[Rule | Leave] = []
+    entries: list[Rule | Ignored] = []
     if config.share_encoder_decoder_embeddings:
         entries += [
             rename("model.shared.weight", "model.shared.weight"),
-            Leave("model.encoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
-            Leave("model.decoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
+            Ignored("model.encoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
+            Ignored("model.decoder.embed_tokens.weight", copies, same_as="model.shared.weight"),
         ]
     else:
         entries.append(rename("model.<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
     if config.tie_word_embeddings:
-        entries.append(Leave("lm_head.weight", copies, same_as=tied))
+        entries.append(Ignored("lm_head.weight", copies, same_as=tied))
     else:
         entries.append(rename("lm_head.weight", "lm_head.weight"))
     return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DropFirstAxis())]
@@ -154,19 +154,18 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     rules = [
         *_embeddings(config),
         rename(positions, positions, operation=SkipRows(2)),
-        Leave(positions, "sines and cosines, computed"),
-        Leave("model.<stack>.embed_positions.weights", "sines and cosines, computed"),
-        rename("model.<stack>.layernorm_embedding.<part>", "model.<stack>.layernorm_embedding.<part>"),
-        rename("model.<stack>.layer_norm.<part>", "model.<stack>.layer_norm.<part>"),
-        rename(f"{layer}.{feed_forward}fc1.<part>", f"{layer}.mlp.up_proj.<part>"),
-        rename(f"{layer}.{feed_forward}fc2.<part>", f"{layer}.mlp.down_proj.<part>"),
-        rename(f"{layer}.self_attn_layer_norm.<part>", f"{layer}.self_attn_layer_norm.<part>"),
-        rename(f"{layer}.{cross}_layer_norm.<part>", f"{layer}.encoder_attn_layer_norm.<part>"),
-        rename(f"{layer}.{norm}.<part>", f"{layer}.final_layer_norm.<part>"),
+        Ignored(positions, "sines and cosines, computed"),
+        Ignored("model.<stack>.embed_positions.weights", "sines and cosines, computed"),
+        *renames("model.<stack>", "model.<stack>", {name: name for name in ("layernorm_embedding", "layer_norm")}),
+        *renames(layer, f"{layer}.mlp", {f"{feed_forward}fc1": "up_proj", f"{feed_forward}fc2": "down_proj"}),
+        *renames(layer, layer, {norm: "final_layer_norm"}),
     ]
-    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-        rules.append(rename(f"{layer}.self_attn.{name}.<part>", f"{layer}.self_attn.{name}.<part>"))
-        rules.append(rename(f"{layer}.{cross}.{name}.<part>", f"{layer}.encoder_attn.{name}.<part>"))
+    for theirs, ours in (("self_attn", "self_attn"), (cross, "encoder_attn")):
+        linears = {name: name for name in ("q_proj", "k_proj", "v_proj", "out_proj")}
+        rules += [
+            *renames(f"{layer}.{theirs}", f"{layer}.{ours}", linears),
+            *renames(layer, layer, {f"{theirs}_layer_norm": f"{ours}_layer_norm"}),
+        ]
     return [*rules, *_experts(source_config)] if is_sparse_family else rules
 
 

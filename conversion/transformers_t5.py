@@ -22,7 +22,7 @@ import torch
 from ..configuration import WeftConfig
 from .operations import Heads, Operation, Scale, Tensors
 from .source import Fields, Source
-from .table import Leave, Rule, Table, rename
+from .table import Ignored, Rule, Table, rename
 
 
 class AlsoScaled(Operation):
@@ -91,7 +91,7 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     if config.tie_word_embeddings:
         head: Table = [
             rename("shared.weight", "model.shared.weight"),
-            Leave("lm_head.weight", copies, same_as="shared.weight"),
+            Ignored("lm_head.weight", copies, same_as="shared.weight"),
         ]
     else:
         # the head is the embedding table, unless the file has a separate head
@@ -102,15 +102,15 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         ]
     return [
         *head,
-        Leave("encoder.embed_tokens.weight", copies, same_as="shared.weight"),
-        Leave("decoder.embed_tokens.weight", copies, same_as="shared.weight"),
+        Ignored("encoder.embed_tokens.weight", copies, same_as="shared.weight"),
+        Ignored("decoder.embed_tokens.weight", copies, same_as="shared.weight"),
         # only the first published files have this tensor
-        Leave("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", "never read"),
+        Ignored("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", "never read"),
     ]
 
 
 def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
-    rules: list[Rule | Leave] = [*_embeddings(config, source_config)]
+    rules: list[Rule | Ignored] = [*_embeddings(config, source_config)]
     attentions = {"encoder": ["SelfAttention"], "decoder": ["SelfAttention", "EncDecAttention"]}
     for stack, names in attentions.items():
         there, here = f"{stack}.block.<layer>.layer", f"model.{stack}.layers.<layer>"

@@ -21,7 +21,7 @@ from ..configuration import WeftConfig
 from .operations import SplitByHead
 from .shapes import first, vaswani_fields
 from .source import HEADS, Fields, Source
-from .table import Rule, Table, rename
+from .table import Rule, Table, rename, renames
 
 
 def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapping[str, int]) -> Fields:
@@ -77,15 +77,13 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     return [
         rename("linear.<part>", "lm_head.<part>"),
         rename("<stack>.sentence_embedding.embedding.weight", "model.<stack>.embed_tokens.weight"),
-        rename(f"{there}.ffn.linear1.<part>", f"{here}.mlp.up_proj.<part>"),
-        rename(f"{there}.ffn.linear2.<part>", f"{here}.mlp.down_proj.<part>"),
+        *renames(f"{there}.ffn", f"{here}.mlp", {"linear1": "up_proj", "linear2": "down_proj"}),
         *_self_attention("encoder.layers.<layer>.attention", f"{encoder}.self_attn"),
         *_norm("encoder.layers.<layer>.norm1", f"{encoder}.self_attn_layer_norm"),
         *_norm("encoder.layers.<layer>.norm2", f"{encoder}.final_layer_norm"),
         *_self_attention("decoder.layers.<layer>.self_attention", f"{decoder}.self_attn"),
-        rename(f"{cross}.q_layer.<part>", f"{decoder}.encoder_attn.q_proj.<part>"),
+        *renames(cross, f"{decoder}.encoder_attn", {"q_layer": "q_proj", "linear_layer": "out_proj"}),
         rename(f"{cross}.kv_layer.<part>", *keys_values, operation=SplitByHead(2)),
-        rename(f"{cross}.linear_layer.<part>", f"{decoder}.encoder_attn.out_proj.<part>"),
         *_norm("decoder.layers.<layer>.layer_norm1", f"{decoder}.self_attn_layer_norm"),
         *_norm("decoder.layers.<layer>.layer_norm2", f"{decoder}.encoder_attn_layer_norm"),
         *_norm("decoder.layers.<layer>.layer_norm3", f"{decoder}.final_layer_norm"),

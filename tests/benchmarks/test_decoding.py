@@ -7,7 +7,7 @@ import pytest
 
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks.peers import Case, Contender
-from weftformer.benchmarks.report import plot, write_into
+from weftformer.benchmarks.report import as_table, plot, write_into
 from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
 from weftformer.scripts.cli import main
 
@@ -22,51 +22,32 @@ def test_agreement_says_where_outputs_part():
     assert benchmark.agreement([[1, 2, 3]], [[1, 2]]) == "other tokens from token 3 on"
 
 
-@pytest.mark.integration
-def test_contenders_run_in_turn_and_are_timed(capsys):
+def test_contenders_run_in_turn_and_are_timed():
     calls = []
 
-    def contender(name, tokens):
-        return Contender(name, lambda: calls.append(name) or tokens, is_slow=name == "published")
+    def contender(name, tokens, **kind):
+        return Contender(name, lambda: calls.append(name) or tokens, **kind)
 
-    arguments = argparse.Namespace(runs=3, warm_ups=2, peer_runs=1, only=None)
-    rows = benchmark.compare(
-        Case("a case", new_tokens=2),
-        [contender("published", [[1, 2]]), contender("one", [[1, 2]]), contender("two", [[1, 3]])],
-        arguments,
-    )
-    # warm-ups, then turns; the one that takes minutes is asked as rarely as possible
-    warm_ups, turns = (
-        ["published", "one", "one", "two", "two"],
-        ["one", "two", "one", "two", "one", "two"],
-    )
-    assert calls == warm_ups + turns
-    assert [len(row["times_s"]) for row in rows] == [1, 3, 3]
-    assert [row["agreement"] for row in rows] == ["", "same tokens", "other tokens from token 2 on"]
-    assert rows[0]["times_faster"] == 1.0
-    table = benchmark.as_table(rows).splitlines()
-    assert len(table) == 5 and all(line.count("|") == table[0].count("|") for line in table)
-    assert "| two |" in table[4] and "3 runs" in table[4] and "one run" in table[2]
-    assert [row["contender"] for row in benchmark.compare(
-        Case("a case", new_tokens=2), [contender("one", [[1]]), contender("two", [[1]]), contender("three", [[1]])],
-        argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=["hre"]),
-    )] == ["one", "three"]  # fmt: skip
-
-
-@pytest.mark.integration
-def test_a_contender_that_disturbs_the_others_is_timed_after_them():
-    calls = []
     contenders = [
-        Contender(name, lambda name=name: calls.append(name) or [[1]], is_apart=name == "spins")
-        for name in ("spins", "one", "two")
+        contender("published", [[1, 2]], is_slow=True),  # takes minutes, so it runs as rarely as possible
+        contender("spins", [[1, 2]], is_apart=True),
+        contender("one", [[1, 2]]),
+        contender("two", [[1, 3]]),
     ]
-    arguments = argparse.Namespace(runs=2, warm_ups=1, peer_runs=1, only=None)
-    rows = benchmark.compare(Case("a case", new_tokens=1), contenders, arguments)
-    assert calls == ["one", "two", "one", "two", "one", "two", "spins", "spins", "spins"]
-    assert [row["contender"] for row in rows] == ["one", "two", "spins"]
+    case = Case("a case", new_tokens=2)
+    arguments = argparse.Namespace(runs=3, warm_ups=2, peer_runs=1, only=None)
+    rows = benchmark.compare(case, contenders, arguments)
+    assert calls == ["published", *["one"] * 2, *["two"] * 2, *["one", "two"] * 3, *["spins"] * 5]
+    assert [row["contender"] for row in rows] == ["published", "one", "two", "spins"]
+    assert [len(row["times_s"]) for row in rows] == [1, 3, 3, 3] and rows[0]["times_faster"] == 1.0
+    assert [row["agreement"] for row in rows] == ["", "same tokens", "other tokens from token 2 on", "same tokens"]
+    table = as_table(rows).splitlines()
+    assert len(table) == 6 and all(line.count("|") == table[0].count("|") for line in table)
+    assert "| two |" in table[4] and "3 runs" in table[4] and "one run" in table[2]
+    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=["wo"])
+    assert [row["contender"] for row in benchmark.compare(case, contenders, arguments)] == ["published", "two"]
 
 
-@pytest.mark.integration
 def test_a_case_is_measured_and_written(tmp_path, capsys):
     file = tmp_path / "figures.json"
     arguments = ["greedy", "--new-tokens", "3", "--runs", "1", "--warm-ups", "1", "--no-compile", "--threads", "1"]
@@ -86,16 +67,15 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
     )
 
 
-def test_mistakes_are_named(capsys):
-    assert main(["benchmark", "gredy"]) == 1
-    assert "there is no case 'gredy'" in capsys.readouterr().err
-    assert main(["benchmark", "greedy", "--runs", "0"]) == 1
-    assert "--runs must be at least 1" in capsys.readouterr().err
-    assert main(["benchmark", "--figures", "no-such-file.json"]) == 1
-    assert "no-such-file.json has no figures" in capsys.readouterr().err
-
-
-def test_a_page_without_a_place_is_refused(tmp_path):
+def test_mistakes_are_named(capsys, tmp_path):
+    for words, told in (
+        (["gredy"], "there is no case 'gredy'"),
+        (["greedy", "--runs", "0"], "--runs must be at least 1"),
+        (["routes"], "needs --model"),
+        (["--figures", "no-such-file.json"], "no-such-file.json has no figures"),
+    ):
+        assert main(["benchmark", *words]) == 1
+        assert told in capsys.readouterr().err
     page = tmp_path / "page.md"
     page.write_text("nothing here\n")
     with pytest.raises(ValueError, match="benchmark greedy"):
@@ -112,7 +92,6 @@ def test_figures_are_read_again(tmp_path):
     assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
 
 
-@pytest.mark.integration
 def test_training_is_compared_by_logits_and_timed_by_target_tokens():
     arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
     case = TrainingCase("a step", batch=2, source=5, target=6)

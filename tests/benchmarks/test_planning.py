@@ -11,7 +11,6 @@ pytest.importorskip("directmultistep")
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks import planning as benchmark_routes
 from weftformer.routes import write_routes
-from weftformer.scripts.cli import main
 
 
 @pytest.fixture
@@ -29,13 +28,12 @@ def peer(monkeypatch):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("beams", [3])
-def test_ranked_texts_are_those_of_generate_routes(published_planner, known, peer, tmp_path, beams):
+def test_ranked_texts_are_those_of_generate_routes(published_planner, known, peer, tmp_path):
     folder, file = tmp_path / "model", tmp_path / "routes.jsonl"
     published_planner.model.save_pretrained(folder)
     published_planner.tokenizer.save_pretrained(folder)
     write_routes(file, known[1:3])
-    case = benchmark_routes.RoutesCase("planning", beams=beams, model=str(folder), routes=str(file))
+    case = benchmark_routes.RoutesCase("planning", beams=3, model=str(folder), routes=str(file))
     contenders = list(case.contenders(compiled=False))
     texts = contenders[0].run()
     for text, route in zip(texts, known[1:3], strict=True):
@@ -53,8 +51,3 @@ def test_batches_by_tokens_train_on_the_same_rows(known, tmp_path):
     rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
     assert [row["contender"].split()[0] for row in rows] == ["fixed", "batches"]
     assert rows[0]["seconds_per_unit"] * case.units == pytest.approx(rows[0]["median_s"])
-
-
-def test_the_case_needs_its_files(capsys):
-    assert main(["benchmark", "routes"]) == 1
-    assert "needs --model" in capsys.readouterr().err

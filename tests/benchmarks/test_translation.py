@@ -2,17 +2,17 @@
 
 import gzip
 import json
+import shlex
 
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftConfig
 from weftformer.benchmarks.translation import TranslationCase, check_peer, difference_of_logits, peer_of
 from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
-from ..conftest import one_stays
-from ..models import TINY_CONFIG
+from ..models import TINY_CONFIG, tiny_model
 
 TEXTS = ["a man in a hat .", "two dogs are running on the grass .", "a girl breaks a stick .", "people in the snow ."]
 # Wherever the two stacks can differ, they do.
@@ -24,8 +24,6 @@ PLAIN = TINY_CONFIG | {
 LEARNED, SINES = {"position_embedding_type": "learned"}, {"position_embedding_type": "sinusoidal"}
 POST_NORM, PRE_NORM = {"norm_first": False, "norm_eps": 1e-3}, {"norm_first": True, "scale_embedding": True}
 KINDS = {
-    "Pegasus": PRE_NORM | SINES,
-    "BART": POST_NORM | LEARNED | {"normalize_embedding": True},
     "mBART": PRE_NORM | LEARNED | {"normalize_embedding": True, "activation_function": "gelu"},
     "Marian": POST_NORM | SINES | {"sinusoidal_layout": "concatenated", "lm_head_bias": True},
     "Pegasus, learned positions": PRE_NORM | LEARNED | {"tie_word_embeddings": False},
@@ -35,20 +33,11 @@ KINDS = {
 
 
 def built(**fields):
-    """Random values everywhere: biases start at zero and norms at one, where a mistake would not be seen."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = WeftForConditionalGeneration(WeftConfig(**(PLAIN | fields))).eval()
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.data += 0.3 * torch.randn_like(parameter)
-            else:
-                parameter.data.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
-    return model
+    return tiny_model(config=WeftConfig(**(PLAIN | fields)), random=True)
 
 
 @pytest.mark.dtype(torch.float64)
-@pytest.mark.parametrize("kind", one_stays(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_peer_has_the_same_logits(kind):
     model = built(**KINDS[kind])
     title, peer = peer_of(model)
@@ -62,17 +51,16 @@ def test_the_peer_has_the_same_logits(kind):
     assert difference_of_logits(peer, model, batch) > 1e-3
 
 
-@pytest.mark.parametrize("fields", one_stays([
+@pytest.mark.parametrize("fields", [
     {"norm_type": "rmsnorm", "norm_bias": False}, {"norm_bias": False}, {"is_gated_act": True}, {"attention_bias": False},
     {"num_key_value_heads": 1}, {"head_dim": 4}, {"final_norm": False}, {"decoder_mlp_layer_types": ["dense", "sparse"]},
     {"self_attention_position_type": "rotary", "position_embedding_type": "none", "head_dim": 4},
     {"share_encoder_decoder_embeddings": False}, {"num_condition_features": 1},
-]), ids=lambda fields: next(iter(fields)))  # fmt: skip
+], ids=lambda fields: next(iter(fields)))  # fmt: skip
 def test_an_architecture_without_a_peer_is_refused_by_its_field(fields):
     name = next(iter(fields))
-    with pytest.raises(
-        ValueError, match="key-value heads" if name in ("num_key_value_heads", "head_dim") else f"{name}="
-    ):
+    told = "key-value heads" if name in ("num_key_value_heads", "head_dim") else f"{name}="
+    with pytest.raises(ValueError, match=told):
         check_peer(WeftConfig(**(PLAIN | PRE_NORM | SINES | fields)))
 
 
@@ -83,7 +71,7 @@ def files(tmp_path):
 
     def save(**fields):
         model = built(vocab_size=len(tokenizer), lm_head_bias=True, **fields)
-        model.lm_head.bias.data[tokenizer.eos_token_id] += 5.0  # so that some searches end
+        model.lm_head.bias.data[tokenizer.eos_token_id] += 3.5  # so that some searches end
         model.save_pretrained(tmp_path / "model")
         tokenizer.save_pretrained(tmp_path / "model")
         return str(tmp_path / "model")
@@ -94,32 +82,17 @@ def files(tmp_path):
 
 
 def measured(case, model, texts, folder, *options):
-    words = [
-        "--runs",
-        "1",
-        "--warm-ups",
-        "1",
-        "--threads",
-        "1",
-        "--no-compile",
-        "--new-tokens",
-        "12",
-        "--sources",
-        "3",
-    ]
+    options = (*options, *shlex.split("--runs 1 --warm-ups 1 --threads 1 --no-compile --new-tokens 12 --sources 3"))
     figures = folder / "figures.json"
-    assert main(["benchmark", case, "--model", model, "--texts", texts, "--json", str(figures), *words, *options]) == 0
+    assert main(["benchmark", case, "--model", model, "--texts", texts, "--json", str(figures), *options]) == 0
     return json.loads(figures.read_text())["cases"][case]
 
 
-@pytest.mark.parametrize("case", one_stays(
-    ["translation-greedy", "translation-beam5-batch", "translation-greedy-batch", "translation-beam5"]
-))  # fmt: skip
+@pytest.mark.parametrize("case", ["translation-greedy", "translation-beam5-batch"])
 def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
     save, texts = files
     rows = measured(case, save(**PRE_NORM, **SINES), texts, tmp_path)
-    lookup = ["Pegasus, prompt lookup"] if case == "translation-greedy" else []
-    names = ["Pegasus (transformers)", *lookup, "Weft, plain path", "Weft"]
+    names = ["Pegasus (transformers)", "Weft, plain path", "Weft"]
     assert [row["contender"] for row in rows if row["contender"] != "CTranslate2"] == names
     assert [row["agreement"] for row in rows[1:]] == ["same tokens"] * (len(rows) - 1)
     assert rows[0]["speed"].endswith("ms a source") and rows[0]["seconds_per_unit"] * 3 == rows[0]["median_s"]
@@ -139,8 +112,8 @@ def test_searches_end_and_batches_change_nothing(files):
 def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
     save, texts = files
     folder = save(norm_type="rmsnorm", use_qk_norm=True, **PRE_NORM, **SINES)
-    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "plain path")
-    assert [row["contender"] for row in rows] == ["Weft, plain path"]
+    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "Weft")
+    assert [row["contender"] for row in rows] == ["Weft, plain path", "Weft"]
     out = capsys.readouterr().out
     assert "Weft's plain path comes first" in out and "norm_type='rmsnorm'" in out
     assert "CTranslate2 is left out" in out and "use_qk_norm=True" in out
@@ -148,14 +121,14 @@ def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
 
 def test_mistakes_are_named(tmp_path, files, capsys):
     save, texts = files
-    assert main(["benchmark", "translation-greedy", "--texts", texts]) == 1
-    assert "need --model" in capsys.readouterr().err
-    folder, empty = save(**PRE_NORM, **SINES), tmp_path / "empty.txt"
-    empty.write_text("\n \n")
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(empty)]) == 1
-    assert "empty.txt has no texts" in capsys.readouterr().err
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "none.gz")]) == 1
-    assert "none.gz" in capsys.readouterr().err
+    folder = save(**PRE_NORM, **SINES)
+    (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "long.txt").write_text("a b c\n" + "long " * 200 + "\n")
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "long.txt")]) == 1
-    assert "'long long" in (told := capsys.readouterr().err) and "tokens, the model reads" in told
+    for words, told in (
+        (["--texts", texts], "need --model"),
+        (["--model", folder, "--texts", str(tmp_path / "empty.txt")], "empty.txt has no texts"),
+        (["--model", folder, "--texts", str(tmp_path / "none.gz")], "none.gz"),
+        (["--model", folder, "--texts", str(tmp_path / "long.txt")], "tokens, the model reads 40"),
+    ):
+        assert main(["benchmark", "translation-greedy", *words]) == 1
+        assert told in capsys.readouterr().err

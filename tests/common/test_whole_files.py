@@ -30,35 +30,25 @@ def test_what_was_written_before_an_error_is_kept_beside(tmp_path):
     assert path.read_text() == "two\n" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_whole_or_not_there(tmp_path):
-    with whole_folder(tmp_path / "new" / "out") as folder:
-        (folder / "file").write_text("x")
-        assert not (tmp_path / "new" / "out").exists()
-    assert (tmp_path / "new" / "out" / "file").read_text() == "x"
-    with pytest.raises(RuntimeError), whole_folder(tmp_path / "broken") as folder:
-        (folder / "file").write_text("x")
-        raise RuntimeError
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    with pytest.raises(ValueError, match="is not empty"), whole_folder(tmp_path / "new"):
-        pass
-    (tmp_path / "empty").mkdir()
-    with whole_folder(tmp_path / "empty") as folder:
-        (folder / "file").touch()
-    assert (tmp_path / "empty" / "file").exists()
-
-
-def test_a_folder_is_replaced_by_a_whole_one_only(tmp_path):
-    folder = tmp_path / "out"
+def test_a_folder_is_whole_or_as_it_was(tmp_path):
+    folder = tmp_path / "new" / "out"
     with whole_folder(folder) as new:
         (new / "file").write_text("old")
+        assert not folder.exists()
+    with pytest.raises(ValueError, match="is not empty"), whole_folder(folder):
+        pass
     with pytest.raises(RuntimeError), whole_folder(folder, replace=True) as new:
         (new / "file").write_text("half")
         raise RuntimeError
-    assert (folder / "file").read_text() == "old" and list(tmp_path.iterdir()) == [folder]
+    assert (folder / "file").read_text() == "old" and list(folder.parent.iterdir()) == [folder]
     with whole_folder(folder, replace=True) as new:
         (new / "other").write_text("new")
         assert (folder / "file").read_text() == "old"
-    assert [path.name for path in folder.iterdir()] == ["other"] and list(tmp_path.iterdir()) == [folder]
+    assert [path.name for path in folder.iterdir()] == ["other"] and list(folder.parent.iterdir()) == [folder]
+    (tmp_path / "empty").mkdir()
+    with whole_folder(tmp_path / "empty") as new:
+        (new / "file").touch()
+    assert (tmp_path / "empty" / "file").exists()
 
 
 def test_errors_name_the_file_that_was_asked_for(tmp_path):

@@ -1,77 +1,48 @@
 """What a file of DirectMultiStep 1.1.3 holds, read off its keys and shapes; the way back; files that do not fit."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 
 from weftformer import WeftConfig
 from weftformer.conversion import SOURCES, clean_keys, convert, export
 
+from .references.directmultistep import DENSE, SPARSE, STEPS, both, build, preset_of, published, saved
+
 DMS = SOURCES["dms"]
-NAMES = ("flash_10M", "flash_20M", "deep_40M", "flex_20M", "wide_40M", "explorer_19M", "explorer_xl_50M")
 ALIKE = ("flex_20M", "explorer_19M")  # in every shape
 HEADS = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 8)
-STEPS = "encoder.step_embedding.weight"
 # the package's way to its own files
 pytestmark = pytest.mark.filterwarnings("ignore:path is deprecated")
 
 
-@pytest.fixture(scope="session")
-def dms(tmp_path_factory):
-    pytest.importorskip("directmultistep.model", reason="pip install directmultistep==1.1.3")
-    from directmultistep.model import ModelFactory
-
-    def published(name):
-        return ModelFactory.from_preset(name, device="cpu", compile_model=False).config
-
-    def small(name):
-        """The recipe at a small size."""
-        config = published(name)
-        for part in (config.encoder, config.decoder):
-            part.hid_dim, part.n_layers = 64, 2
-        return config
-
-    def build(config, device="cpu"):
-        torch.manual_seed(0)
-        return ModelFactory(config, device=device, compile_model=False).create_model()
-
-    def shapes(config):
-        """Weights that are shapes alone: the published sizes in no time."""
-        with torch.device("meta"):
-            return build(config, "meta").state_dict()
-
-    def saved(config):
-        """The configuration as the package's own file holds it."""
-        path = tmp_path_factory.mktemp("dms") / "config.yaml"
-        config.save(path)
-        return yaml.safe_load(path.read_text())
-
-    return SimpleNamespace(published=published, small=small, build=build, shapes=shapes, saved=saved)
+def two_layers(name):
+    """The recipe at a small size."""
+    return both(published(name), hid_dim=64, n_layers=2)
 
 
-def preset_of(name):
-    return "dms-" + name.lower().replace("_", "-")
+def shapes(config):
+    """Weights that are shapes alone: the published sizes in no time."""
+    with torch.device("meta"):
+        return build(config, "meta").state_dict()
 
 
-@pytest.mark.stays(name=("flash_10M", "flash_20M", *ALIKE))
-@pytest.mark.parametrize("name", NAMES)
-def test_published_shapes_tell_the_preset(dms, name):
-    config, preset = dms.published(name), preset_of(name)
-    weights, fields = dms.shapes(config), WeftConfig.from_preset(preset).to_dict()
+@pytest.mark.parametrize("name", (*DENSE, *SPARSE))
+def test_published_shapes_tell_the_preset(name):
+    config, preset = published(name), preset_of(name)
+    weights, fields = shapes(config), WeftConfig.from_preset(preset).to_dict()
     if name in ALIKE:
         with pytest.raises(ValueError, match=r"dms-flex-20m and of dms-explorer-19m.*`--preset`"):
             convert(weights, DMS)
     else:
         assert convert(weights, DMS).config.to_dict() == fields
     assert convert(weights, DMS, preset=preset).config.to_dict() == fields
-    assert convert(weights, DMS, source_config=dms.saved(config)).config.to_dict() == fields
+    assert convert(weights, DMS, source_config=saved(config)).config.to_dict() == fields
 
 
-def test_flash_10m_from_its_weights_alone(dms):
-    weights = dms.build(dms.published("flash_10M")).state_dict()
+def test_flash_10m_from_its_weights_alone():
+    weights = build(published("flash_10M")).state_dict()
     model = convert(weights, DMS).build()
     said = model.generation_config
     assert (said.decoder_start_token_id, said.eos_token_id, said.pad_token_id, said.max_length) == (0, 22, 52, 1074)
@@ -80,65 +51,42 @@ def test_flash_10m_from_its_weights_alone(dms):
     assert all(torch.equal(back[key], tensor) for key, tensor in weights.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_way_back_gives_every_bit(dms, name):
-    config = dms.small(name)
-    weights = dms.build(config).state_dict()
-    back = export(convert(weights, DMS, source_config=dms.saved(config)).build(), DMS)
-    assert list(back.keys() - weights.keys()) == list(weights.keys() - back.keys()) == []
-    if name.startswith("explorer"):
-        weights[STEPS] = torch.zeros(1, 64)
-    other = dms.build(config)
-    other.load_state_dict(back, strict=True)
-    assert all(torch.equal(tensor, weights[key]) for key, tensor in other.state_dict().items())
-
-
-def test_the_way_back_of_a_width_that_is_no_square(dms):
-    """The original multiplies tokens by the whole part of the root, Weft by the root: the tables go there and back."""
-    config = dms.small("flash_10M")
-    config.encoder.hid_dim = config.decoder.hid_dim = 32
-    weights = dms.build(config).state_dict()
-    back = export(convert(weights, DMS, source_config=dms.saved(config)).build(), DMS)
-    for key, tensor in weights.items():
-        torch.testing.assert_close(back[key], tensor, rtol=3e-7 if "tok_embedding" in key else 0, atol=0)
-
-
-def test_the_way_back_keeps_the_dtype(dms):
-    config = dms.small("explorer_19M")
-    weights = {key: tensor.bfloat16() for key, tensor in dms.build(config).state_dict().items()}
-    back = export(convert(weights, DMS, source_config=dms.saved(config)).build(), DMS)
+def test_the_way_back_keeps_the_dtype():
+    config = two_layers("explorer_19M")
+    weights = {key: tensor.bfloat16() for key, tensor in build(config).state_dict().items()}
+    back = export(convert(weights, DMS, source_config=saved(config)).build(), DMS)
     assert {tensor.dtype for tensor in back.values()} == {torch.bfloat16}
 
 
-def test_the_way_back_to_a_model_without_step_embedding(dms):
-    config = dms.small("explorer_19M")
+def test_the_way_back_to_a_model_without_step_embedding():
+    config = two_layers("explorer_19M")
     config.encoder.initiate_steps = False
-    weights, own = dms.build(config).state_dict(), dms.saved(config)
+    weights, own = build(config).state_dict(), saved(config)
     assert STEPS not in weights
     assert export(convert(weights, DMS, source_config=own).build(), DMS, own).keys() == weights.keys()
 
 
-def test_heads_of_other_sizes_have_to_be_given(dms):
-    weights = dms.build(dms.small("flash_10M")).state_dict()
+def test_heads_of_other_sizes_have_to_be_given():
+    weights = build(two_layers("flash_10M")).state_dict()
     with pytest.raises(ValueError, match=r"encoder_attention_heads and decoder_attention_heads.*`--heads N`"):
         convert(weights, DMS)
     config = convert(weights, DMS, overrides=HEADS).config
-    assert config.to_dict() == convert(weights, DMS, source_config=dms.saved(dms.small("flash_10M"))).config.to_dict()
+    assert config.to_dict() == convert(weights, DMS, source_config=saved(two_layers("flash_10M"))).config.to_dict()
 
 
 @pytest.mark.parametrize("fields", [{"ff_activation": "relu"}, {"top_k": 1}], ids=str)
-def test_what_weft_has_once_has_to_agree_in_both_stacks(dms, fields):
-    config = dms.small("flex_20M")
+def test_what_weft_has_once_has_to_agree_in_both_stacks(fields):
+    config = two_layers("flex_20M")
     ((name, value),) = fields.items()
     setattr(config.decoder, name, value)
     with pytest.raises(ValueError, match=name):
-        convert(dms.build(config).state_dict(), DMS, source_config=dms.saved(config))
+        convert(build(config).state_dict(), DMS, source_config=saved(config))
 
 
 @pytest.fixture(scope="module", params=["flash_10M", "flex_20M"])
-def fitting(request, dms):
+def fitting(request):
     """Weights of one layer a stack, and a function that converts them changed, with all sizes given."""
-    config = dms.small(request.param)
+    config = two_layers(request.param)
     config.encoder.n_layers = config.decoder.n_layers = 1
     sizes = {"d_model": 64} | {
         f"{s}_{k}": v for s in ("encoder", "decoder") for k, v in (("layers", 1), ("ffn_dim", 192))
@@ -147,7 +95,7 @@ def fitting(request, dms):
     def convert_changed(weights):
         return convert(weights, DMS, preset=preset_of(request.param), overrides=sizes)
 
-    weights = dms.build(config).state_dict()
+    weights = build(config).state_dict()
     assert convert_changed(weights).found.fits
     return weights, convert_changed
 
@@ -185,21 +133,21 @@ def test_an_unexpected_key_is_named(fitting, key):
 @pytest.mark.parametrize("key", ["encoder.tok_embedding.weight", "encoder.pos_embedding.weight",
                                  "decoder.pos_embedding.weight", "encoder.layers.0.mlp.fc_1.weight"])  # fmt: skip
 @pytest.mark.parametrize("shape", [(), (64,), (1, 53, 64)], ids=str)
-def test_a_shape_that_tells_nothing_is_named(dms, key, shape):
-    config = dms.small("flash_10M")
-    weights = dms.shapes(config) | {key: torch.zeros(shape, device="meta")}
+def test_a_shape_that_tells_nothing_is_named(key, shape):
+    config = two_layers("flash_10M")
+    weights = shapes(config) | {key: torch.zeros(shape, device="meta")}
     with pytest.raises(ValueError, match=re.escape(key) + ".*" + re.escape(str(shape))):
-        convert(weights, DMS, source_config=dms.saved(config))
+        convert(weights, DMS, source_config=saved(config))
 
 
 @pytest.mark.parametrize("wrapper", ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module."])
-def test_what_wrappers_leave_before_keys_goes(dms, wrapper):
-    config = dms.small("flex_20M")
-    weights = dms.shapes(config)
+def test_what_wrappers_leave_before_keys_goes(wrapper):
+    config = two_layers("flex_20M")
+    weights = shapes(config)
     around = {wrapper + key: tensor for key, tensor in weights.items()}
     inside = {re.sub(r"^(encoder|decoder)\.", rf"\1.{wrapper}", key): tensor for key, tensor in weights.items()}
     for wrapped in (around, inside):
         assert clean_keys(wrapped) == weights
-        assert convert(clean_keys(wrapped), DMS, source_config=dms.saved(config)).found.fits
+        assert convert(clean_keys(wrapped), DMS, source_config=saved(config)).found.fits
     with pytest.raises(ValueError, match=r"Two keys become 'decoder\.fc_out\.bias'"):
         clean_keys(weights | {wrapper + "decoder.fc_out.bias": weights["decoder.fc_out.bias"]})

@@ -5,7 +5,7 @@ import torch
 
 from weftformer import WeftConfig
 from weftformer.conversion.operations import Operation, Split, Stack
-from weftformer.conversion.table import Leave, fill, from_weft, match, rename, to_weft
+from weftformer.conversion.table import Ignored, fill, from_weft, match, rename, to_weft
 
 CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
 
@@ -43,7 +43,7 @@ def test_a_complete_table():
         rename("in.<layer>.<part>", "q.<layer>.<part>", "k.<layer>.<part>", operation=Split(2)),
         rename("expert<expert>.<layer>", "experts.<layer>", operation=Stack()),
         rename("bias", "layers.<layer>.bias"),
-        Leave("counter", "counts steps"),
+        Ignored("counter", "counts steps"),
     ]
     weights = {
         "expert10.0": (3,),
@@ -89,7 +89,7 @@ def test_tensors_that_cannot_be_taken_apart_are_named():
 
 
 def test_a_copy_must_be_one():
-    table = [rename("shared", "table"), Leave("copy", "repeats it", same_as="shared")]
+    table = [rename("shared", "table"), Ignored("copy", "repeats it", same_as="shared")]
     weights = {"shared": torch.ones(2), "copy": torch.ones(2)}
     assert to_weft(weights, table, CONFIG, {"table": torch.Size([2])}).fits
     weights["copy"] = torch.zeros(2)
@@ -100,7 +100,7 @@ def test_a_copy_must_be_one():
 
 
 def test_a_key_the_configuration_has_no_place_for_is_left_to_later_entries():
-    table = [rename("steps", "condition"), Leave("steps", "never read")]
+    table = [rename("steps", "condition"), Ignored("steps", "never read")]
     assert run({"steps": (1,)}, table, {"condition": (1,)}).left == []
     assert run({"steps": (1,)}, table, {}).left == [("steps", "never read")]
 
@@ -111,9 +111,9 @@ def test_back_again():
         rename("expert<expert>", "experts", operation=Stack()),
         rename("bias", "layers.<layer>.bias"),
         rename("shared", "table"),
-        Leave("copy", "repeats it", same_as="shared"),
-        Leave("unread", "never read", back=lambda weights: torch.zeros(weights["shared"].shape)),
-        Leave("counter", "counts"),
+        Ignored("copy", "repeats it", same_as="shared"),
+        Ignored("unread", "never read", back=lambda weights: torch.zeros(weights["shared"].shape)),
+        Ignored("counter", "counts"),
     ]
     weights = {
         "q.0": torch.randn(2), "k.0": torch.randn(2), "experts": torch.randn(3, 4), "layers.0.bias": torch.ones(2),

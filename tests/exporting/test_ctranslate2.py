@@ -20,19 +20,15 @@ OWN_VOCABULARY = {
 }  # fmt: skip
 NO_BIASES = dict.fromkeys(("norm_bias", "attention_bias", "attention_out_bias", "mlp_bias"), False)
 EXPRESSIBLE = {
-    "post-norm": ("tiny", {"norm_eps": 1e-2}),
-    "post-norm, then a norm": ("tiny", {"final_norm": True}),
+    "post-norm": ("tiny", {"norm_eps": 1e-2, "head_dim": 16}),
+    "post-norm, then a norm": ("tiny", {"final_norm": True, "position_embedding_type": "none"}),
     "norm of the embeddings": ("tiny", {"normalize_embedding": True, "scale_embedding": False}),
     "learned": ("tiny", {"position_embedding_type": "learned", "activation_function": "gelu"}),
-    "fairseq": ("tiny", {"sinusoidal_layout": "fairseq", "norm_first": True}),
-    "no positions": ("tiny", {"position_embedding_type": "none"}),
-    "no biases": ("tiny", NO_BIASES | {"norm_first": True, "final_norm": False}),
+    "fairseq, no biases": ("tiny", NO_BIASES | {"sinusoidal_layout": "fairseq", "norm_first": True, "final_norm": False}),
     "two vocabularies": ("tiny", OWN_VOCABULARY),
-    "wide heads": ("tiny", {"head_dim": 16}),
-    "modern": ("modern-tiny", {"norm_eps": 1e-2}),
+    "modern": ("modern-tiny", {"norm_eps": 1e-2, "num_key_value_heads": 2}),
     "other frequencies": ("modern-tiny", {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}),
     "half of each head turned": ("modern-tiny", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
-    "grouped heads": ("modern-tiny", {"num_key_value_heads": 2}),
     "tanh gate": ("modern-tiny", {"activation_function": "gelu_pytorch_tanh", "norm_first": False}),
 }  # fmt: skip
 
@@ -115,11 +111,7 @@ def test_tokens_have_the_tokenizers_names(small, tmp_path):
         ({"use_qk_norm": True}, "use_qk_norm=True", "False"),
         ({"num_condition_features": 2}, "num_condition_features=2", "0"),
         ({"position_embedding_type": "learned"}, "position_embedding_type='learned'", "'none' beside rotary"),
-        (
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-            "rope_parameters={",
-            'rope_type="default"',
-        ),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_parameters={", 'rope_type="default"'),
         ({"eos_token_id": [2, 3]}, "eos_token_id=[2, 3]", "one token"),
     ],
 )

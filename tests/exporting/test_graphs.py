@@ -11,6 +11,7 @@ from weftformer.exporting import Exported, graphs, largest_difference, load_onnx
 
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
 GROUPED = {"num_key_value_heads": 2, "use_qk_norm": True}
+POSITIONS = ("self_attention_position_type", "cross_attention_position_type")
 # name: preset, fields
 MODELS = {
     "post-norm": ("tiny", {}),
@@ -19,12 +20,9 @@ MODELS = {
     "rotary across": ("dms-tiny", {}),
     "sparse": ("modern-tiny", SPARSE),
     "noisy top-k": ("dms-flex-20m", {}),
-    "additive": ("modern-tiny", {f"{kind}_attention_position_type": "additive" for kind in ("self", "cross")}),
-    "bucketed": ("modern-tiny", {f"{kind}_attention_position_type": "bucketed" for kind in ("self", "cross")}),
-    "relative": (
-        "modern-tiny",
-        {f"{kind}_attention_position_type": "relative" for kind in ("self", "cross")} | {"norm_type": "stdnorm"},
-    ),
+    "additive": ("modern-tiny", dict.fromkeys(POSITIONS, "additive")),
+    "bucketed": ("modern-tiny", dict.fromkeys(POSITIONS, "bucketed")),
+    "relative": ("modern-tiny", dict.fromkeys(POSITIONS, "relative") | {"norm_type": "stdnorm"}),
 }
 
 

@@ -1,17 +1,14 @@
 """Cards: metadata that the Hub takes, intervals in the index and in the text, and nothing said that is not known."""
 
 import pytest
-import torch
 from huggingface_hub import ModelCard
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
 from weftformer.hub import Facts, Measured, build_card, facts_of
 
+from ..models import tiny_model
+
 SHARE = Measured("exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True)
-TINY = {
-    "vocab_size": 31, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
-}  # fmt: skip
 
 
 def facts(preset: str = "modern-tiny", **known) -> Facts:
@@ -100,8 +97,7 @@ def test_a_language_is_a_code():
     ],
 )
 def test_what_a_card_shows_runs_without_a_tokenizer(kind, fields, output, tmp_path, monkeypatch, capsys):
-    torch.manual_seed(0)
-    model = kind(WeftConfig(**(TINY | fields)))
+    model = tiny_model(kind, **fields)
     model.save_pretrained(tmp_path / "model")
     card = build_card(facts_of(model, "model", has_tokenizer=False))
     assert card.data.pipeline_tag == ("text-generation" if model.can_generate() else "feature-extraction")

@@ -14,8 +14,6 @@ from weftformer.hub.export import ROOT
 from weftformer.hub.facts import written_facts
 from weftformer.hub.preset_cards import preset_card, write_preset_cards
 
-from ..conftest import one_stays
-
 DOCS = "\n\n".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("decoders", "results"))
 
 
@@ -33,30 +31,23 @@ def test_an_installed_weft_has_what_cards_are_made_of():
         assert (FOLDER / name).is_file() and any(FOLDER / name in ROOT.glob(pattern) for pattern in data)
 
 
-@pytest.mark.parametrize("name", one_stays(PRESETS))
+@pytest.mark.parametrize("name", ["dms-tiny", "modern-base-moe"])
 def test_a_card_is_one_that_the_hub_takes(name, hub):
+    ModelCard.load(FOLDER / f"{name}.md").validate()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_card_says_what_there_is_and_invents_no_results(name, capsys):
     card = ModelCard.load(FOLDER / f"{name}.md")
-    card.validate()
-    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
     assert (card.data.library_name, card.data.license) == ("transformers", "apache-2.0")
     assert ("chemistry" in card.data.tags) == name.startswith("dms-")
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_card_says_that_there_are_no_weights_and_invents_no_results(name):
-    text = ModelCard.load(FOLDER / f"{name}.md").text
-    assert "**No weights of this size are published by this project" in text
-    assert ("None were measured." in text) == (name != "dms-tiny")
+    assert "**No weights of this size are published by this project" in card.text
+    assert ("None were measured." in card.text) == (name != "dms-tiny")
     for heading in ("## Model", "## Use", "## Training", "## Results", "## Limits and misuse", "## Licence"):
-        assert f"\n{heading}\n" in text
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_what_a_card_shows_prints_the_number_it_names(name, capsys):
-    text = (FOLDER / f"{name}.md").read_text()
+        assert f"\n{heading}\n" in card.text
     with torch.device("meta"):
-        exec(text.split("```python\n")[1].split("```")[0], {})
-    assert f"| parameters | {capsys.readouterr().out.strip()} |\n" in text
+        exec(card.text.split("```python\n")[1].split("```")[0], {})
+    assert f"| parameters | {capsys.readouterr().out.strip()} |\n" in card.text
 
 
 @pytest.mark.parametrize("name", ["dms-flex-20m", "modern-base-moe", "dms-flash-10m"])

@@ -6,30 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainingArguments
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
 from weftformer.training import WeftTrainer
 
-from ..models import TINY_CONFIG
+from ..models import TINY_CONFIG, tiny_model
+from .conftest import words_tokenizer
 
-TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
 IDS = torch.tensor([[5, 6, 7, 8]])
 REPOSITORY = "someone/model"
 
 
 def build(kind=WeftForConditionalGeneration, **fields):
-    torch.manual_seed(0)
-    return kind(WeftConfig(**(TINY | fields))).eval()
-
-
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    words = ["<pad>", "<s>", "</s>", *(f"w{index}" for index in range(28))]
-    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    return tiny_model(kind, encoder_layers=1, decoder_layers=1, **fields)
 
 
 def snippet(card: Path) -> str:
@@ -59,7 +50,7 @@ def test_what_the_card_shows_runs(hub, monkeypatch, capsys):
     model = build()
     model.generation_config.max_length = 7
     model.push_to_hub(REPOSITORY)
-    build_tokenizer().push_to_hub(REPOSITORY)
+    words_tokenizer().push_to_hub(REPOSITORY)
     build(WeftModel, num_condition_features=0).push_to_hub("someone/body")
     monkeypatch.chdir(hub.folder)  # where the repository's name is a folder's
     exec(snippet(hub.folder / REPOSITORY / "README.md"), {})
@@ -71,60 +62,47 @@ def test_what_the_card_shows_runs(hub, monkeypatch, capsys):
 
 @pytest.mark.parametrize("first", ["model", "tokenizer"])
 def test_a_tokenizer_may_be_pushed_before_or_after(first, hub):
-    pushes = [lambda: build().push_to_hub(REPOSITORY), lambda: build_tokenizer().push_to_hub(REPOSITORY)]
+    pushes = [lambda: build().push_to_hub(REPOSITORY), lambda: words_tokenizer().push_to_hub(REPOSITORY)]
     for push in pushes if first == "model" else reversed(pushes):
         push()
     assert {"tokenizer.json", "tokenizer_config.json", "model.safetensors"} <= hub.files(REPOSITORY)
     assert "| parameters | 5,984 |" in (hub.folder / REPOSITORY / "README.md").read_text()
 
 
-def test_a_card_that_a_person_wrote_stays(hub):
+def test_tags_and_a_card_that_a_person_wrote_stay(hub):
     file = hub.folder / REPOSITORY / "README.md"
     file.parent.mkdir(parents=True)
     file.write_text("---\nlicense: mit\n---\n\n# Mine\n")
     build().push_to_hub(REPOSITORY)
     assert "# Mine" in file.read_text() and ModelCard.load(file).data.license == "mit"
-
-
-def test_tags_are_kept(hub):
+    file.unlink()
     build().push_to_hub(REPOSITORY, tags=["opera"])
-    tags = ModelCard.load(hub.folder / REPOSITORY / "README.md").data.tags
+    tags = ModelCard.load(file).data.tags
     assert tags == ["weft", "encoder-decoder", "opera"]
 
 
-def test_every_shard_is_pushed(hub):
-    build().push_to_hub(REPOSITORY, max_shard_size="4KB")
+def test_a_folder_that_is_saved_and_pushed_has_code_card_and_every_shard(hub, tmp_path):
+    build().save_pretrained(str(tmp_path / "model"), push_to_hub=True, repo_id=REPOSITORY, max_shard_size="4KB")
     shards = {name for name in hub.files(REPOSITORY) if name.endswith(".safetensors")}
-    assert len(shards) > 1 and "model.safetensors.index.json" in hub.files(REPOSITORY)
-    WeftForConditionalGeneration.from_pretrained(hub.folder / REPOSITORY)
-
-
-def test_a_folder_that_is_saved_and_pushed_has_code_and_card(hub, tmp_path):
-    build().save_pretrained(str(tmp_path / "model"), push_to_hub=True, repo_id=REPOSITORY)
-    assert {"config.json", "model.safetensors", *flat_files()} <= hub.files(REPOSITORY)
+    assert len(shards) > 1 and {"config.json", "model.safetensors.index.json", *flat_files()} <= hub.files(REPOSITORY)
     assert "| parameters | 5,984 |" in (hub.folder / REPOSITORY / "README.md").read_text()
     WeftForConditionalGeneration.from_pretrained(hub.folder / REPOSITORY)
 
 
-def test_a_configuration_alone_is_pushed_with_its_code(hub, tmp_path):
-    WeftConfig(**TINY).push_to_hub(REPOSITORY)
+def test_a_configuration_alone_is_pushed_with_its_code_and_nothing_that_stood_there_before(hub, tmp_path):
+    config, folder = WeftConfig(**TINY_CONFIG), tmp_path / "configuration"
+    config.push_to_hub(REPOSITORY)
     assert {"config.json", *flat_files()} <= hub.files(REPOSITORY)
     shutil.rmtree(hub.folder)
-    WeftConfig(**TINY).save_pretrained(str(tmp_path / "configuration"), push_to_hub=True, repo_id=REPOSITORY)
-    assert hub.files(REPOSITORY) == {"config.json", *flat_files()}
-
-
-def test_nothing_that_stood_there_before_is_pushed_but_code(hub, tmp_path):
-    folder = tmp_path / "configuration"
-    WeftConfig(**TINY).save_pretrained(folder)
+    config.save_pretrained(folder)
     (folder / "diary.txt").write_text("private")
     (folder / "config.json").unlink()
-    WeftConfig(**TINY).save_pretrained(str(folder), push_to_hub=True, repo_id=REPOSITORY)
+    config.save_pretrained(str(folder), push_to_hub=True, repo_id=REPOSITORY)
     assert hub.files(REPOSITORY) == {"config.json", *flat_files()}
 
 
 def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path, monkeypatch, capsys):
-    tokenizer = build_tokenizer()
+    tokenizer = words_tokenizer()
     rows = [{"input_ids": [5, 6, 7, 2], "labels": [7, 6, 2]}] * 8
     args = Seq2SeqTrainingArguments(
         str(tmp_path / "run"), max_steps=2, learning_rate=3e-3, per_device_train_batch_size=4, seed=7, use_cpu=True,

@@ -18,6 +18,8 @@ from weftformer.hub.trained import hardware, training_table
 from weftformer.scripts import cli
 from weftformer.training import WeftTrainer, pairs
 
+from ..models import tiny_model
+
 SMALL = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=16,decoder_ffn_dim=16"
 QUICK = ["--max-steps", "2", "--use-cpu", "true", "--disable-tqdm", "true", "--save-strategy", "no"]
 
@@ -104,12 +106,9 @@ def test_weft_convert_leaves_a_card_with_the_errors_of_its_source(kind, tmp_path
 
 
 def test_an_adapter_has_the_card_of_its_own_library(tmp_path):
-    config = WeftConfig(
-        vocab_size=31, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16
-    )
     lora = LoraConfig(r=2, target_modules=["q_proj"], task_type=TaskType.SEQ_2_SEQ_LM)
     args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
-    model = get_peft_model(WeftForConditionalGeneration(config), lora)
+    model = get_peft_model(tiny_model(), lora)
     trainer = WeftTrainer(model=model, args=args, train_dataset=[{"input_ids": [5], "labels": [5]}])
     trainer.create_model_card(model_name="mine")
     assert "generated automatically" in (tmp_path / "README.md").read_text()
@@ -131,8 +130,7 @@ def test_only_metrics_are_taken_from_an_evaluation():
 
 def test_the_time_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
     arguments = Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
-    config = WeftConfig.from_preset("modern-tiny", vocab_size=20, d_model=24, encoder_layers=1, decoder_layers=1)
-    trainer = WeftTrainer(WeftForConditionalGeneration(config), arguments)
+    trainer = WeftTrainer(tiny_model(), arguments)
     trainer.state.log_history = [{"train_runtime": 60.0, "train_loss": 1.5, "step": 9}]
     for before, shown in ((0, "60 s"), (4, "60 s (steps 5 to 9)"), (9, "60 s")):
         trainer._initial_global_step, trainer.state.global_step = before, 9

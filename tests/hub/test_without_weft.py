@@ -14,10 +14,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
-from ..conftest import one_stays
-from ..models import TINY_CONFIG
+from ..models import tiny_model
 
-TINY = TINY_CONFIG | {"init_std": 0.3}
 KINDS = {
     "dense": {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
     "sparse": {
@@ -95,22 +93,20 @@ assert not any(name == "weftformer" or name.startswith("weftformer.") for name i
 def run(source: Path, target: Path, packages: Path | None = None) -> None:
     """Load and save the folders again, with the packages that are installed or with others in their place."""
     target.mkdir()
-    root = str(Path(__file__).parents[2])
     script = target / "script.py"
-    script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
+    script.write_text(
+        SCRIPT.format(
+            root=str(Path(__file__).parents[2]), ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS),
+            sources=SOURCES.tolist(), targets=TARGETS.tolist(),
+        )
+    )  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
     environment |= {} if packages is None else {"PYTHONPATH": str(packages)}
     done = subprocess.run(
         [sys.executable, str(script), str(source), str(target)],
-        cwd=target,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+        cwd=target, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     version = OLDEST if packages else transformers.__version__
     assert json.loads((target / "dense" / "config.json").read_text())["transformers_version"] == version
@@ -134,24 +130,19 @@ def oldest_transformers(request) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    """What this process saved, what a second made of it that knows no Weft, and what a third made of that, once it is asked for."""
-    root = tmp_path_factory.mktemp("folders")
+def saved(tmp_path_factory) -> Path:
+    """What this process saved."""
+    folder = tmp_path_factory.mktemp("folders") / "first"
     for kind, fields in KINDS.items():
-        torch.manual_seed(0)
-        model = WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if name.endswith(("selection_bias", "relative_bias")):
-                torch.nn.init.normal_(tensor)
-        model.save_pretrained(root / "first" / kind)
+        tiny_model(random=True, **fields).save_pretrained(folder / kind)
+    return folder
 
-    class Folders(dict):
-        def __missing__(self, name: str) -> Path:
-            run(self[{"second": "first", "third": "second"}[name]], root / name)
-            self[name] = root / name
-            return self[name]
 
-    return Folders(first=root / "first")
+@pytest.fixture(scope="module")
+def again(saved) -> Path:
+    """What a second process made of it that knows no Weft."""
+    run(saved, saved.parent / "second")
+    return saved.parent / "second"
 
 
 def same_scores_and_text(folder: Path, results: Path) -> None:
@@ -164,58 +155,37 @@ def same_scores_and_text(folder: Path, results: Path) -> None:
     assert torch.equal(found["beams"], model.generate(IDS, num_beams=3, max_new_tokens=6))
 
 
-@pytest.mark.parametrize("kind", one_stays(KINDS))
-@pytest.mark.parametrize("process", one_stays(["second", "third"]))
-@torch.no_grad()
-def test_the_same_scores_and_the_same_text_without_weft(kind, process, folders):
-    same_scores_and_text(folders["first"] / kind, folders[process] / f"{kind}.safetensors")
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_the_same_scores_and_the_same_text_with_the_oldest_transformers(folders, oldest_transformers, tmp_path):
-    run(folders["first"], tmp_path / "oldest", oldest_transformers)
-    run(tmp_path / "oldest", tmp_path / "newest")
-    for kind in KINDS:
-        same_scores_and_text(folders["first"] / kind, tmp_path / "oldest" / f"{kind}.safetensors")
-        # what the oldest has saved, today's loads; so does the installed package
-        same_scores_and_text(tmp_path / "oldest" / kind, tmp_path / "newest" / f"{kind}.safetensors")
-
-
-@pytest.mark.stays(process=("second",))
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("process", ["second", "third"])
-def test_a_folder_saved_without_weft_is_the_same_folder(kind, process, folders):
-    first, other = folders["first"] / kind, folders[process] / kind
+@torch.no_grad()
+def test_without_weft_scores_texts_and_saved_folder_are_the_same(kind, saved, again):
+    same_scores_and_text(saved / kind, again / f"{kind}.safetensors")
+    first, other = saved / kind, again / kind
     for path in first.glob("*.py"):
         assert (other / path.name).read_text() == path.read_text(), path.name
     one, two = (json.loads((folder / "config.json").read_text()) for folder in (first, other))
     # the second process knows the classes it has loaded, under the names it loaded them by
-    assert (
-        one.pop("auto_map").items()
-        >= two.pop("auto_map").items()
-        >= {
-            ("AutoConfig", "configuration_weft.WeftConfig"),
-            ("AutoModelForSeq2SeqLM", "modeling_weft.WeftForConditionalGeneration"),
-        }
-    )
+    assert one.pop("auto_map").items() >= two.pop("auto_map").items() >= {
+        ("AutoConfig", "configuration_weft.WeftConfig"), ("AutoModelForSeq2SeqLM", "modeling_weft.WeftForConditionalGeneration")
+    }  # fmt: skip
     assert one == two
-
-
-@pytest.mark.stays(process=("second",))
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("process", ["second", "third"])
-def test_a_folder_saved_without_weft_loads_with_it(kind, process, folders):
-    model = WeftForConditionalGeneration.from_pretrained(folders["first"] / kind)
-    other = WeftForConditionalGeneration.from_pretrained(folders[process] / kind)
-    for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+    models = [WeftForConditionalGeneration.from_pretrained(folder).state_dict() for folder in (first, other)]
+    for (name, one), (_, two) in zip(*(model.items() for model in models), strict=True):
         assert torch.equal(one, two), name
 
 
-@pytest.mark.stays(process=("second",))
+@pytest.mark.slow
+@torch.no_grad()
+def test_the_same_scores_and_the_same_text_with_the_oldest_transformers(saved, oldest_transformers, tmp_path):
+    run(saved, tmp_path / "oldest", oldest_transformers)
+    run(tmp_path / "oldest", tmp_path / "newest")
+    for kind in KINDS:
+        same_scores_and_text(saved / kind, tmp_path / "oldest" / f"{kind}.safetensors")
+        # what the oldest has saved, today's loads; so does the installed package
+        same_scores_and_text(tmp_path / "oldest" / kind, tmp_path / "newest" / f"{kind}.safetensors")
+
+
 @pytest.mark.parametrize("trust", [True, False])
-@pytest.mark.parametrize("process", ["second", "third"])
-def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, process, folders, monkeypatch):
+def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, again, monkeypatch):
     taken = []
     fast = WeftForConditionalGeneration.fast_path.beam_search
     monkeypatch.setattr(
@@ -223,10 +193,8 @@ def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trus
         "beam_search",
         lambda *args, **kwargs: taken.append(1) or fast(*args, **kwargs),
     )
-    for count, name in enumerate(("first", process), start=1):
-        folder = folders[name] / "dense"
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
-        assert type(model) is WeftForConditionalGeneration
-        model.generate(IDS, num_beams=3, max_new_tokens=6)
-        assert len(taken) == count
-        assert type(AutoConfig.from_pretrained(folder, trust_remote_code=trust)) is WeftConfig
+    model = AutoModelForSeq2SeqLM.from_pretrained(again / "dense", trust_remote_code=trust)
+    assert type(model) is WeftForConditionalGeneration
+    assert type(AutoConfig.from_pretrained(again / "dense", trust_remote_code=trust)) is WeftConfig
+    model.generate(IDS, num_beams=3, max_new_tokens=6)
+    assert len(taken) == 1

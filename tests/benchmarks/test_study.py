@@ -1,0 +1,102 @@
+"""A study trains what is not trained yet, and prints a table with the intervals of the differences."""
+
+import json
+
+import datasets
+import pytest
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.benchmarks import study
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The commands that were run. Each writes a loss of 1 and its seed's tenth, and half of it for a way with experts."""
+    calls = []
+
+    def run(words):
+        calls.append(words)
+        given = dict(zip(words[1::2], words[2::2], strict=True))
+        loss = (1 + int(given["--seed"]) / 10) * (0.5 if "--config-overrides" in given else 1)
+        folder = study.Path(given["--output-dir"])
+        (folder / "eval_results.json").write_text(json.dumps({"eval_loss": loss, "eval_runtime": 3.0}))
+        return 0
+
+    monkeypatch.setattr(study.cli, "main", run)
+    return calls
+
+
+def words(
+    folder,
+    *seeds,
+    ways=("dense=", "8 experts=--config-overrides num_experts=8"),
+    options=(),
+    common=("--max-steps", "5"),
+):
+    return [*ways, "--output-dir", str(folder), "--seeds", *map(str, seeds), *options, "--", *common]
+
+
+def test_only_what_is_missing_is_trained(trained, tmp_path, capsys):
+    study.main(words(tmp_path, 0, ways=["one=--tokenizer-name runs/first-{seed}"]))
+    folder = str(tmp_path / "one-0")
+    assert trained == [
+        ["train", "--max-steps", "5", "--tokenizer-name", "runs/first-0", "--seed", "0", "--output-dir", folder,
+         "--resume-from-checkpoint", "true"]
+    ]  # fmt: skip
+    assert capsys.readouterr().out == "| loss | seed 0 | mean |\n| --- | --- | --- |\n| one | 1.000 | 1.000 |\n"
+    study.main(words(tmp_path, 0, 1, ways=["one=--tokenizer-name runs/first-{seed}", "two="]))
+    assert [call[-3] for call in trained[1:]] == [str(tmp_path / name) for name in ("two-0", "one-1", "two-1")]
+    (tmp_path / "one-0" / "eval_results.json").unlink()  # as if it had been interrupted
+    study.main(words(tmp_path, 0, ways=["one=--tokenizer-name runs/first-{seed}"]))
+    assert trained[-1] == trained[0]
+
+
+def test_differences_have_the_interval_of_their_seeds(trained, tmp_path, capsys):
+    study.main(words(tmp_path, 0, 1, 2))
+    assert capsys.readouterr().out.splitlines() == [
+        "| loss | seed 0 | seed 1 | seed 2 | mean |",
+        "| --- | --- | --- | --- | --- |",
+        "| dense | 1.000 | 1.100 | 1.200 | 1.100 |",
+        "| 8 experts | 0.500 | 0.550 | 0.600 | 0.550 |",
+        # 0.05 is the deviation, and 4.303 the quantile of two degrees of freedom: 0.05 / sqrt(3) * 4.303 = 0.124
+        "| 8 experts, minus dense | -0.500 | -0.550 | -0.600 | -0.550 [-0.674, -0.426] |",
+    ]
+
+
+def test_mistakes_are_named(trained, tmp_path, monkeypatch):
+    study.main(words(tmp_path, 0))
+    for given, told in (
+        (words(tmp_path, 0, common=["--max-steps", "6"]), "dense-0 has a model of other arguments"),
+        (words(tmp_path, 0, common=["--seed=3"]), "--seed=3 is set by the study"),
+        (words(tmp_path, 0, ways=["one=--output_dir elsewhere"]), "--output_dir is set by the study"),
+        (words(tmp_path, 0, ways=["one=", "one="]), "different names: got one=, one="),
+        (words(tmp_path, 0, ways=["one"]), "Ways are NAME=WORDS"),
+        (
+            words(tmp_path, 0, options=["--measures", "bleu"]),
+            "dense has no eval_bleu: eval_results.json has eval_loss, eval_runtime",
+        ),
+    ):
+        with pytest.raises(ValueError, match=told.replace("[", r"\[")):
+            study.main(given)
+    monkeypatch.setattr(study.cli, "main", lambda words: 1)
+    with pytest.raises(ValueError, match=r"`weftformer train` wrote no .*eval_results.json"):
+        study.main(words(tmp_path, 1))
+
+
+@pytest.mark.integration
+def test_models_are_trained_with_the_arguments_of_their_way(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("source,target\n" + "a b,b a\n" * 8)
+    fields = "d_model=24,encoder_layers=1"
+    experts = "num_experts=4,num_experts_per_tok=2,encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse"
+    ways = [f"dense=--config-overrides {fields}", f"sparse=--config-overrides {fields},{experts}"]
+    common = [
+        "--train-file", pairs, "--validation-file", pairs, "--preset", "modern-tiny", "--max-steps", 1, "--generation-metrics",
+        "bleu", "--predict-with-generate",
+    ]  # fmt: skip
+    study.main(words(tmp_path, 0, ways=ways, options=["--measures", "loss", "bleu"], common=map(str, common)))
+    out = capsys.readouterr().out
+    assert "| loss | seed 0 | mean |" in out and "| bleu | seed 0 | mean |" in out
+    sparse = WeftForConditionalGeneration.from_pretrained(tmp_path / "sparse-0")
+    assert sparse.config.num_experts == 4 and sparse.config.d_model == 24

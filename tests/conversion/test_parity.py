@@ -1,0 +1,102 @@
+"""Every source: a model of the original and the Weft model of its weights have the same outputs, gradients and texts.
+
+And the weights come back bit for bit. `references/` has the originals; what is peculiar to one source has a file of its own.
+"""
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from weftformer.conversion import export
+from weftformer.conversion.source import _PREFIX_IN_MODEL
+
+from .references import (
+    Reference,
+    bart,
+    directmultistep,
+    largest_error,
+    notebook,
+    symm,
+    t5,
+    torch_transformer,
+    tutorial,
+)
+
+MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (tutorial, notebook, directmultistep, symm, torch_transformer, bart, t5)
+}
+CASES = {f"{kind}: {name}": make for kind, module in MODULES.items() for name, make in module.CASES.items()}
+TEXTS = [f"{kind}: {name}" for kind, module in MODULES.items() for name in module.TEXTS]
+pytestmark = [
+    pytest.mark.dtype(torch.float64),
+    pytest.mark.filterwarnings("ignore:path is deprecated"),  # directmultistep's way to its own files
+    pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),  # the fast path needs what not all cases have
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask"),  # boolean beside an additive mask
+]
+
+
+@pytest.fixture(params=CASES)
+def reference(request) -> Reference:
+    return CASES[request.param]()
+
+
+def test_outputs_are_the_same(reference):
+    model = reference.converted().build()
+    with torch.no_grad():
+        expected = reference.expected()
+        assert expected.std() > 0.1  # else equal outputs would say nothing
+        for attention in ("sdpa", "eager"):
+            model.set_attn_implementation(attention)
+            assert largest_error(reference.found(model), expected) <= reference.tolerance
+
+
+def test_gradients_are_the_same(reference):
+    """Of every parameter of the original: the Weft model runs with what the table makes of them."""
+    module = reference.module
+    parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    parameters |= {name: module.get_buffer(name).requires_grad_() for name in reference.buffers}
+    conversion = reference.converted(parameters)
+    prefix = _PREFIX_IN_MODEL[conversion.model_class]
+    weights = {name.removeprefix(prefix): tensor for name, tensor in conversion.found.weights.items()}
+    model, expected = conversion.build(), reference.expected()
+    found = reference.found(lambda **inputs: functional_call(model, weights, kwargs=inputs))
+    # another weight for each output, so that no error can cancel; small ones, which make gradients of about one
+    weight = 0.25 * torch.randn(expected.shape, generator=torch.Generator().manual_seed(4))
+    wanted, got = (
+        torch.autograd.grad((one * weight).sum(), list(parameters.values()), allow_unused=True, materialize_grads=True)
+        for one in (expected, found)
+    )
+    for name, one, other in zip(parameters, got, wanted, strict=True):
+        if reference.pad is not None and ("shared" in name or "embed_tokens" in name):
+            rows = torch.arange(len(one)) != reference.pad
+            one, other = one[rows], other[rows]
+        # some are zero but for rounding, as those of a key's bias are
+        assert (one - other).abs().max() <= 5 * reference.tolerance * other.abs().max().clamp(min=1.0), name
+
+
+def test_the_way_back_is_exact(reference):
+    weights = reference.module.state_dict()
+    back = export(reference.converted().build(), reference.kind, reference.settings.get("source_config"))
+    back = {name.removeprefix(reference.prefix): tensor for name, tensor in back.items()}
+    assert weights.keys() - back.keys() == set(reference.absent) and back.keys() <= weights.keys()
+    for name, tensor in back.items():
+        skipped = reference.unread if "embed_positions" in name else 0
+        assert not tensor[:skipped].any()
+        if reference.is_exact:
+            assert (
+                torch.equal(tensor[skipped:], weights[name][skipped:]) if tensor.ndim else tensor == weights[name]
+            ), name
+        else:
+            torch.testing.assert_close(tensor, weights[name], rtol=1e-12, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_cached_decoding_writes_what_the_original_writes(name):
+    reference = CASES[name]()
+    with torch.no_grad():
+        expected = reference.written(reference.module)
+        found = reference.converted().build().generate(**reference.generation)
+    assert found.tolist() == expected.tolist()
+    assert len(expected.unique()) > 5
