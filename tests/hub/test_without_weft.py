@@ -40,7 +40,6 @@ KINDS = {
 OLDEST = "5.17.0"
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
-# two pairs in each row
 
 SCRIPT = """
 import sys
@@ -94,12 +93,8 @@ def run(source: Path, target: Path, packages: Path | None = None) -> None:
     """Load and save the folders again, with the packages that are installed or with others in their place."""
     target.mkdir()
     script = target / "script.py"
-    script.write_text(
-        SCRIPT.format(
-            root=str(Path(__file__).parents[2]), ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS),
-            sources=SOURCES.tolist(), targets=TARGETS.tolist(),
-        )
-    )  # fmt: skip
+    root = str(Path(__file__).parents[2])
+    script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
     environment |= {} if packages is None else {"PYTHONPATH": str(packages)}
