@@ -39,7 +39,7 @@ def page_of_notebook(file: Path) -> str:
 def page_of_commands() -> str:
     """The help of every command."""
     parts = ["# Commands", f"```text\n{_help()}\n```"]
-    for name in re.findall(r"^  ([a-z-]+) +\S", _help().partition("\ncommands:\n")[2], flags=re.MULTILINE):
+    for name in re.findall(r"^    ([a-z-]+) +\S", _help().partition("\ncommands:\n")[2], flags=re.MULTILINE):
         parts.append(f"## weftformer {name}\n\n```text\n{_help(name)}\n```")
     return "\n\n".join(parts) + "\n"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.benchmarks.decoding import CASES
 from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
-from weftformer.scripts.parsers.benchmark import CASES
 
 from ..conftest import one_stays
 
