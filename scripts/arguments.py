@@ -50,6 +50,21 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
 
 
+def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
+    """Refuse numbers below 1.
+
+    Args:
+        names: arguments with a number, or None.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
+
+
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
     """Refuse to write over a file that is there, unless it is to be finished or begun again.
 

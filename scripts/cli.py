@@ -33,31 +33,34 @@ from typing import Any
 
 # What each command does, in the order of the help.
 COMMANDS = {
-    "tour": "see what Weft does in two minutes",
+    "demo": "see what Weft does in two minutes",
     "train": "train a model on pairs of texts",
-    "pretrain": "train a model to mend corrupted texts, before it sees pairs",
-    "estimate": "say what a model costs to train and to decode with",
-    "generate": "write a text for each line of a file with a trained model",
+    "pretrain": "train a model to restore corrupted texts, before pairs",
+    "estimate": "tell what a model costs to train and to decode with",
+    "generate": "write a text for each line of a file",
     "train-routes": "train a model that writes synthesis routes",
     "prepare-routes": "make a data set to train on out of route files",
-    "prepare-reactions": "write the reactions of route files as pairs to train on",
+    "prepare-reactions": "write the reactions of route files as pairs",
     "plan": "plan synthesis routes for a molecule",
     "draw": "draw the routes of a file",
     "evaluate": "score planned routes against recorded ones",
     "convert": "turn another family's weights into a Weft model",
-    "adapt": "make an encoder-decoder from a decoder-only checkpoint",
+    "adapt": "make an encoder-decoder from a decoder-only model",
+    "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
-    "compile": "compile the decoding step of a model for this machine, and keep it",
-    "serve": "answer requests for routes or translations over HTTP",
-    "demo": "show models on a page in the browser",
-    "space": "write the folder of a Space on the Hub that shows models",
-    "upcycle": "turn a dense Weft model into a mixture of experts that starts equal to it",
+    "serve": "answer requests for routes or texts over HTTP",
+    "app": "show models on a page in the browser",
 }
-# What names of earlier versions are called now. They work until 0.3.
+# What commands of earlier versions are called now. They work until version 0.3.
 RENAMED = {
-    "benchmark": "python -m weftformer.benchmarks",
-    "completion": "weftformer --print-completion",
+    "tour": "`weftformer demo`",
+    "space": "`weftformer app --space`",
+    "completion": "`weftformer --print-completion`",
+    "compile": "`--compile` of `generate` and `plan`, which compile what they need and keep it",
+    "benchmark": "`python -m weftformer.benchmarks`",
 }
+# Until 0.2 `weftformer demo` was the page.
+_OPTIONS_OF_THE_PAGE = {"--text-model", "--device", "--host", "--port", "--share"}
 SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
@@ -155,12 +158,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: after `--help`, and with 2 where arguments are wrong, as argparse has it.
     """
-    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if name in RENAMED:
-        print(f"weftformer: `weftformer {name}` is now `{RENAMED[name]}`.", file=sys.stderr)
-        if name == "benchmark":
-            return _benchmark(rest)
-        name, *rest = [*RENAMED[name].split()[1:], *rest]
+    name, *rest = _current(list(sys.argv[1:] if argv is None else argv) or ["--help"])
+    if name == "compile":
+        return 0
+    if name == "benchmark":
+        return _benchmark(rest)
     if name.startswith("-"):
         shell = build_parser(())[0].parse_args([name, *rest]).print_completion
         return run_script("--print-completion", print_completion, shell)
@@ -172,6 +174,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser([name])[1][name].parse_args(rest)
     importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
     return run_script(name, _module(name).main, args if _old_parser(name) is None else rest)
+
+
+def _current(words: list[str]) -> list[str]:
+    """Replace the name of a command in an earlier version by what it is called now, and tell the user on stderr."""
+    name, *rest = words
+    if name in RENAMED:
+        print(f"weftformer: `weftformer {name}` is now {RENAMED[name]}.", file=sys.stderr)
+        _, *new = RENAMED[name].strip("`").split()
+        return words if name in ("compile", "benchmark") else [*new, *rest]
+    if name == "demo" and not {"-h", "--help"} & set(rest):
+        print("weftformer: the page in the browser is now `weftformer app`.", file=sys.stderr)
+        if _OPTIONS_OF_THE_PAGE & {_hyphens(word).partition("=")[0] for word in rest}:
+            return ["app", *rest]
+    return words
 
 
 def _benchmark(words: Sequence[str]) -> int:

@@ -5,19 +5,14 @@ from dataclasses import fields
 
 import pytest
 
-from weftformer.conversion import SOURCES
 from weftformer.conversion.adaptation import DTYPES, FAMILIES
-from weftformer.conversion.files import READABLE
-from weftformer.routes.data.preparation import Preparation
-from weftformer.routes.data.rows import STARTING_MATERIALS
-from weftformer.routes.data.selection import EXCLUDE_BY
 from weftformer.routes.data.training_data import RouteArguments
 from weftformer.routes.planning.constraints import RULES
 from weftformer.routes.planning.search import RANKINGS
 from weftformer.routes.plans import IMPOSSIBLE
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import arguments
-from weftformer.scripts.parsers import adapt, convert
+from weftformer.scripts.parsers import adapt
 from weftformer.scripts.train_routes import RouteTrainingArguments
 from weftformer.training import (
     DEVICES,
@@ -70,15 +65,6 @@ def test_help_all_shows_everything_with_hyphens(capsys):
 
 
 def test_choices_and_defaults_that_are_written_twice():
-    found = actions(parser("prepare-routes"))
-    assert tuple(found["exclude_by"].choices) == EXCLUDE_BY
-    assert tuple(found["starting_material"].choices) == STARTING_MATERIALS
-    default = Preparation()
-    for field in fields(default):
-        if field.name in found and field.name != "weights":
-            assert found[field.name].default == getattr(default, field.name), field.name
-    assert {name: source.title for name, source in SOURCES.items()} == convert.SOURCES
-    assert sorted(READABLE) == sorted(convert.READABLE)
     assert tuple(FAMILIES) == adapt.FAMILIES
     assert [str(dtype) for dtype in DTYPES] == [f"torch.{name}" for name in adapt.DTYPES]
     assert tuple(RANKINGS) == arguments.RANKINGS
@@ -97,7 +83,3 @@ def test_bounds_of_the_server():
     assert {field.name: getattr(limits(), field.name) for field in fields(limits)} == {
         field.name: found[field.name].default for field in fields(limits)
     }
-
-
-def test_old_spellings_are_understood():
-    assert str(parser("prepare-routes").parse_args(["a.json", "--out", "b"]).out) == "b"
