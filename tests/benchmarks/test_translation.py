@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from weftformer import WeftConfig
+from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.translation import TranslationCase, check_peer, difference_of_logits, peer_of
-from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
 from ..models import TINY_CONFIG, tiny_model
@@ -84,7 +84,7 @@ def files(tmp_path):
 def measured(case, model, texts, folder, *options):
     options = (*options, *shlex.split("--runs 1 --warm-ups 1 --threads 1 --no-compile --new-tokens 12 --sources 3"))
     figures = folder / "figures.json"
-    assert main(["benchmark", case, "--model", model, "--texts", texts, "--json", str(figures), *options]) == 0
+    assert main([case, "--model", model, "--texts", texts, "--json", str(figures), *options]) == 0
     return json.loads(figures.read_text())["cases"][case]
 
 
@@ -130,5 +130,5 @@ def test_mistakes_are_named(tmp_path, files, capsys):
         (["--model", folder, "--texts", str(tmp_path / "none.gz")], "none.gz"),
         (["--model", folder, "--texts", str(tmp_path / "long.txt")], "tokens, the model reads 40"),
     ):
-        assert main(["benchmark", "translation-greedy", *words]) == 1
+        assert main(["translation-greedy", *words]) == 1
         assert told in capsys.readouterr().err
