@@ -21,7 +21,7 @@ from torch import nn
 from weftformer.benchmarks.decoding import machine
 from weftformer.common.statistics import Estimate
 from weftformer.common.whole_files import write_json
-from weftformer.modeling.decoding_dispatch import can_step
+from weftformer.modeling.decoding.dispatch import can_step
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan

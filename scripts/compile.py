@@ -9,7 +9,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 import weftformer
 from weftformer.common.progress import Progress
-from weftformer.modeling.decoding_compiled import compiled_folder
+from weftformer.modeling.decoding.compiled import compiled_folder
 from weftformer.scripts.arguments import check_model
 from weftformer.scripts.parsers.compile import build_parser
 

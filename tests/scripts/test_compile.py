@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.modeling import decoding_compiled
-from weftformer.modeling.decoding_compiled import CompiledStep, compiled_folder
+from weftformer.modeling.decoding import compiled as decoding_compiled
+from weftformer.modeling.decoding.compiled import CompiledStep, compiled_folder
 from weftformer.scripts.cli import main
 
 from ..models import TINY_CONFIG
