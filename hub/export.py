@@ -16,7 +16,7 @@ from ..common.whole_files import whole_file
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
-_STAYS_HERE = re.compile(r"__init__|parallel|decoding_\w+")
+_STAYS_HERE = re.compile(r"__init__|parallel")
 # huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary
 # files go there, so that an upload that begins meanwhile, or after a crash, does not include them.
 NOT_UPLOADED = ".cache/huggingface"

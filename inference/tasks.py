@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
 
 from ..configuration import WeftConfig
-from ..modeling.decoding_continuous import ContinuousSearch, reason_against
+from ..modeling.decoding import ContinuousSearch, reason_against
 from ..routes.planning.search import RouteSearch
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked, shown
@@ -40,7 +40,7 @@ def _settle(tokenizer: Any) -> None:
 class WhileWanted(LogitsProcessor):
     """Ends a generation that nobody waits for. (A stopping criterion would be asked about every candidate of a beam search.)"""
 
-    # what `decoding_continuous.py` and `RouteSearch` ask: it looks at no row
+    # what `RouteSearch` asks: it looks at no row
     reads_rows = False
 
     def __init__(self, is_wanted: Callable[[], bool]):
@@ -139,9 +139,8 @@ class RouteTask:
     ):
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
         self._numbers = count()
-        # whether works of each number of beams and ranking can be pooled, and the decoding step of all pools
+        # whether works of each number of beams and ranking can be pooled
         self._pooled: dict[tuple[int, str], bool] = {}
-        self._step: Any = None
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         _settle(planner.tokenizer)
@@ -239,9 +238,8 @@ class RouteTask:
 
     def open_pool(self, key: RouteKey) -> RoutePool:
         """A pool of works of this key."""
-        plans = self.planner.running(stock=self.stock, step=self._step, **vars(key))
+        plans = self.planner.running(stock=self.stock, **vars(key))
         assert plans is not None
-        self._step = plans.step_of_model
         return RoutePool(plans, self.takes_steps)
 
     def _judged(self, plan: Plan, forward: ForwardModel, is_wanted: Callable[[], bool]) -> Plan:
@@ -296,7 +294,7 @@ class TextPool:
 
     def __init__(self, task: TextTask, beams: int):
         self.task = task
-        self.search = ContinuousSearch(task.model, step=task._step, num_beams=beams)
+        self.search = ContinuousSearch(task.model, num_beams=beams)
         self._waiting: dict[Hashable, TextWork] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
@@ -339,9 +337,8 @@ class TextTask:
         self.model, self.tokenizer = model.eval(), tokenizer
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
-        # whether works of each number of beams can be pooled, and the decoding step of all pools
+        # whether works of each number of beams can be pooled
         self._pooled: dict[int, bool] = {}
-        self._step: Any = None
         _settle(tokenizer)
 
     def works(
@@ -400,9 +397,7 @@ class TextTask:
 
     def open_pool(self, key: int) -> TextPool:
         """A pool of works of this number of beams."""
-        pool = TextPool(self, key)
-        self._step = pool.search.decoder
-        return pool
+        return TextPool(self, key)
 
     @torch.no_grad()
     def write(

@@ -1,5 +1,5 @@
-from . import decoding_dispatch, parallel
-from .decoding_dispatch import fast_decoding
+from . import parallel
+from .decoding import dispatch, fast_decoding
 from .modeling_weft import (
     WeftDecoder,
     WeftEncoder,
@@ -13,7 +13,7 @@ from .modeling_weft import (
 
 # `modeling_weft.py` does not import these parts, because the code that travels with weights does not have them.
 parallel.install(WeftPreTrainedModel, WeftStack)
-WeftForConditionalGeneration.fast_path = decoding_dispatch
+WeftForConditionalGeneration.fast_path = dispatch
 
 __all__ = [
     "WeftDecoder",

@@ -47,7 +47,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
         return scores
 
     def keep_sources(self, sources: list[int], beams: int) -> None:
-        """Go on with the rows of some sources, in this order (see `decoding_leaving.py`)."""
+        """Go on with the rows of some sources, in this order (see `decoding/search.py`)."""
         self.look()
         self._seen.clear()
         rows = [source * beams + row for source in sources for row in range(beams)]
@@ -79,7 +79,7 @@ def _needs_package() -> Callable:
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
-    # The fast path (`decoding_dispatch.py`). The installed package sets it. Code that travels with weights has none.
+    # The fast path (`decoding/dispatch.py`). The installed package sets it. Code that travels with weights has none.
     fast_path: ClassVar[Any] = None
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}

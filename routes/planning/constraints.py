@@ -255,13 +255,13 @@ class ConstrainedGrammar(LogitsProcessor):
         return self
 
     def keep_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Go on with some sources, in this order (see `decoding_leaving.py`)."""
+        """Go on with some sources, in this order (see `modeling/decoding/search.py`)."""
         self.grammar.keep_sources(sources, beams)
         self.limits = self.grammar.limits
         self.numbers = [self.numbers[source] for source in sources]
 
     def join(self, limits: Sequence[int | None]) -> list[int]:
-        """Let sources join a search that calls [`follow`] (see `decoding_continuous.py`), and return their numbers."""
+        """Let sources join a search that calls [`follow`] (see `ContinuousSearch`), and return their numbers."""
         self.grammar.join(limits)
         self.limits = self.grammar.limits
         new = list(range(self.came, self.came + len(limits)))
@@ -474,7 +474,7 @@ class ConstrainedGrammar(LogitsProcessor):
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Do the same for rows that continue rows of the call before (see `decoding_continuous.py`)."""
+        """Do the same for rows that continue rows of the call before (see `ContinuousSearch`)."""
         beams = len(parents) // len(self.limits)
         rows: dict[tuple[int, int], int] = {}
         self.firsts = [

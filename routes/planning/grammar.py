@@ -116,7 +116,7 @@ class RouteGrammar(LogitsProcessor):
         return self
 
     def keep_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Go on with some sources, in this order (see `decoding_leaving.py`)."""
+        """Go on with some sources, in this order (see `modeling/decoding/search.py`)."""
         self.limits = [self.limits[source] for source in sources]
 
     def after(self, state: State | None, token: int, limit: int) -> State | None:
@@ -160,13 +160,13 @@ class RouteGrammar(LogitsProcessor):
         return self._masked([states[row.tobytes()] for row in rows], scores)
 
     def join(self, limits: Sequence[int | None]) -> None:
-        """Let sources join a search that calls [`follow`] (see `decoding_continuous.py`)."""
+        """Let sources join a search that calls [`follow`] (see `ContinuousSearch`)."""
         self.limits = [*self.limits, *depth_limits(limits)]
 
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Do the same for rows that continue rows of the call before (see `decoding_continuous.py`)."""
+        """Do the same for rows that continue rows of the call before (see `ContinuousSearch`)."""
         beams = len(parents) // len(self.limits)
         limits = [self.limits[row // beams] for row in range(len(parents))]
         self.states = [

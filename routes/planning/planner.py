@@ -134,7 +134,7 @@ class RoutePlanner:
             impossible: routes that cannot be, as without constraints most are: ranked "behind" all others, "keep" the place
                 of their score, or "drop" out.
             max_new_tokens: bound on what the model writes (default: what its positions allow).
-            batch_size: searches run at once; others join as these end (default: as many as have 80 beams together).
+            batch_size: searches run at once (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             time_limit: seconds for each target. When they are over, the search ends with the routes that are finished, and
@@ -279,7 +279,7 @@ class RoutePlanner:
         if pool is None:
             yield from self._in_batches(jobs, run, batch_size, deadline, bar)
             return
-        searches, shown = Searches(pool, batch_size), 0
+        searches, shown = Searches(pool, batch_size, together=True), 0
         for index, found in jobs.items():
             searches.add(index, found, lambda: deadline)
         while len(searches):
@@ -330,18 +330,16 @@ class RoutePlanner:
         constraints: Constraints | None = None,
         stock: Stock | None = None,
         ranking: str = "log_probability",
-        step: Any = None,
     ) -> RunningPlans | None:
         """A search that targets join and leave between steps, for a server; None where the model or the ranking allows none.
 
         Args:
             beams, and the others: as in [`plan`].
-            step: the decoding step of another such search, whose weights are the same.
         """
         (run, _), _ = self._searches(
             {"beams": beams, "grammar": grammar, "constraints": constraints, "stock": stock, "ranking": ranking}, 0
         )
-        pool = run.running(step=step)
+        pool = run.running()
         return None if pool is None else RunningPlans(self, pool, stock)
 
     def _expanded(
@@ -620,11 +618,6 @@ class RunningPlans:
         wishes = _Wishes(self.stock, impossible, per_reaction, time_limit, 0, False, ())
         self._searches.add(key, own, lambda: search.deadline(time_limit), max_new_tokens)
         self._targets[key] = own, wishes, list(remarks.values())
-
-    @property
-    def step_of_model(self) -> Any:
-        """The decoding step, for [`RoutePlanner.running`]."""
-        return self._searches.pool.step_of_model
 
     def remove(self, key: Hashable) -> None:
         """Let a target leave that nobody wants any more."""

@@ -55,10 +55,12 @@ class Searches:
     Args:
         pool: the running search.
         most: searches that run at once.
+        together: whether others join only when all have left. Searches that begin together take less time in all; others
+            do not wait for the longest of them.
     """
 
-    def __init__(self, pool: RunningRoutes, most: int):
-        self.pool, self.most = pool, most
+    def __init__(self, pool: RunningRoutes, most: int, together: bool = False):
+        self.pool, self.most, self.together = pool, most, together
         self._waiting: deque[tuple[_Target, int, Job]] = deque()
         self._running: dict[int, tuple[_Target, int]] = {}  # by ticket
         self._targets: dict[Hashable, _Target] = {}
@@ -120,6 +122,8 @@ class Searches:
     def _join(self) -> list[tuple[_Target, int, list[Candidate]]]:
         """Let searches join where there is room. Return what those give whose time is up before they begin."""
         late: list[tuple[_Target, int, list[Candidate]]] = []
+        if self.together and len(self.pool):
+            return late
         joining: list[tuple[_Target, int, Job]] = []
         while self._waiting and len(self.pool) + len(joining) < self.most:
             target, place, job = self._waiting.popleft()

@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
-from ...modeling.decoding_continuous import ContinuousSearch, Found, reason_against
+from ...modeling.decoding import ContinuousSearch, Found, reason_against
 from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import NOTHING_FOUND, Candidate
@@ -204,17 +204,14 @@ class RouteSearch:
             kept = _with_reason(kept, self.grammar.why_nothing(number))
         return kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(number))]
 
-    def running(self, step: Any = None) -> RunningRoutes | None:
+    def running(self) -> RunningRoutes | None:
         """A search that jobs join and leave, or None where only one batch after the other is possible.
 
         There may be one at a time, and no other search meanwhile.
-
-        Args:
-            step: the decoding step of another such search.
         """
         if self.ranking != "log_probability" or any(getattr(one, "reads_rows", True) for one in self.logits_processor):
             return None
-        return None if reason_against(self.model, **self._settings) else RunningRoutes(self, step)
+        return None if reason_against(self.model, **self._settings) else RunningRoutes(self)
 
     def out_of_time(self, jobs: Sequence[Job]) -> list[list[Candidate]]:
         """What the searches give that are not begun, because the time is up."""
@@ -285,23 +282,17 @@ class RunningRoutes:
 
     Args:
         search: how routes are searched.
-        step: the decoding step of another such search of the same model.
     """
 
-    def __init__(self, search: RouteSearch, step: Any = None):
+    def __init__(self, search: RouteSearch):
         self.search, self.grammar = search, search.grammar
         followers = [] if self.grammar is None else [self.grammar.begin([])]
-        self._continuous = ContinuousSearch(search.model, followers=followers, step=step, **search._settings)
+        self._continuous = ContinuousSearch(search.model, followers=followers, **search._settings)
         # of each ticket: the job, its number in the grammar, its beginning, its most tokens and its time
         self._jobs: dict[int, tuple[Job, int, list[int], int, Deadline | None]] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
-
-    @property
-    def step_of_model(self) -> Any:
-        """The decoding step, for another search of the same model."""
-        return self._continuous.decoder
 
     def __contains__(self, ticket: int) -> bool:
         return ticket in self._jobs

@@ -10,8 +10,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 
-from ...modeling.decoding_search import processed
-from ...modeling.decoding_stepper import Stepper
+from ...modeling.decoding import Stepper, processed
 
 
 @dataclass

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.modeling.decoding_step import DecodeStep
+from weftformer.modeling.decoding.step import DecodeStep
 
 from ..models import TINY_CONFIG
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weftformer.modeling import decoding_weights
+from weftformer.modeling.decoding import weights
 
 peft = pytest.importorskip("peft")
 
@@ -52,7 +52,7 @@ KINDS = {"one group": {"num_key_value_heads": 2}}
 @pytest.fixture(autouse=True)
 def packed_weights(monkeypatch):
     """Small weights are laid out anew too."""
-    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)
+    monkeypatch.setattr(weights, "_SMALLEST", 0)
 
 
 def adapted(build, name):

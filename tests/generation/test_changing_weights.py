@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import weftformer
-from weftformer.modeling import decoding_weights
-from weftformer.modeling.decoding_dispatch import decode_step
+from weftformer.modeling.decoding import weights
+from weftformer.modeling.decoding.dispatch import decode_step
 
 
 def averaged(model, other, decay=0.3):
@@ -94,7 +94,7 @@ def test_what_the_encoder_holds_is_none_of_its_business(compiled):
 @pytest.mark.parametrize("kind", ["rotary", "learned", "sparse"])
 @pytest.mark.parametrize("beams", [1, 3])
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
-    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)  # small weights are laid out anew too
+    monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     model, trained = build(kind), build(kind)
     request = {"num_beams": beams, "min_new_tokens": 12, "max_new_tokens": 12}
     if model.config.num_condition_features:
@@ -110,6 +110,33 @@ def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind,
         assert steps
         assert torch.equal(seen[-1], model.generate(source, **request, use_cache=False))
     assert not any(torch.equal(one, other) for one, other in pairwise(seen))
+
+
+def test_layouts_are_kept_between_requests_until_something_changes(build, source, monkeypatch):
+    model, made, original = build("rotary"), [], weights.packed
+    monkeypatch.setattr(weights, "packed", lambda module, rows: made.append(rows) or original(module, rows))
+    decoder = model.model.decoder
+
+    def layouts(tokens=20, **request):
+        made.clear()
+        found = model.generate(source[:1], min_new_tokens=tokens, max_new_tokens=tokens, **request)
+        assert torch.equal(
+            found, model.generate(source[:1], min_new_tokens=tokens, max_new_tokens=tokens, **request, use_cache=False)
+        )
+        return {rows for rows in made if rows in (1, weights._SEVERAL)}
+
+    assert layouts(tokens=10) == set()  # too few tokens to gain from it
+    assert layouts() == {1} and layouts() == set()
+    assert layouts(num_beams=3) == {weights._SEVERAL} and layouts(num_beams=3) == layouts() == set()
+    one_number(decoder.layers[1].self_attn.q_proj.weight)
+    assert layouts() == {1}
+    decoder.layers[1].encoder_attn.scaling *= 2.0
+    assert layouts() == {1}
+    decoder.layers[0].mlp = copy.deepcopy(decoder.layers[1].mlp)
+    assert layouts() == {1} and layouts() == set()
+    model.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
+    decoder.rotary_embedding.inv_freq.mul_(1.1)  # shared with the model, as are all buffers
+    assert layouts() == set()
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ import torch
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import weftformer
-from weftformer.modeling import decoding_compiled
-from weftformer.modeling.decoding_compiled import CompiledStep, compiled_folder
+from weftformer.modeling.decoding import compiled
+from weftformer.modeling.decoding.compiled import CompiledStep, compiled_folder
+from weftformer.modeling.decoding.dispatch import decode_step
 
 from .conftest import KINDS
 
@@ -23,7 +24,7 @@ def exported(monkeypatch):
 
     def package(self, shape, arguments):
         shapes.append(shape)
-        return decoding_compiled.exported(self.step, arguments).module()
+        return compiled.exported(self.step, arguments).module()
 
     monkeypatch.setattr(CompiledStep, "_package", package)
     return shapes
@@ -71,8 +72,8 @@ def builds(monkeypatch):
         written.append(package_path)
 
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_)
-    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
-    monkeypatch.setattr(decoding_compiled, "load", lambda package: lambda *given: running[-1].step.forward(*given))
+    monkeypatch.setattr(compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(compiled, "load", lambda package: lambda *given: running[-1].step.forward(*given))
     running, call = [], CompiledStep.__call__
 
     def called(self, arguments):
@@ -113,13 +114,38 @@ def test_other_weights_are_compiled_anew(builds, answer, part):
     assert len(builds) == 2
 
 
+def _faster_rotation(model):
+    model.model.decoder.rotary_embedding.inv_freq.mul_(1.5)
+
+
+def _another_eps(model):
+    model.model.decoder.layers[0].final_layer_norm.eps = 0.5
+
+
+def _another_scale(model):
+    model.model.decoder.layers[1].encoder_attn.scaling = 2.0
+
+
+@pytest.mark.parametrize("change", [_faster_rotation, _another_eps, _another_scale])
+def test_what_is_not_saved_is_compiled_anew(build, builds, answer, source, change):
+    """Buffers that no checkpoint has, and numbers of modules, are constants of the code as weights are."""
+    answer()
+    answer(change)
+    assert len(builds) == 2
+    model = weftformer.fast_decoding(build("rotary"))  # the same in one process, on a step that is there
+    before = decode_step(model)
+    assert decode_step(model) is before
+    change(model)
+    assert decode_step(model) is not before
+
+
 def test_another_number_of_threads_or_version_is_compiled_anew(builds, answer, monkeypatch):
     answer()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     answer()
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     answer()
-    monkeypatch.setattr(decoding_compiled, "_processor", lambda: ["another"])
+    monkeypatch.setattr(compiled, "_processor", lambda: ["another"])
     answer()
     assert len(builds) == 4
 
@@ -149,7 +175,7 @@ def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
         Path(package_path).write_bytes(b"half")
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(compiled, "exported", lambda step, arguments: None)
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
     with pytest.raises(RuntimeError, match="no compiler"):
         answer()
@@ -165,8 +191,8 @@ def test_nothing_of_an_earlier_compilation_is_used(answer, monkeypatch):
         assert found[0].is_dir() and not any(found[0].iterdir())
         Path(package_path).write_bytes(b"compiled")
 
-    monkeypatch.setattr(decoding_compiled, "exported", lambda step, arguments: None)
-    monkeypatch.setattr(decoding_compiled, "load", lambda package: decoding_compiled._Forward(None))
+    monkeypatch.setattr(compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(compiled, "load", lambda package: compiled._Forward(None))
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compiles)
     with pytest.raises(AttributeError):  # nothing was compiled
         answer()
@@ -190,6 +216,6 @@ def test_real_packages_are_loaded_again(build, source, monkeypatch):
     def never(*given):
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(decoding_compiled, "build", never)
+    monkeypatch.setattr(compiled, "build", never)
     twin = weftformer.fast_decoding(build("rotary", torch.float32))
     assert torch.equal(twin.generate(source, **PLENTY), expected)

@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
-from weftformer.modeling.decoding_cache import BeamCache
-from weftformer.modeling.decoding_continuous import ContinuousSearch, reason_against
-from weftformer.modeling.decoding_step import DecodeStep
+from weftformer.modeling.decoding.cache import DecodingCache
+from weftformer.modeling.decoding.continuous import ContinuousSearch, reason_against
+from weftformer.modeling.decoding.step import DecodeStep
 
 from .conftest import END, FEW, KINDS, PAD, START
 
@@ -88,7 +88,7 @@ def _until_end(ids):
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", ABSOLUTE)
 def test_each_source_gets_what_it_gets_alone(build, monkeypatch, kind, settings):
-    monkeypatch.setattr(BeamCache, "SHARE_EVERY", 4)
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     model, settings, chance = build(kind), SETTINGS[settings], random.Random(1)
     waiting = sources(model, 8, torch.Generator().manual_seed(2))
     search = ContinuousSearch(model, eos_token_id=ENDS, **settings)
@@ -145,9 +145,9 @@ def test_memory_is_that_of_the_longest_text_however_long_it_runs(build):
     for given, _ in others:
         search.add(given, [6])
         search.step()
-    kept = [columns.states.shape for columns in (search.cache.prefix, search.cache.suffixes, search.cache.source)]
-    assert all(shape[2] <= 2 * 16 and shape[4] == 64 for shape in kept)
-    assert search.rows.running.shape[2] == 64
+    cache = search.stepper.cache
+    assert all(states.shape[2] <= 2 * 16 and states.shape[4] == 64 for states in (cache.prefix, cache.suffixes))
+    assert cache.source.states.shape[4] < 10 and search.texts.running.shape[2] == 64
 
 
 def test_a_watch_ends_one_source(build):

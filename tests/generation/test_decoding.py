@@ -8,9 +8,9 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria,
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
-from weftformer.modeling import decoding_weights
-from weftformer.modeling.decoding_cache import BeamCache, DecodingCache, SourceCache
-from weftformer.modeling.decoding_step import DecodeStep
+from weftformer.modeling.decoding import weights
+from weftformer.modeling.decoding.cache import DecodingCache, SourceCache
+from weftformer.modeling.decoding.step import DecodeStep
 
 from .conftest import FEW
 
@@ -106,7 +106,7 @@ def test_prefixes_of_different_length_have_other_offsets_to_the_source(build, so
 
 
 def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monkeypatch):
-    monkeypatch.setattr(BeamCache, "SHARE_EVERY", 3)
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 3)
     caches, original = [], DecodingCache.__init__
     monkeypatch.setattr(
         DecodingCache, "__init__", lambda self, *args, **kwargs: caches.append(self) or original(self, *args, **kwargs)
@@ -117,7 +117,11 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     assert_same(short, plain)
     (cache,) = caches
     # what all six beams descend from is kept once
-    assert cache.target.length == 90 and cache.target.prefix_length > 60
+    assert (
+        cache.lengths == [90] * 4
+        and cache.prefix_lengths == cache.prefix_lengths[:1] * 4
+        and cache.prefix_lengths[0] > 60
+    )
 
 
 def test_stopping_criteria_and_streamers_are_served(build, source, steps):
@@ -265,7 +269,7 @@ ROTARY = {
 @pytest.mark.parametrize("scaling", ROTARY)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling, beams):
-    monkeypatch.setattr(decoding_weights, "_SMALLEST", 0)  # small weights are laid out anew too
+    monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     limits = {"max_target_positions": 8, "max_source_positions": 12}
     model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
     for _ in range(2):  # frequencies of some kinds are those of the longest text so far
@@ -295,7 +299,8 @@ def test_a_model_trains_after_it_wrote(build, source, steps, scaling):
 def test_source_positions_that_nobody_sees_are_left_out():
     mask = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]])
     states = torch.arange(10.0).view(1, 2, 1, 5, 1)
-    cache = SourceCache(torch.stack([states, -states]), mask)
+    cache = SourceCache()
+    cache.add(torch.stack([states, -states]), mask)
     keys, values = cache.states[:, 0]
     assert keys[:, 0, :, 0].tolist() == [[0, 2], [6, 5]] and torch.equal(values, -keys)
     assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]

@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling import decoding_continuous, decoding_dispatch
+from weftformer.modeling.decoding import continuous, dispatch
 
 
 def louder(module, query, key, value, attention_mask, **kwargs):
@@ -158,21 +158,21 @@ def test_experts_with_a_capacity_get_the_tokens_of_the_plain_path(build, source,
     assert not steps and torch.equal(found.sequences, plain.sequences)
     for one, other in zip(found.logits, plain.logits, strict=True):
         torch.testing.assert_close(one, other)
-    assert "capacity" in decoding_continuous.reason_against(model)
+    assert "capacity" in continuous.reason_against(model)
     build("sparse", expert_capacity_factor=1.0).generate(source, max_new_tokens=3)  # of training alone
     assert steps
 
 
 def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):
     """No weight is on another machine here: the device "meta" stands for those that nothing was measured on."""
-    monkeypatch.setattr(decoding_dispatch, "_logged_reasons", set())
+    monkeypatch.setattr(dispatch, "_logged_reasons", set())
     model = build("rotary").to("meta")
-    caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
+    caplog.set_level(logging.DEBUG, logger=dispatch.__name__)
     settings = model.generation_config
     for _ in range(3):
-        request = decoding_dispatch.prepared_request(model, settings, {}, decoding_dispatch._MODES[0], 2)
+        request = dispatch.prepared_request(model, settings, {}, dispatch._MODES[0], 2)
         assert request is None
-    (record,) = [record for record in caplog.records if record.name == decoding_dispatch.__name__]
+    (record,) = [record for record in caplog.records if record.name == dispatch.__name__]
     assert record.levelno == logging.DEBUG
     assert record.getMessage() == (
         'generate takes the plain path: the fast path is off by default on "meta": `weftformer.fast_decoding(model)` turns it on.'
@@ -180,12 +180,12 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
 
 
 def test_the_reason_is_said_once_and_at_debug_level(build, source, monkeypatch, caplog):
-    monkeypatch.setattr(decoding_dispatch, "_logged_reasons", set())
+    monkeypatch.setattr(dispatch, "_logged_reasons", set())
     model = build("rotary")
-    caplog.set_level(logging.DEBUG, logger=decoding_dispatch.__name__)
+    caplog.set_level(logging.DEBUG, logger=dispatch.__name__)
     for request in ({"use_cache": False}, {"cache_implementation": "dynamic"}, {"use_cache": False}, {}):
         model.generate(source, max_new_tokens=3, **request)
-    said = [record.getMessage() for record in caplog.records if record.name == decoding_dispatch.__name__]
+    said = [record.getMessage() for record in caplog.records if record.name == dispatch.__name__]
     assert said == [
         "generate takes the plain path: the request asks for no cache, or for a prefill in chunks.",
         "generate takes the plain path: a cache was given or named.",

@@ -4,10 +4,9 @@ import pytest
 import torch
 from transformers import LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from weftformer.modeling import decoding_search
-from weftformer.modeling.decoding_cache import BeamCache
-from weftformer.modeling.decoding_leaving import places
-from weftformer.modeling.decoding_step import DecodeStep
+from weftformer.modeling.decoding import search
+from weftformer.modeling.decoding.cache import DecodingCache, places
+from weftformer.modeling.decoding.step import DecodeStep
 
 from .conftest import FEW
 from .test_rows import PREFIX
@@ -53,7 +52,7 @@ def many():
 
 def without_leaving(monkeypatch, ask):
     with monkeypatch.context() as patched:
-        patched.setattr(decoding_search, "may_leave", lambda *given: False)
+        patched.setattr(search, "may_leave", lambda *given: False)
         return ask()
 
 
@@ -66,7 +65,7 @@ def test_answers_are_those_of_all_to_the_end(model, many, rows, monkeypatch, req
         request["condition_values"] = torch.arange(12.0)[:, None] - 4
     if model.config.has_relative_self_attention and "decoder_attention_mask" in request:
         pytest.skip("rows with different offsets take the plain path")
-    monkeypatch.setattr(BeamCache, "SHARE_EVERY", 4)
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     left = model.generate(**request)
     taken = rows[:]
     rows.clear()

@@ -1,21 +1,36 @@
-"""What the beams share and what they wrote themselves, against histories that are simply copied."""
+"""What each beam sees of its past, against histories that are simply copied, while sources join, leave and change their ranks."""
+
+import random
 
 import pytest
 import torch
 
-from weftformer.modeling.decoding_cache import BeamCache
+from weftformer import WeftConfig
+from weftformer.modeling.decoding.cache import DecodingCache, FastPathRequest, places
 
-LAYERS, HEADS, WIDTH = 2, 1, 3
+from ..models import TINY_CONFIG
+
+CONFIG = WeftConfig(**TINY_CONFIG)
+LAYERS, HEADS, WIDTH, SOURCE = 2, 1, 3, 5
 
 
-def filled(sources, beams, prefix, mask=None):
-    """A cache with a prefix, and the history of each rank: the numbers that were written, for each a key."""
-    cache = BeamCache(sources, beams, mask)
-    numbers = torch.arange(1.0, sources * prefix + 1).view(sources, prefix)
-    by_layer = torch.stack([numbers + 1000 * layer for layer in range(LAYERS)])
-    states = by_layer[:, :, None, :, None].expand(-1, -1, HEADS, -1, WIDTH)
-    cache.fill(torch.stack([states, -states]))
-    return cache, numbers.repeat_interleave(beams, dim=0).tolist()
+def states_of(numbers):
+    """Keys (B, T) as states (L, B, G, T, K) of both kinds, the values negated."""
+    by_layer = [(numbers + 1000 * layer)[:, None, :, None].expand(-1, HEADS, -1, WIDTH) for layer in range(LAYERS)]
+    return torch.stack(by_layer)
+
+
+def add(cache, numbers, mask=None):
+    """Let sources join with these prefixes, and return the history of each rank: the numbers that it sees."""
+    request = FastPathRequest(CONFIG, len(numbers), cache.beams, mask)
+    for layer in range(LAYERS):
+        keys = states_of(numbers)[layer]
+        request.self_attention_cache.update(keys, -keys, layer)
+        source = states_of(numbers[:, :1].expand(-1, SOURCE))[layer]
+        request.cross_attention_cache.update(source, -source, layer)
+    cache.add(request)
+    seen = [row.tolist() if mask is None else row[mask[index].bool()].tolist() for index, row in enumerate(numbers)]
+    return [seen[row // cache.beams][:] for row in range(len(numbers) * cache.beams)]
 
 
 def write(cache, numbers):
@@ -31,85 +46,112 @@ def write(cache, numbers):
 
 
 def seen(cache):
-    """What each rank would attend to, from the last layer's keys."""
-    rows = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
+    """What each rank attends to: the keys of the last layer that no mask hides."""
+    parts = [part for part in cache.past() if part is not None]
+    masks = cache.masks()[-len(parts) :]
+    slots = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
     found = []
-    for row in rows:
-        own = cache.suffixes[:, -1, row, 0, : cache.suffix_length, 0]
-        if cache.beams > 1:
-            shared = cache.prefix[:, -1, row // cache.beams, 0, cache.padding : cache.prefix_length, 0]
-            own = torch.cat([shared, own], dim=1)
-        assert torch.equal(own[0], -own[1])
-        found.append((own[0] - 1000 * (LAYERS - 1)).tolist())
+    for slot in slots:
+        own = []
+        for part, mask, positions in zip(parts, masks, cache.key_positions(), strict=True):
+            beams = (cache.sources * cache.beams) // part.shape[2]
+            used = part[:, -1, slot // beams, 0, : len(positions), 0]
+            assert used.isfinite().all() and torch.equal(used[0], -used[1])
+            is_seen = slice(None) if mask is None else mask[slot // cache.beams, : len(positions)] == 0
+            own += (used[0][is_seen] - 1000 * (LAYERS - 1)).tolist()
+        found.append(own)
     return found
 
 
-@pytest.mark.parametrize(("sources", "beams", "prefix"), [(1, 5, 4), (3, 4, 1), (2, 2, 70)])
 @pytest.mark.parametrize("habit", ["any", "one leads", "apart"])
-def test_each_rank_sees_its_own_past(sources, beams, prefix, habit):
-    generator = torch.Generator().manual_seed(0)
-    cache, histories = filled(sources, beams, prefix)
-    number = 100_000.0
-    for step in range(150):
+@pytest.mark.parametrize(("beams", "together"), [(1, False), (3, False), (4, True)])
+def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit):
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape: like.new_full(shape, float("nan")))
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
+    generator, chance = torch.Generator().manual_seed(0), random.Random(beams)
+    cache, histories, number = DecodingCache(CONFIG, beams), [], 10_000.0
+    for step in range(120):
+        sources = len(histories) // beams
+        if sources < 2 or (sources < 5 and chance.random() < 0.1 and not together):
+            new = chance.randint(1, 3) if not together else 3
+            prefix = torch.arange(number, number + new * 6).view(new, 6)
+            mask = torch.ones(new, 6)
+            if not together:
+                for row in mask:
+                    row[: chance.randint(0, 5)] = 0
+            histories, number = histories + add(cache, prefix, mask), number + new * 6
         if step:
-            first = torch.arange(sources)[:, None] * beams
+            first = torch.arange(len(histories) // beams)[:, None] * beams
             if habit == "any":
-                parents = torch.randint(0, beams, (sources, beams), generator=generator) + first
+                parents = torch.randint(0, beams, (len(first), beams), generator=generator) + first
             elif habit == "one leads":
                 parents = (torch.arange(beams) * (torch.rand(beams, generator=generator) < 0.5)) + first
             else:
-                parents = torch.stack([torch.randperm(beams, generator=generator) for _ in range(sources)]) + first
+                parents = torch.stack([torch.randperm(beams, generator=generator) for _ in first]) + first
             cache.reorder(parents.flatten().int())
             histories = [histories[parent][:] for parent in parents.flatten().tolist()]
-        numbers = torch.arange(number, number + len(histories))
-        number += len(histories)
-        write(cache, numbers)
-        for history, new in zip(histories, numbers.tolist(), strict=True):
-            history.append(new)
-        assert cache.length == prefix + step + 1
         assert seen(cache) == histories
-    whole = cache.by_rank()
-    assert torch.equal(whole[1], -whole[0])
-    assert (whole[0, -1, :, 0, :, 0] - 1000 * (LAYERS - 1)).tolist() == histories
-    if habit == "any":  # what all beams of a source descend from is long, and kept once
-        assert cache.prefix_length > prefix + 80
+        write(cache, torch.arange(number, number + len(histories)))
+        for row, history in enumerate(histories):
+            history.append(number + row)
+        number += len(histories)
+        assert cache.lengths == [len(histories[row]) for row in range(0, len(histories), beams)]
+        if chance.random() < 0.1 and not together:
+            kept = places([chance.random() < 0.5 for _ in range(len(histories) // beams)])
+            if kept is not None:
+                cache.keep(kept)
+                histories = [histories[source * beams + rank] for source in kept for rank in range(beams)]
+        assert seen(cache) == histories
+        expected = [history[0] for history in histories[::beams]]
+        assert len(cache.source.lengths) == len(expected)
+    if together:  # no mask, and what all beams of a source descend from is kept once
+        assert cache.masks() == (None, None)
+        assert habit == "apart" or cache.prefix_lengths[0] > 60
+    assert cache.suffixes.shape[4] == 64 or beams == 1 or habit == "apart"
 
 
-def test_only_what_differs_is_copied(monkeypatch):
-    cache, _ = filled(1, 3, 2)
+def test_a_reordering_copies_only_what_differs(monkeypatch):
+    cache = DecodingCache(CONFIG, 3)
+    histories = add(cache, torch.tensor([[1.0, 2.0]]))
     for step in range(6):
-        if step:
-            cache.reorder(torch.tensor([0, 1, 2]))
         write(cache, torch.arange(3.0) + 10 * step)
     cache.reorder(torch.tensor([0, 0, 2]))  # rank 1 takes over the past of rank 0
     write(cache, torch.tensor([90.0, 91.0, 92.0]))
-    copied = []
-    original = torch.Tensor.copy_
+    copied, original = [], torch.Tensor.copy_
     monkeypatch.setattr(torch.Tensor, "copy_", lambda to, *args: copied.append(to.shape[3]) or original(to, *args))
     cache.reorder(torch.tensor([0, 0, 2]))
-    monkeypatch.undo()
     assert copied == [1]  # the rest of rank 1 is rank 0's already
-
-
-def test_a_renumbering_copies_nothing(monkeypatch):
-    cache, histories = filled(1, 3, 2)
-    write(cache, torch.arange(3.0))
-    monkeypatch.setattr(torch.Tensor, "copy_", lambda *args: pytest.fail("copied"))
     cache.reorder(torch.tensor([2, 0, 1]))
-    monkeypatch.undo()
-    assert seen(cache) == [[*histories[0], 2.0], [*histories[0], 0.0], [*histories[0], 1.0]]
+    assert copied == [1] and [row[-1] for row in seen(cache)] == [92.0, 90.0, 90.0]
     cache.reorder(torch.tensor([1, 2, 0]))
     assert cache.slots is None  # every beam is back in its place
+    assert [row[:2] for row in seen(cache)] == [row[:2] for row in histories]
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_what_nobody_sees_is_masked(beams):
     mask = torch.tensor([[0, 0, 1], [1, 1, 1]])
-    cache, _ = filled(2, beams, 3, mask)
-    assert cache.is_masked and cache.mask[:, :3].isneginf().tolist() == [[True, True, False], [False] * 3]
-    whole, _ = filled(2, beams, 3, torch.ones_like(mask))
-    assert not whole.is_masked
-    short, _ = filled(2, beams, 1)
-    # a shared prefix of one token is padded, because graphs are compiled for lengths from two on
-    assert short.is_masked == (beams > 1) and short.length == 1
-    assert [positions.tolist() for positions in short.key_positions()] == ([[0]] if beams == 1 else [[-1, 0], []])
+    cache = DecodingCache(CONFIG, beams)
+    add(cache, torch.arange(6.0).view(2, 3), mask)
+    hidden = cache.masks()[beams == 1][:, :3].isneginf()
+    assert hidden.tolist() == [[True, True, False] if beams == 1 else [False, True, True], [False] * 3]
+    short = DecodingCache(CONFIG, beams)
+    add(short, torch.tensor([[1.0], [2.0]]))
+    # a shared prefix of one token has a masked column behind it, because graphs are compiled for lengths from two on
+    assert (short.masks()[0] is not None) == (beams > 1)
+    assert [positions.tolist() for positions in short.key_positions()] == ([[0]] if beams == 1 else [[0, 1], []])
+    assert short.next_positions().tolist() == [[1]] and cache.next_positions().flatten().tolist()[:1] == [1]
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        ([False] * 4, None),
+        ([True] * 4, None),
+        ([True, False, False, True], [2, 1]),
+        ([False, True, True, True, False, False], [0, 4, 5]),
+        ([False] * 9 + [True], list(range(9))),
+    ],
+)
+def test_those_behind_take_the_places_of_those_that_leave(done, expected):
+    assert places(done) == expected

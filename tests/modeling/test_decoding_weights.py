@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from weftformer import WeftConfig
-from weftformer.modeling import decoding_weights
-from weftformer.modeling.decoding_weights import FewTokenExperts, PackedLinear, packed
+from weftformer.modeling.decoding import weights
+from weftformer.modeling.decoding.weights import FewTokenExperts, PackedLinear, packed
 from weftformer.modeling.moe import SparseFeedForward
 
 pytestmark = pytest.mark.skipif(
-    not decoding_weights.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
+    not weights.can_pack(torch.empty(1)), reason="this build of torch has no oneDNN to lay weights out with"
 )
 
 
@@ -73,8 +73,13 @@ def test_weights_of_other_kinds_are_left_alone():
     assert packed(linear, 4) is linear
 
 
-@pytest.mark.parametrize(("rows", "device"), [(51, "cpu"), (2, "meta")])
-def test_experts_are_looped_over_for_few_rows_on_a_cpu_alone(rows, device):
+def test_experts_are_looped_over_for_few_rows_on_a_cpu_alone(monkeypatch):
     config = WeftConfig.from_preset("dms-flex-20m", d_model=32, decoder_ffn_dim=64)
-    feed_forward = SparseFeedForward(config, 64).eval().to(device)
-    assert packed(feed_forward, rows).experts is feed_forward.experts
+    feed_forward = SparseFeedForward(config, 64).eval()
+    twin, called = packed(feed_forward, 8), []
+    monkeypatch.setattr(feed_forward.experts, "forward", lambda tokens, *_: called.append(len(tokens)) or tokens)
+    for rows in (50, 51):
+        twin(torch.randn(rows, 32))
+    assert called == [51]
+    feed_forward.to("meta")
+    assert packed(feed_forward, 2).experts is feed_forward.experts

@@ -28,7 +28,8 @@ import transformers
 from torch import nn
 from transformers.utils import logging
 
-from ..common.whole_files import whole_file, write_json
+from ...common.whole_files import whole_file, write_json
+from .weights import numbers_of
 
 logger = logging.get_logger(__name__)
 
@@ -40,7 +41,8 @@ _LENGTHS = {
     "prefix": 4,
     "suffixes": 4,
     "key_positions": 0,
-    "mask": 1,
+    "prefix_mask": 1,
+    "suffix_mask": 1,
     "source": 4,
     "source_positions": 1,
     "source_mask": 3,
@@ -51,7 +53,8 @@ _INPUTS = (
     "prefix",
     "suffixes",
     "key_positions",
-    "mask",
+    "prefix_mask",
+    "suffix_mask",
     "source",
     "source_positions",
     "source_mask",
@@ -106,7 +109,8 @@ class CompiledStep:
         config = self.step.config
         fields = json.loads(config.to_json_string(use_diff=False))
         return {
-            "weights": _hash_of_weights(self.step),
+            "weights": _hash_of_tensors(self.step),
+            "numbers": numbers_of([self.step.decoder, self.step.lm_head]),
             "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
             "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
             "code": _hash_of_code(),
@@ -123,7 +127,7 @@ class CompiledStep:
 
     def _in_this_process(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
         for name, argument in zip(_INPUTS, arguments, strict=True):
-            if name in ("prefix", "suffixes", "mask", "key_positions"):
+            if name in ("prefix", "suffixes", "prefix_mask", "suffix_mask", "key_positions"):
                 for tensor in _tensors(argument):
                     torch._dynamo.maybe_mark_dynamic(tensor, _LENGTHS[name])
         # not among `options`, which dynamo does not read
@@ -237,9 +241,11 @@ def _hash_of_file(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _hash_of_weights(step: nn.Module) -> str:
+def _hash_of_tensors(step: nn.Module) -> str:
+    """Return a hash of all weights and buffers, among them those that are not saved, such as rotary frequencies."""
     found = hashlib.sha256()
-    for name, tensor in step.state_dict(keep_vars=True).items():
+    tensors: list[tuple[str, Any]] = [*step.named_parameters(), *step.named_buffers()]
+    for name, tensor in tensors:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return found.hexdigest()
@@ -248,7 +254,7 @@ def _hash_of_weights(step: nn.Module) -> str:
 @cache
 def _hash_of_code() -> str:
     found = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(Path(__file__).parent.parent.rglob("*.py")):
         found.update(file.read_bytes())
     return found.hexdigest()
 

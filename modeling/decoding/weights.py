@@ -6,11 +6,14 @@ with weights in column-major order is the fastest. Changing the layout costs as 
 """
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from .moe import ExpertsBase
+from ..moe import ExpertsBase
 
 # Weights smaller than the first number gain nothing. From the second on, oneDNN is the fastest for a single row too.
 _SMALLEST, _LARGE = 100_000, 1_000_000
@@ -41,6 +44,7 @@ class FewTokenExperts(nn.Module):
 
     def __init__(self, experts: ExpertsBase, rows: int):
         super().__init__()
+        self.experts = experts
         self.activate = experts._apply_gate if experts.has_gate else experts.act_fn
         names = ("gate_up_proj" if experts.has_gate else "up_proj", "down_proj")
         is_few = experts.num_experts <= _FEW_EXPERTS
@@ -49,6 +53,8 @@ class FewTokenExperts(nn.Module):
         ]
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
+        if len(tokens_ND) > _FEW_ROWS:
+            return self.experts(tokens_ND, ids_NK, weights_NK)
         assignments: dict[int, list[tuple[int, int]]] = {}
         for token, experts in enumerate(ids_NK.tolist()):
             for slot, expert in enumerate(experts):
@@ -117,7 +123,7 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         return _linear(weight.detach().t().contiguous().t(), module.bias) if is_tall else module
     if isinstance(module, ExpertsBase):
         is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
-        return FewTokenExperts(module, rows) if is_plain and rows <= _FEW_ROWS else module
+        return FewTokenExperts(module, rows) if is_plain else module
     if not module._modules:
         # nothing to pack; and a copy of a rotary embedding would share the scaled frequencies, but not the length they
         # are for
@@ -127,3 +133,89 @@ def packed(module: nn.Module, rows: int) -> nn.Module:
         name: None if child is None else packed(child, rows) for name, child in module._modules.items()
     }
     return twin
+
+
+class Snapshot:
+    """What modules compute with at a time: copies of tensors, the modules, and the numbers that they have as attributes.
+
+    No cheaper sign tells of every change: counters of versions do not count writes through `.data`, and a checksum may miss a
+    change of order. The comparison reads the weights once, as a token does.
+
+    Args:
+        parts: the modules, whose own attributes count too.
+        tensors: the tensors that count.
+        settings: what else counts.
+    """
+
+    def __init__(self, parts: Sequence[nn.Module], tensors: Sequence[torch.Tensor], settings: Any = None):
+        self.numbers, self.settings = numbers_of(parts), copy.deepcopy(settings)
+        # not the parts themselves, which the snapshot must not keep in memory
+        self.modules = [module for part in parts for module in list(part.modules())[1:]]
+        self.tensors = [tensor.detach().clone() for tensor in tensors]
+
+    def fits(self, parts: Sequence[nn.Module], tensors: Sequence[torch.Tensor], settings: Any = None) -> bool:
+        """Return whether nothing has changed."""
+        modules = [module for part in parts for module in list(part.modules())[1:]]
+        return (
+            len(modules) == len(self.modules)
+            and all(one is other for one, other in zip(modules, self.modules, strict=True))
+            and settings == self.settings
+            and numbers_of(parts) == self.numbers
+            and len(tensors) == len(self.tensors)
+            and all(_are_same(one, other) for one, other in zip(tensors, self.tensors, strict=True))
+        )
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    is_like = (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
+    return is_like and torch.equal(one, other)
+
+
+def numbers_of(parts: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return the numbers and names that modules have as attributes, such as `eps` of a norm, and their types."""
+    return {
+        f"{index}.{path}.{name}": value
+        for index, part in enumerate(parts)
+        for path, module in part.named_modules()
+        for name, value in [("type", type(module).__name__), *vars(module).items()]
+        if not name.startswith("_") and isinstance(value, bool | int | float | str)
+    }
+
+
+class Layout(NamedTuple):
+    """A decoder for a few rows, and the projections of its self-attention, joined."""
+
+    decoder: nn.Module
+    projections: nn.Module
+
+
+# For each decoder: what its layouts were made of, and the layouts for a single row and for several.
+_LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, dict[bool, Layout]]] = WeakKeyDictionary()
+# The number of rows that the layout for several is made for.
+_SEVERAL = 8
+
+
+def prepared(decoder: nn.Module, join: Callable[[nn.Module], nn.Module], is_single: bool) -> Layout:
+    """Return a layout of a decoder's weights, which is kept until they change.
+
+    Args:
+        decoder: the decoder.
+        join: returns the joined projections.
+        is_single: whether there is a single row.
+    """
+    weights = list(_laid_out(decoder))
+    kept = _LAYOUTS.get(decoder)
+    if kept is None or not kept[0].fits([decoder], weights):
+        kept = _LAYOUTS[decoder] = Snapshot([decoder], weights), {}
+    layouts = kept[1]
+    if is_single not in layouts:
+        rows = 1 if is_single else _SEVERAL
+        layouts[is_single] = Layout(packed(decoder, rows), packed(join(decoder), rows))
+    return layouts[is_single]
+
+
+def _laid_out(decoder: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the parameters that a layout has copies of. All others it shares with the model."""
+    for module in decoder.modules():
+        if isinstance(module, nn.Linear | ExpertsBase):
+            yield from module.parameters(recurse=False)

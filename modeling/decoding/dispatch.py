@@ -14,15 +14,11 @@ from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
-from .attention import CrossAttention, SelfAttention
-from .decoding_cache import FastPathRequest
-from .decoding_search import beam_search, sample
-from .decoding_step import GROWING_ROTARY, DecodeStep
-from .decoding_stepper import is_fast
-from .layers import FeedForward, Float32Linear, StdLayerNorm
-from .masks import KNOWN_IMPLEMENTATIONS
-from .modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
-from .moe import (
+from ..attention import CrossAttention, SelfAttention
+from ..layers import FeedForward, Float32Linear, StdLayerNorm
+from ..masks import KNOWN_IMPLEMENTATIONS
+from ..modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
+from ..moe import (
     GatedBiasedExperts,
     GatedExperts,
     NoisyTopKRouter,
@@ -31,7 +27,11 @@ from .moe import (
     Router,
     SparseFeedForward,
 )
-from .positions import SinusoidalPositions, WeftRotaryEmbedding
+from ..positions import SinusoidalPositions, WeftRotaryEmbedding
+from .cache import FastPathRequest
+from .search import beam_search, is_fast, sample
+from .step import GROWING_ROTARY, DecodeStep
+from .weights import Snapshot
 
 __all__ = ["beam_search", "decode_step", "fast_decoding", "is_compiled", "is_fast", "prepared_request", "sample"]
 
@@ -57,8 +57,8 @@ _KNOWN_MODULES = frozenset(
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
-# For each model that `fast_decoding` was called for: a copy of the weights of the compiled step, and the step.
-_COMPILED: WeakKeyDictionary[nn.Module, tuple[list[torch.Tensor], DecodeStep | None]] = WeakKeyDictionary()
+# For each model that `fast_decoding` was called for: the compiled step, and what it was made of.
+_COMPILED: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 
 
@@ -171,41 +171,21 @@ def prepared_request(
     return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
-def _tensors_of(model: Any) -> list[torch.Tensor]:
-    """Return all parameters and buffers that the step reads."""
-    parts = (model.model.decoder, model.lm_head)
-    return [tensor.detach() for part in parts for tensor in (*part.parameters(), *part.buffers())]
-
-
-def _are_same(tensors: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Return whether two lists of tensors are equal, element by element.
-
-    Version counters do not count writes through `.data`, and a checksum may miss a change of order.
-    """
-
-    def kind(tensor: torch.Tensor) -> tuple:
-        return tensor.shape, tensor.dtype, tensor.device
-
-    return len(tensors) == len(others) and all(
-        kind(one) == kind(other) and torch.equal(one, other) for one, other in zip(tensors, others, strict=True)
-    )
-
-
 def is_compiled(model: Any) -> bool:
     """Return whether the model's step is, or will be, compiled."""
     return model in _COMPILED
 
 
 def decode_step(model: Any) -> DecodeStep:
-    """Return the step for the model's current weights. A compiled step is kept until the weights change."""
+    """Return the step for the model's current weights. A compiled step is kept until the model changes."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    weights = _tensors_of(model)
-    known, step = _COMPILED[model]
-    if step is None or not _are_same(weights, known):
-        step = DecodeStep(model, compiled=True)
-        _COMPILED[model] = ([tensor.clone() for tensor in weights], step)
-    return step
+    parts = (model.model.decoder, model.lm_head)
+    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    kept, settings = _COMPILED[model], vars(model.config)
+    if kept is None or not kept[0].fits(parts, tensors, settings):
+        kept = _COMPILED[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)
+    return kept[1]
 
 
 def fast_decoding(model: Any, compile: bool = True) -> Any:
@@ -251,5 +231,5 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
         against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
     if against is not None:
         raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")
-    _COMPILED.setdefault(model, ([], None))
+    _COMPILED.setdefault(model, None)
     return model

@@ -4,9 +4,9 @@ The plain path is the reference: `tests/generation/test_decoding.py` compares th
 same, because only repeated or useless work is saved:
 
 - The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of
-  both are stored once (`decoding_cache.py`), and the beams become rows of one query.
+  both are stored once (`cache.py`), and the beams become rows of one query.
 - Masked source positions are left out.
-- Queries, keys and values are projected in one product.
+- Queries, keys and values are projected in one product, from a certain number of tokens on.
 
 Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G
 heads that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
@@ -19,18 +19,18 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .attention import AttentionBase, KeysValues
-from .decoding_cache import DecodingCache, by_layer
-from .decoding_compiled import CompiledStep
-from .decoding_weights import joined, packed
-from .layers import at_least_float32
-from .masks import additive
-from .positions import TokenPositions, attention_positions, embed_positions, rotate
+from ..attention import AttentionBase, KeysValues
+from ..layers import at_least_float32
+from ..masks import additive
+from ..positions import TokenPositions, attention_positions, embed_positions, rotate
+from .cache import DecodingCache, by_layer
+from .compiled import CompiledStep
+from .weights import joined, prepared
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
 # The number of tokens from which changing the layout of the weights saves time.
-_PACK_AFTER = 8
+PREPARE_AFTER = 8
 
 
 class DecodeStep(nn.Module):
@@ -50,61 +50,61 @@ class DecodeStep(nn.Module):
         # then all rows need the same position
         kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
         self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
-        own = [layer.self_attn for layer in self.decoder.layers]
-        parts = [[part.q_proj, part.k_proj] + ([] if self.has_table else [part.v_proj]) for part in own]
-        self.projections: Any = nn.ModuleList(joined(part) for part in parts)
+        # for each layer, the projections of queries, keys and values in one
+        self.projections: Any = None
         self.taken = 0
-        self.compiled = CompiledStep(self) if compiled else None
+        self.compiled = None
+        if compiled:
+            self.projections = joined_projections(self.decoder)
+            self.compiled = CompiledStep(self)
         rotary = self.decoder.rotary_embedding
         # Inference mode spares bookkeeping, a twentieth of a step. Frequencies that the model keeps must not come from it.
         grows = rotary is not None and rotary.rope_type in GROWING_ROTARY
         self.without_gradients = torch.no_grad if grows else torch.inference_mode
         self.eval()
 
-    def step(self, ids_W1: torch.Tensor, cache: DecodingCache, position_ids: torch.Tensor | None) -> torch.Tensor:
+    def step(self, ids_W1: torch.Tensor, cache: DecodingCache, left: int | None = None) -> torch.Tensor:
         """Return the logits (W, vocabulary) of the next token, and add the keys and values of `ids_W1` to the cache.
 
         Args:
             ids_W1: the last token of each row.
             cache: the cache of the tokens before.
-            position_ids: positions of shape (W, 1) if rows differ, else None.
+            left: the largest number of tokens that may still follow, None if other sources may join.
         """
-        target, source = cache.target, cache.source
-        target.grow()
+        cache.grow()
         ids_W = ids_W1.new_empty(len(ids_W1))
-        if target.slots is None:
+        if cache.slots is None:
             ids_W.copy_(ids_W1[:, 0])
         else:  # from the order of the ranks to the order of the slots
-            ids_W.index_copy_(0, target.slots, ids_W1[:, 0])
-        if position_ids is None:
-            position_ids = torch.full((1, 1), target.length, device=ids_W.device)
-        # compiled steps take lengths from 2 on
-        compiled = self.compiled if target.suffix_length > 1 else None
-        has_mask = target.is_masked or (compiled is not None and target.beams > 1)
-        if compiled is not None and not self.has_relative:  # one shape, whether rows differ or not
-            position_ids = position_ids.expand(len(ids_W), 1)
-        past = (
-            target.prefix if target.beams > 1 else None,
-            target.suffixes,
-            target.key_positions(),
-            target.mask if has_mask else None,
-        )
-        arguments = (ids_W, position_ids, *past, source.states, source.positions, source.mask)
+            ids_W.index_copy_(0, cache.slots, ids_W1[:, 0])
+        position_ids = cache.next_positions()
+        compiled = self.compiled if cache.end > 1 else None  # compiled steps take lengths from 2 on
+        prefix, suffixes = cache.past()
+        prefix_mask, suffix_mask = cache.masks()
+        if compiled is not None:
+            if not self.has_relative:  # one shape, whether rows differ or not
+                position_ids = position_ids.expand(len(ids_W), 1)
+            if prefix is not None and prefix_mask is None:
+                prefix_mask = prefix.new_zeros(prefix.shape[2], prefix.shape[4])
+        past = (prefix, suffixes, cache.key_positions(), prefix_mask, suffix_mask)
+        arguments = (ids_W, position_ids, *past, cache.source.states, cache.source.positions, cache.source.mask)
         if compiled is not None:
             logits, states = compiled(arguments)
-            target.next_column().copy_(states)
+            cache.next_column().copy_(states)
         else:
-            self._pack(len(ids_W))
+            self._prepare(len(ids_W), left)
             with self.without_gradients():
-                logits, _ = self(*arguments, into=target.next_column())
+                logits, _ = self(*arguments, into=cache.next_column())
             logits = logits.clone()  # processors of the user may change it
-        target.end_step()
-        return logits if target.slots is None else logits.index_select(0, target.slots)
+        cache.end_step()
+        return logits if cache.slots is None else logits.index_select(0, cache.slots)
 
-    def _pack(self, rows: int) -> None:
+    def _prepare(self, rows: int, left: int | None) -> None:
+        """Take weights in the layout of a few rows, once there were and may be tokens enough."""
         self.taken += 1
-        if self.taken == _PACK_AFTER and self.compiled is None:
-            self.decoder, self.projections = packed(self.decoder, rows), packed(self.projections, rows)
+        if self.taken == PREPARE_AFTER and self.compiled is None and (left is None or left >= PREPARE_AFTER):
+            layout = prepared(self.decoder, joined_projections, is_single=rows == 1 and left is not None)
+            self.decoder, self.projections = layout.decoder, layout.projections
 
     def forward(
         self,
@@ -113,7 +113,8 @@ class DecodeStep(nn.Module):
         prefix,
         suffixes,
         key_positions,
-        mask,
+        prefix_mask,
+        suffix_mask,
         source,
         source_positions,
         source_mask,
@@ -126,23 +127,25 @@ class DecodeStep(nn.Module):
             position_ids: its positions, of shape (1, 1) or (W, 1).
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the
-            suffixes. mask: an additive mask (B, capacity) of the shared prefix or, if there is none, of the suffixes; or
-            a mask or None for each of the two.
-            source: keys and values of the source (2, L, B, G, M, K). source_positions: key positions of the source (B
-            or 1, M). source_mask: mask of the source (B, 1, 1, M), or None. into: the next column of the suffixes,
-            which the new keys and values are written to. A compiled graph returns
+            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes.
+            prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
+            source: keys and values of the source (2, L, B, G, M, K).
+            source_positions: key positions of the source (B or 1, M).
+            source_mask: mask of the source (B, 1, 1, M), or None.
+            into: the next column of the suffixes, which the new keys and values are written to. A compiled graph returns
                 them instead, because a graph that writes to an input copies it.
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
         past = [by_layer(suffixes[:, :, :, :, : key_positions[-1].shape[0] + (into is not None)])]
+        masks = [suffix_mask]
         if prefix is not None:
             past.insert(0, by_layer(prefix[:, :, :, :, : key_positions[0].shape[0]]))
+            masks.insert(0, prefix_mask)
         masks = [
             None if one is None else one[:, None, None, : part[0][0].shape[2]]
-            for one, part in zip(mask if isinstance(mask, tuple) else (mask,), past, strict=False)
+            for one, part in zip(masks, past, strict=True)
         ]
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
@@ -193,11 +196,15 @@ class DecodeStep(nn.Module):
         states_WD = hidden_WD
         if self.has_table:
             states_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
-        heads = self.projections[index](states_WD).view(hidden_WD.shape[0], -1, self.width)
-        if self.has_table:
+        if self.projections is None:
+            parts = (attention.q_proj(states_WD), attention.k_proj(states_WD), attention.v_proj(hidden_WD))
+            query, key, value = (part.view(len(part), -1, self.width) for part in parts)
+        elif self.has_table:
+            heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
             query, key = heads.split([self.heads, self.groups], dim=1)
             value = attention.v_proj(hidden_WD).view(-1, self.groups, self.width)
         else:
+            heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
             query, key, value = heads.split([self.heads, self.groups, self.groups], dim=1)
         if attention.k_norm is not None:
             key = attention.k_norm(key)
@@ -258,6 +265,16 @@ class DecodeStep(nn.Module):
             mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
+
+
+def joined_projections(decoder: Any) -> nn.ModuleList:
+    """Return one linear layer for the queries, keys and values of each layer, or for queries and keys with a position table."""
+    found = []
+    for layer in decoder.layers:
+        own = layer.self_attn
+        has_table = own.position_table is not None
+        found.append(joined([own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]))
+    return nn.ModuleList(found)
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:

@@ -1,0 +1,17 @@
+"""The fast path of decoding: one search, one cache, one step. Code that travels with weights takes the plain path."""
+
+from . import dispatch
+from .continuous import ContinuousSearch, Follower, Found, reason_against
+from .dispatch import fast_decoding
+from .search import Stepper, processed
+
+__all__ = [
+    "ContinuousSearch",
+    "Follower",
+    "Found",
+    "Stepper",
+    "dispatch",
+    "fast_decoding",
+    "processed",
+    "reason_against",
+]

@@ -1,0 +1,448 @@
+"""The cache of the fast path of decoding (see `step.py`), which sources may join and leave between two tokens.
+
+Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S rows, G key-value heads, T tokens, M
+source positions, K width of a head.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn.functional import pad
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+
+from ...configuration.configuration_weft import WeftConfig
+
+
+class FastPathRequest(EncoderDecoderCache):
+    """An ordinary cache, plus what the fast path has to know of a request.
+
+    The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A
+    search that needs whole forward passes uses it as it is.
+
+    Args:
+        config: the model's configuration.
+        sources: number of sources in the batch.
+        beams: number of beams of each source.
+        prefix_mask: mask of shape (B, prefix), 0 for pads in a prefix. None if there are none.
+        source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
+        length: the largest number of tokens in a row, if known.
+    """
+
+    def __init__(
+        self,
+        config: WeftConfig,
+        sources: int,
+        beams: int,
+        prefix_mask: torch.Tensor | None = None,
+        source_mask: torch.Tensor | None = None,
+        length: int = 0,
+    ):
+        super().__init__(DynamicCache(config=config), DynamicCache(config=config))
+        self.config, self.sources, self.beams, self.length = config, sources, beams, length
+        self.prefix_mask, self.source_mask = prefix_mask, source_mask
+
+
+class DecodingCache:
+    """The keys and values of target and source: a prefix that all beams of a source share, and a suffix for each beam.
+
+    A beam stays in one slot of the suffixes, whatever its rank. Reordering the beams changes only which rank has which
+    slot, and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams
+    of a source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
+
+    Sources may have different lengths. Prefixes begin in the first column, and a mask hides what is behind a shorter one. Suffixes
+    end in the last column, so that all rows write the next token into the same one, and a mask hides what is before a shorter one.
+    If all are of the same length there is no mask, and the states are plain slices.
+
+    Args:
+        config: the model's configuration.
+        beams: number of beams of each source.
+        length: the largest number of tokens in a row, if known.
+        is_returned: whether [`as_dynamic`] will be called. It also needs what masks hide, and no source may join or leave.
+    """
+
+    # Number of tokens between two comparisons of the beams.
+    SHARE_EVERY = 16
+    # A shorter shared prefix has a masked column behind it, because graphs are compiled for lengths from 2 on.
+    _SHORTEST = 2
+    # Columns that are allocated at least, and at most at first: on a CPU, unused memory costs nothing until it is written to.
+    _CAPACITY, _INITIAL_CAPACITY = 64, 4096
+
+    def __init__(self, config: WeftConfig, beams: int, length: int = 0, is_returned: bool = False):
+        self.config, self.beams, self.expected, self.is_returned = config, beams, length, is_returned
+        # Allocated by `add`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first. There may be more rows than are used.
+        self.prefix = self.suffixes = torch.empty(0)
+        # Of each source: the length of its prefix, the first column of its suffixes, and the number of its tokens.
+        self.prefix_lengths: list[int] = []
+        self.starts: list[int] = []
+        self.lengths: list[int] = []
+        # Columns in use in the suffixes.
+        self.end = 0
+        # The slot, numbered within its source, that wrote each column of a slot (W, capacity). Two slots with the same
+        # writers have the same tokens.
+        self.writers = torch.empty(0)
+        # The slot of each rank (W,), None if each rank has the slot of its number.
+        self.slots: torch.Tensor | None = None
+        self.source = SourceCache()
+        self._masks: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
+        self._whole: tuple[torch.Tensor, torch.Tensor, list[int]] | None = None
+
+    @property
+    def sources(self) -> int:
+        return len(self.starts)
+
+    @property
+    def device(self) -> torch.device:
+        return self.suffixes.device
+
+    def add(self, request: FastPathRequest) -> None:
+        """Let the sources of a request join, whose cache the prefill has filled. It is empty afterwards."""
+        written, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
+        states, _, lengths = shown(written, request.prefix_mask, at_end=self.beams == 1)
+        if self.is_returned:
+            self._whole = written, source, lengths
+        self.source.add(source, request.source_mask)
+        first, total = self.sources, self.sources + len(lengths)
+        if self.beams == 1:
+            self._make_room(states, total, max(self.end, states.shape[4]))
+            self._shift_right(states.shape[4] - self.end)
+            own = self.suffixes[:, :, first:total, :, : self.end].narrow(
+                4, self.end - states.shape[4], states.shape[4]
+            )
+        else:
+            self._make_room(states, total * self.beams, self.end)
+            self.prefix = _with_room(self.prefix, states, total, max(self._capacity(states), states.shape[4]))
+            own = self.prefix[:, :, first:total, :, : states.shape[4]]
+            self.prefix_lengths += lengths
+            self._blank_prefixes()
+        rows = slice(first * self.beams, total * self.beams)
+        self.suffixes[:, :, rows, :, : self.end] = 0  # masked, but NaN times 0 is NaN
+        self.writers[rows, : self.end] = 0
+        own.copy_(states)
+        self.starts += [self.end - length * (self.beams == 1) for length in lengths]
+        self.lengths += lengths
+        if self.slots is not None:
+            self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
+        self._masks = None
+
+    def _capacity(self, like: torch.Tensor) -> int:
+        expected = min(self.expected, self._INITIAL_CAPACITY) if like.device.type == "cpu" else 0
+        return max(self._CAPACITY, expected)
+
+    def _make_room(self, like: torch.Tensor, rows: int, columns: int) -> None:
+        """Enlarge the suffixes if they have fewer rows or columns."""
+        self.suffixes = _with_room(self.suffixes, like, rows, max(self._capacity(like), columns))
+        shape = self.suffixes.shape[2], self.suffixes.shape[4]
+        if self.writers.ndim == 1:
+            self.writers = torch.zeros(shape, dtype=torch.int32, device=self.device)
+        elif self.writers.shape != shape:
+            more = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
+            self.writers = pad(self.writers, (0, more[1], 0, more[0]))
+            self._masks = None
+
+    def _shift_right(self, columns: int) -> None:
+        """Leave columns free in front of the suffixes."""
+        if columns <= 0:
+            return
+        used = self.suffixes[:, :, : self.sources]
+        used[:, :, :, :, columns : columns + self.end] = used[:, :, :, :, : self.end].clone()
+        used[:, :, :, :, :columns] = 0
+        self.starts = [start + columns for start in self.starts]
+        self.end += columns
+
+    def _blank_prefixes(self) -> None:
+        """Set what is masked to 0, because NaN times 0 is NaN."""
+        width = self._width
+        for source, length in enumerate(self.prefix_lengths):
+            if length < width:
+                self.prefix[:, :, source, :, length:width] = 0
+
+    @property
+    def _width(self) -> int:
+        """Columns in use in the shared prefix."""
+        return max(self._SHORTEST, *self.prefix_lengths)
+
+    def past(self) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the shared prefixes, None without beams, and the suffixes, both with all columns."""
+        suffixes = self.suffixes[:, :, : self.sources * self.beams]
+        return (None if self.beams == 1 else self.prefix[:, :, : self.sources]), suffixes
+
+    def key_positions(self) -> tuple[torch.Tensor, ...]:
+        """Return the key positions of the columns in use, of the shared prefix (if there is one) and the suffixes."""
+        if self.beams == 1:
+            return (torch.arange(self.end, device=self.device),)
+        shared = max(self.prefix_lengths)
+        own = torch.arange(shared, shared + self.end, device=self.device)
+        return torch.arange(self._width, device=self.device), own
+
+    def masks(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return additive masks (B, capacity) of the shared prefixes and of the suffixes, None where nothing is hidden."""
+        if self._masks is None:
+            prefix = suffix = None
+            if self.beams > 1 and min(self.prefix_lengths) < self._width:
+                prefix = self._hidden(self.prefix, self.prefix_lengths, is_behind=True)
+            if any(self.starts):
+                suffix = self._hidden(self.suffixes, self.starts, is_behind=False)
+            self._masks = prefix, suffix
+        return self._masks
+
+    def _hidden(self, states: torch.Tensor, bounds: list[int], is_behind: bool) -> torch.Tensor:
+        columns = torch.arange(states.shape[4], device=self.device)
+        bounds_B1 = torch.tensor(bounds, device=self.device)[:, None]
+        is_hidden = columns >= bounds_B1 if is_behind else columns < bounds_B1
+        return states.new_zeros(is_hidden.shape).masked_fill_(is_hidden, float("-inf"))
+
+    def next_positions(self) -> torch.Tensor:
+        """Return the positions of the next tokens, (1, 1) if all are the same, else (W, 1)."""
+        if min(self.lengths) == max(self.lengths):
+            return torch.full((1, 1), self.lengths[0], device=self.device)
+        return torch.tensor(self.lengths, device=self.device).repeat_interleave(self.beams)[:, None]
+
+    def grow(self) -> None:
+        """Enlarge the suffixes if they have no capacity for another token."""
+        if self.end == self.suffixes.shape[4]:
+            self._make_room(self.suffixes, self.suffixes.shape[2], self.end + 1)
+
+    def next_column(self) -> torch.Tensor:
+        """Return the view for the keys and values of the next token (2, L, W, G, K), in the order of the slots."""
+        return self.past()[1][:, :, :, :, self.end]
+
+    def end_step(self) -> None:
+        """Count the token of each beam that was written to the next column."""
+        rows = self.sources * self.beams
+        if self.beams > 1:
+            own = torch.arange(self.beams, dtype=torch.int32, device=self.device)
+            self.writers[:rows].view(-1, self.beams, self.writers.shape[1])[:, :, self.end] = own
+        self.end += 1
+        self.lengths = [length + 1 for length in self.lengths]
+        if self.beams > 1 and self.end % self.SHARE_EVERY == 0:
+            self._share()
+
+    def reorder(self, beam_idx: torch.Tensor) -> None:
+        """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
+        parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
+        wanted = parents.tolist()
+        if self.end == 0:  # all tokens are in the shared prefix
+            return
+        if len(set(wanted)) < len(wanted):
+            wanted = self._branch(wanted)
+            parents = torch.tensor(wanted, device=beam_idx.device)
+        self.slots = None if wanted == list(range(len(wanted))) else parents
+
+    def keep(self, sources: list[int]) -> None:
+        """Keep some sources: source i is what was source `sources[i]`, which is i or comes after all that are kept."""
+        beams = self.beams
+        if self.slots is not None:
+            self.slots = renumbered(self.slots, sources, beams)
+        _move(self.suffixes[:, :, :, :, : self.end], 2, sources, beams)
+        _move(self.writers, 0, sources, beams)
+        if beams > 1:
+            _move(self.prefix[:, :, :, :, : self._width], 2, sources)
+            self.prefix_lengths = [self.prefix_lengths[source] for source in sources]
+            self._blank_prefixes()
+        self.starts = [self.starts[source] for source in sources]
+        self.lengths = [self.lengths[source] for source in sources]
+        self.source.keep(sources)
+        self._drop_columns()
+        self._masks = None
+
+    def _branch(self, wanted: list[int]) -> list[int]:
+        """Return one slot for each rank: the slot it wants, or a free one with a copy if an earlier rank wants it."""
+        slots, taken, copies = wanted[:], set[int](), []
+        for first in range(0, len(wanted), self.beams):
+            source = range(first, first + self.beams)
+            free = iter(set(source).difference(wanted[first : first + self.beams]))
+            for rank in source:
+                if wanted[rank] in taken:
+                    slots[rank] = next(free)
+                    copies.append((wanted[rank], slots[rank]))
+                taken.add(wanted[rank])
+        origins, targets = zip(*copies, strict=True)
+        past = self.writers[:, : self.end]
+        alike = (past[list(origins)] == past[list(targets)]).sum(dim=-1).tolist()
+        by_slot = self.suffixes[:, :, :, :, : self.end].unbind(2)
+        for origin, target, start in zip(origins, targets, alike, strict=True):
+            by_slot[target][:, :, :, start:].copy_(by_slot[origin][:, :, :, start:])
+            past[target, start:] = past[origin, start:]
+        return slots
+
+    def _share(self) -> None:
+        """Move the tokens that all beams of a source share to its prefix, if there are enough of them.
+
+        Moving them also costs a copy of the remaining suffixes. Sources that came together stay of the same length: they move what
+        each of them shares.
+        """
+        writers_BST = self.writers[: self.sources * self.beams, : self.end].unflatten(0, (-1, self.beams))
+        ends = (writers_BST == writers_BST[:, :1]).all(dim=1).sum(dim=-1).tolist()
+        if len(set(self.starts)) == 1:
+            ends = [min(ends)] * len(ends)
+        moved = [
+            (source, start, end - start)
+            for source, (start, end) in enumerate(zip(self.starts, ends, strict=True))
+            if end - start >= max(self.SHARE_EVERY // 2, (self.end - end) // 2)
+        ]
+        if not moved:
+            return
+        columns = max(self.prefix_lengths[source] + count for source, _, count in moved)
+        self.prefix = _with_room(self.prefix, self.prefix, self.prefix.shape[2], columns)
+        for source, start, count in moved:
+            first = self.prefix_lengths[source]
+            own = self.suffixes[:, :, source * self.beams, :, start : start + count]
+            self.prefix[:, :, source, :, first : first + count] = own
+            self.prefix_lengths[source] += count
+            self.starts[source] += count
+        self._blank_prefixes()
+        self._drop_columns()
+        self._masks = None
+
+    def _drop_columns(self) -> None:
+        """Remove the columns that no source uses any more from the suffixes."""
+        drop = min(self.starts)
+        if not drop:
+            return
+        rest, rows = self.end - drop, self.sources * self.beams
+        for states in (self.suffixes[:, :, :rows].movedim(4, 0), self.writers[:rows].movedim(1, 0)):
+            states[:rest] = states[drop : self.end].clone()
+        self.end, self.starts = rest, [start - drop for start in self.starts]
+
+    def as_dynamic(self) -> EncoderDecoderCache:
+        """Return the cache as transformers' own search would: one row for each beam, in the order of the ranks."""
+        assert self._whole is not None
+        prefix, source, first = self._whole
+        written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which came together
+        suffixes = self.past()[1][:, :, :, :, max(0, self.end - written) : self.end]
+        parts = [prefix.repeat_interleave(self.beams, dim=2)]
+        if (shared := written - suffixes.shape[4]) > 0:
+            own = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(first)]
+            parts.append(torch.stack(own, dim=2).repeat_interleave(self.beams, dim=2))
+        parts.append(suffixes if self.slots is None else suffixes.index_select(2, self.slots))
+        halves = []
+        for states in (torch.cat(parts, dim=4), source.repeat_interleave(self.beams, dim=2)):
+            half = DynamicCache(config=self.config)
+            for layer_idx, (keys, values) in enumerate(by_layer(states)):
+                half.update(keys, values, layer_idx)
+            halves.append(half)
+        return EncoderDecoderCache(*halves)
+
+
+class SourceCache:
+    """Keys and values of the source, stored once for all beams and without masked positions."""
+
+    def __init__(self) -> None:
+        self.states = torch.empty(0)  # (2, L, B, G, kept, K)
+        self.positions = torch.empty(0)  # their positions, (B or 1, kept)
+        self.lengths: list[int] = []
+        self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), if the sources differ in length
+
+    def add(self, states: torch.Tensor, mask: torch.Tensor | None) -> None:
+        """Let sources join.
+
+        Args:
+            states: keys and values of all layers (2, L, B, G, M, K), keys first.
+            mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
+        """
+        states, positions, lengths = shown(states, mask)
+        if self.lengths:  # only where attention does not read positions of the source
+            width = max(states.shape[4], self.states.shape[4])
+            both = (pad(one, (0, 0, 0, width - one.shape[4])) for one in (self.states, states))
+            states, positions = torch.cat(list(both), dim=2), torch.arange(width, device=states.device)[None]
+        self.states, self.positions, self.lengths = states, positions, self.lengths + lengths
+        self._mask_ends()
+
+    def _mask_ends(self) -> None:
+        """Remove the columns that no source uses, and mask what is behind shorter sources."""
+        longest = max(self.lengths)
+        self.states, self.positions = self.states[:, :, :, :, :longest], self.positions[:, :longest]
+        self.mask = None
+        if min(self.lengths) < longest:
+            lengths = torch.tensor(self.lengths, device=self.states.device)[:, None]
+            self.mask = (torch.arange(longest, device=self.states.device) < lengths)[:, None, None]
+
+    def keep(self, sources: list[int]) -> None:
+        """Keep some sources, as [`DecodingCache.keep`] does, and no more columns than they need."""
+        self.states = _move(self.states, 2, sources)
+        if len(self.positions) > 1:
+            self.positions = _move(self.positions, 0, sources)
+        self.lengths = [self.lengths[source] for source in sources]
+        self._mask_ends()
+
+
+def take_states(cache: Cache) -> torch.Tensor:
+    """Remove the keys and values of all layers from the cache, and return them as (2, L, B, G, T, K)."""
+    keys, values = ([getattr(layer, kind) for layer in cache.layers] for kind in ("keys", "values"))
+    cache.layers = []
+    return torch.stack([*keys, *values]).unflatten(0, (2, -1))
+
+
+def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Split states (2, L, ...) into the keys and values of each layer."""
+    keys, values = states.unbind()
+    return list(zip(keys.unbind(), values.unbind(), strict=True))
+
+
+def shown(
+    states: torch.Tensor, mask: torch.Tensor | None, at_end: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Return the states (2, L, B, G, N, K) that a mask (B, T) shows, their columns (B or 1, N), and their number in each row.
+
+    They are the first of their row, or with `at_end` the last. Rows with fewer states have others beside them.
+    """
+    seen = None if mask is None else mask.bool()
+    if seen is None or seen.all():
+        columns = torch.arange(states.shape[4], device=states.device)[None]
+        return states, columns, [states.shape[4]] * states.shape[2]
+    lengths = seen.sum(dim=-1)
+    longest = int(lengths.max())
+    columns = (seen if at_end else ~seen).long().argsort(dim=-1, stable=True)
+    columns = columns[:, -longest:] if at_end else columns[:, :longest]
+    index = columns[None, None, :, None, :, None]
+    index = index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5])
+    return states.gather(4, index), columns, lengths.tolist()
+
+
+def places(done: Sequence[bool]) -> list[int] | None:
+    """Return the source that takes each place when those that are done leave, or None if none does or all do.
+
+    A source behind takes the place of one that leaves. All others stay where they are.
+    """
+    left = len(done) - sum(done)
+    if left in (0, len(done)):
+        return None
+    behind = (source for source in range(left, len(done)) if not done[source])
+    return [next(behind) if done[source] else source for source in range(left)]
+
+
+def rows_of(sources: list[int], rows: int) -> list[int]:
+    """Return the numbers of the rows of some sources."""
+    return [source * rows + row for source in sources for row in range(rows)]
+
+
+def renumbered(rows_W: torch.Tensor, sources: list[int], beams: int) -> torch.Tensor:
+    """Return the entries for the rows of some sources. Each is the number of a row of the same source, its new one."""
+    origins = torch.tensor(sources, device=rows_W.device)
+    shifts = torch.arange(len(sources), device=rows_W.device) - origins
+    return (rows_W.view(-1, beams)[origins] + shifts[:, None] * beams).flatten()
+
+
+def _move(states: torch.Tensor, dim: int, sources: list[int], rows: int = 1) -> torch.Tensor:
+    """Return the states of some sources, of `rows` rows each: a view, in which those that change their place were copied."""
+    states_by_row = states.movedim(dim, 0)
+    for place, source in enumerate(sources):
+        if place != source:
+            states_by_row[place * rows : (place + 1) * rows] = states_by_row[source * rows : (source + 1) * rows]
+    return states.narrow(dim, 0, len(sources) * rows)
+
+
+def _with_room(states: torch.Tensor, like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Return states (2, L, rows, G, columns, K) with at least so many rows and columns; what grows is doubled at least."""
+    kinds, layers, _, heads, _, width = like.shape
+    if states.ndim == 1:
+        return like.new_empty(kinds, layers, rows, heads, columns, width)
+    sizes = states.shape[2], states.shape[4]
+    if rows <= sizes[0] and columns <= sizes[1]:
+        return states
+    wanted = [
+        size if asked <= size else max(asked, 2 * size) for size, asked in zip(sizes, (rows, columns), strict=True)
+    ]
+    grown = like.new_empty(kinds, layers, wanted[0], heads, wanted[1], width)
+    grown[:, :, : sizes[0], :, : sizes[1]] = states
+    return grown

@@ -1,0 +1,234 @@
+"""A search that runs on while sources join and leave it between steps: greedy search or beam search on the fast path.
+
+Each source has a length, a prompt and a largest number of tokens of its own, and gets what `generate` gives it alone. Keys
+have their positions from when they were written, and learned positions are added to the embeddings, so a source that joins
+stands beside the others in columns of its own.
+
+Shape suffixes: B sources, S beams of each, W = B * S rows, V tokens of the vocabulary, T tokens of a prompt.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from transformers import GenerationConfig, LogitsProcessorList
+from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+
+from ..generation import RefuseNonFiniteScores
+from .cache import places, rows_of
+from .search import Beams, Greedy, Search, Stepper
+from .step import GROWING_ROTARY
+
+
+class Follower(Protocol):
+    """A logits processor that follows sources which join and leave. It has been told of a source before its first step."""
+
+    def follow(
+        self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the processed scores (W, V).
+
+        Args:
+            parents: for each row the row of the call before that it continues, -1 in the first step of a source.
+            tokens: the last token of each row.
+            prompts: the ids of each row in the first step of its source.
+            scores: the scores of the next token (W, V).
+        """
+
+    def keep_sources(self, sources: list[int], beams: int) -> None:
+        """Go on with some sources: source i is what was source `sources[i]`."""
+
+
+class Watch(Protocol):
+    """Changes the scores of one source once its time has passed."""
+
+    @property
+    def has_passed(self) -> bool: ...
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any: ...
+
+
+class Found(NamedTuple):
+    """What a source has found.
+
+    Args:
+        ticket: the ticket of the source.
+        prompt: the ids that all its sequences begin with.
+        sequences: ids of the tokens written, for each sequence, best first; pads follow its end.
+        scores: the scores of the sequences, as in `sequences_scores` of `generate`; of greedy search the log-probability.
+    """
+
+    ticket: int
+    prompt: list[int]
+    sequences: list[list[int]]
+    scores: list[float]
+
+
+def reason_against(model: Any, **settings: Any) -> str | None:
+    """Return why a model, or settings of `generate`, cannot have a [`ContinuousSearch`], or None if they can."""
+    if model.fast_path is None:
+        return "there is no fast path"
+    if (against := model.fast_path.reason_against_model(model)) is not None:
+        return against
+    config, device, rotary = model.config, model.lm_head.weight.device, model.model.decoder.rotary_embedding
+    if model.fast_path.is_compiled(model) or device.type != "cpu":
+        return "steps are compiled for a number of rows, or not on a CPU"
+    kinds = (config.self_attention_position_type, config.cross_attention_position_type)
+    if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
+        return "positions are those of a whole batch"
+    prepared = _prepared(model, settings)
+    if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
+        return "the mode is another than greedy search or beam search"
+    processors = model._get_logits_processor(
+        prepared, input_ids_seq_length=1, encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
+        prefix_allowed_tokens_fn=None, logits_processor=LogitsProcessorList(), device="cpu",
+    )  # fmt: skip
+    if len(processors) or prepared.max_time is not None or prepared.stop_strings is not None:
+        return "the settings ask for processors or stopping criteria that know no sources which join"
+    return None
+
+
+def _prepared(model: Any, settings: dict[str, Any]) -> GenerationConfig:
+    request = settings | {"do_sample": False, "max_new_tokens": 1, "max_length": None}
+    prepared, _ = model._prepare_generation_config(None, **request)
+    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
+    return prepared
+
+
+class ContinuousSearch(Search):
+    """Searches for the best sequences of sources that join and leave between steps.
+
+    Args:
+        model: a `WeftForConditionalGeneration` without a [`reason_against`] it. Its weights must not change meanwhile.
+        followers: processors, see [`Follower`].
+        settings: settings of `generate`, such as `num_beams`, `length_penalty` and `early_stopping`.
+    """
+
+    def __init__(self, model: Any, *, followers: Sequence[Follower] = (), **settings: Any):
+        self.followers, self.request = followers, settings
+        prepared = _prepared(model, settings)
+        ends = prepared._eos_token_tensor
+        super().__init__(model, prepared, followers, [] if ends is None else [EosTokenCriteria(ends)])
+        self.may_leave, self.came = True, 0
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin anew, without any source."""
+        self.stepper = None
+        if self.beams == 1:
+            self.texts = Greedy(self.model, self.settings, self.criteria, has_scores=True)
+        else:
+            self.texts = Beams(self.model, self.settings, self.criteria)
+        self.tickets: list[int] = []
+        self.watches: list[Watch | None] = []
+        self.prompts: list[list[int]] = []
+        # the row of the last call of the followers that each row continues, -1 for new ones
+        self.parents: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    def add(
+        self, inputs: dict[str, torch.Tensor], most: Sequence[int], watches: Sequence[Watch | None] | None = None
+    ) -> list[int]:
+        """Let sources join, and return a ticket for each. Their first token is written in the next [`step`].
+
+        Args:
+            inputs: keywords of `generate` for these sources: `input_ids`, `decoder_input_ids` and so on.
+            most: for each source, the largest number of tokens.
+            watches: for each source, what changes its scores after a time.
+
+        Raises:
+            ValueError: an input is not allowed.
+        """
+        before = len(self)
+        self.model.generate(
+            **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
+        )
+        self.texts.add(list(most))
+        new = list(range(self.came, self.came + len(self.prompts) - before))
+        self.came += len(new)
+        self.tickets += new
+        self.watches += [None] * len(new) if watches is None else watches
+        return new
+
+    def _join(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor,
+        stopping_criteria,
+        generation_config,
+        **model_kwargs,
+    ) -> torch.Tensor:
+        """Take the place of the search in `generate`: compute the prompts, and put the sources beside the others."""
+        kinds = {type(one) for one in (*logits_processor, *stopping_criteria)}
+        assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
+        mask = model_kwargs["past_key_values"].prefix_mask
+        if self.stepper is None:
+            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, joins=True)
+        else:
+            self.stepper.join(input_ids, model_kwargs)
+        ids_BT = input_ids[:: self.beams]
+        seen = torch.ones_like(ids_BT) if mask is None else mask
+        self.prompts += [ids[is_seen.bool()].tolist() for ids, is_seen in zip(ids_BT, seen, strict=True)]
+        self.parents += [-1] * len(input_ids)
+        return input_ids
+
+    _join.takes_fast_path = True  # type: ignore[attr-defined]
+
+    @torch.no_grad()
+    def step(self) -> list[Found]:  # type: ignore[override]
+        """Write one token of each source, and return what is found. Its sources have left."""
+        if self.stepper is None:
+            return []
+        if not bool(self.stepper.logits.amax(dim=-1).isfinite().all()):
+            raise ValueError("The scores of the next token are NaN or infinite: the weights are damaged.")
+        by_number = dict(zip(self.texts.numbers, zip(self.tickets, self.prompts, strict=True), strict=True))
+        found = [
+            Found(*by_number[one.number], one.sequences.tolist(), one.scores.tolist())  # type: ignore[union-attr]
+            for one in super().step()
+        ]
+        if self.is_over:
+            self._leave_all()
+        return found
+
+    def _leave_all(self) -> None:
+        for follower in self.followers:
+            follower.keep_sources([], self.beams)
+        self._clear()
+
+    def remove(self, tickets: Sequence[int]) -> None:
+        """Let sources leave that nobody wants any more."""
+        done = [ticket in set(tickets) for ticket in self.tickets]
+        if self.stepper is None or not any(done):
+            return
+        if all(done):
+            self._leave_all()
+        elif (sources := places(done)) is not None:
+            self.rows_W = None  # the cache has its rows in their places already
+            self._keep(sources)
+
+    def _follow(self) -> None:
+        self.parents = list(range(len(self.parents))) if self.rows_W is None else self.rows_W.tolist()
+
+    def _keep(self, sources: list[int]) -> None:
+        super()._keep(sources)
+        self.tickets = [self.tickets[source] for source in sources]
+        self.watches = [self.watches[source] for source in sources]
+        self.prompts = [self.prompts[source] for source in sources]
+        self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]
+
+    def _processed(self, scores_WV: torch.Tensor) -> torch.Tensor:
+        if self.followers:
+            prompts = {row: self.prompts[row // self.beams] for row, parent in enumerate(self.parents) if parent < 0}
+            last = self.texts.last().tolist() if self.texts.length else [0] * len(self.parents)
+            tokens = [prompts[row][-1] if row in prompts else token for row, token in enumerate(last)]
+            for follower in self.followers:
+                scores_WV = follower.follow(self.parents, tokens, prompts, scores_WV)
+        for source, watch in enumerate(self.watches):
+            if watch is not None and watch.has_passed:
+                rows = slice(source * self.beams, (source + 1) * self.beams)
+                scores_WV = scores_WV.clone()
+                scores_WV[rows] = watch(None, scores_WV[rows])
+        return scores_WV

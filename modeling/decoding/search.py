@@ -1,0 +1,689 @@
+"""transformers' greedy search, sampling and beam search on the fast path, with fewer operations per token.
+
+Sources join and leave between two tokens. `generate` adds all of its sources at once, and [`ContinuousSearch`] adds them as they
+come. transformers' own functions handle the rare steps, in which a sequence ends or the search may end.
+
+The rows of a source that is done would be computed for nothing, so it leaves, and the last source takes its place. What is returned
+is the same. But whoever sees the rows from outside would see others: so none leaves where the request returns what belongs to rows
+(scores and logits of each step, the cache), or has a processor or stopping criterion that may know rows by their numbers.
+
+Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, P tokens of the
+prefix, T tokens written.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.generation import (
+    EosTokenCriteria,
+    ExponentialDecayLengthPenalty,
+    ForcedBOSTokenLogitsProcessor,
+    ForcedEOSTokenLogitsProcessor,
+    InfNanRemoveLogitsProcessor,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    StopStringCriteria,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+from transformers.modeling_outputs import ModelOutput
+
+from ..attention import self_attention_cache
+from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
+
+# The score of a beam that must not win, as in transformers.
+OUT = -1e9
+# Tokens that are allocated at first for each sequence.
+_TOKENS = 64
+# Processors and criteria of transformers that look at each row by itself, whatever its number.
+_ROW_BY_ROW = frozenset(
+    [
+        EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria, StopStringCriteria,
+        ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor, ForcedEOSTokenLogitsProcessor,
+        InfNanRemoveLogitsProcessor, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor,
+        NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor,
+        SequenceBiasLogitsProcessor, SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor,
+    ]
+)  # fmt: skip
+
+
+def is_fast(model_kwargs: dict[str, Any]) -> bool:
+    """Return whether `generate` has prepared this request for the fast path."""
+    return isinstance(model_kwargs.get("past_key_values"), FastPathRequest)
+
+
+def processed(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    for processor in processors:
+        scores = processor(ids, scores)
+    return scores
+
+
+def follows(one: Any) -> bool:
+    """Return whether a processor or a criterion gives each row the same when others have left.
+
+    It does if it is one of transformers' own that reads single rows, or if it has a method `keep_sources(sources, beams)`.
+    The search then calls this method: from now on its source number i is what was its source number `sources[i]`, with
+    `beams` rows each.
+    """
+    # a penalty that ignores pads on the left knows their number for each row of the beginning
+    has_numbers_of_rows = isinstance(getattr(one, "prompt_ignore_length", None), torch.Tensor)
+    return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "keep_sources")
+
+
+def returns_rows(settings: GenerationConfig) -> bool:
+    """Return whether a request wants more than sequences and their scores (`generate(only_sequences=True)` does not)."""
+    return bool(settings.return_dict_in_generate) and not getattr(settings, "only_sequences", False)
+
+
+def may_leave(settings: GenerationConfig, stepper: "Stepper", observers: Iterable[Any]) -> bool:
+    """Return whether sources may leave this request before its end.
+
+    Args:
+        settings: the settings of the request.
+        stepper: what runs the decoder.
+        observers: processors and stopping criteria.
+    """
+    # sampling draws for all rows together
+    return not returns_rows(settings) and not settings.do_sample and stepper.can_keep and all(map(follows, observers))
+
+
+class Stepper:
+    """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast path or the plain one.
+
+    `logits` (W, V) in float32 score the next token.
+
+    Args:
+        model: the model.
+        ids_WT: ids of the prefix.
+        settings: the settings of the request.
+        model_kwargs: the keywords that `generate` passes to a search.
+        joins: whether other sources may join.
+    """
+
+    def __init__(
+        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, joins: bool = False
+    ):
+        self.model, self.settings, self.kwargs, self.is_fast = model, settings, model_kwargs, is_fast(model_kwargs)
+        self.most = None if joins else settings.max_length
+        if not self.is_fast:
+            self.outputs = model._prefill(ids_WT, settings, model_kwargs)
+            self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
+            return
+        request: FastPathRequest = model_kwargs["past_key_values"]
+        self.cache = DecodingCache(
+            request.config, request.beams, 0 if joins else request.length, returns_rows(settings)
+        )
+        self.logits = torch.empty(0)
+        self.join(ids_WT, model_kwargs)
+        self.step = model.fast_path.decode_step(model)
+
+    def join(self, ids_WT: torch.Tensor, model_kwargs: dict) -> None:
+        """Let sources join, before the next [`advance`]."""
+        request: FastPathRequest = model_kwargs["past_key_values"]
+        rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
+        kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
+        logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1]
+        logits = self._last(logits, ids_WT.device).repeat_interleave(beams, dim=0)
+        self.logits = logits if not self.cache.sources else torch.cat([self.logits, logits])
+        self.cache.add(request)
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether [`keep`] may be called. A compiled step has one package for each number of rows."""
+        return self.is_fast and self.step.compiled is None
+
+    def keep(self, sources: list[int], beams: int) -> None:
+        """Go on with some sources: source i is what was source `sources[i]`."""
+        self.cache.keep(sources)
+        self.logits = self.logits[rows_of(sources, beams)]
+
+    def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
+        """Return the cache as transformers' own searches do, or None if it is not asked for.
+
+        Its row i was row `rows_W[i]` before.
+        """
+        if self.is_fast and not self.cache.is_returned:
+            return None
+        self._reorder(rows_W)
+        return self.cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
+
+    def _reorder(self, rows_W: torch.Tensor | None) -> None:
+        if rows_W is None:
+            return
+        if self.is_fast:
+            self.cache.reorder(rows_W)
+        # the cross-attention cache needs no reordering: all beams of a source have the same source
+        elif (cache := self_attention_cache(self.kwargs.get("past_key_values"))) is not None:
+            cache.reorder_cache(rows_W)
+
+    @staticmethod
+    def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return logits.to(device=device, dtype=torch.float32)
+
+    def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
+        """Run the decoder over the last token of `ids_WT` and return the logits.
+
+        Row i continues what was row `rows_W[i]`. The plain path needs the whole text, the fast path the last token.
+        """
+        if self.is_fast:
+            self._reorder(rows_W)
+            left = None if self.most is None else self.most - self.cache.lengths[0]
+            logits = self.step.step(ids_WT[:, -1:], self.cache, left)
+        else:
+            self.kwargs = self.model._update_model_kwargs_for_generation(
+                self.outputs, self.kwargs, is_encoder_decoder=True
+            )
+            self._reorder(rows_W)
+            has_cache = self.kwargs.get("past_key_values") is not None
+            inputs = self.model.prepare_inputs_for_generation(
+                ids_WT, next_sequence_length=1 if has_cache else None, **self.kwargs
+            )
+            self.outputs = self.model(**inputs, return_dict=True)
+            logits = self.outputs.logits[:, -1]
+        self.logits = self._last(logits, ids_WT.device)
+        return self.logits
+
+
+def first_beams(value: Any, rows: int, beams: int) -> Any:
+    """Return the first beam of each source, of a value that was expanded for the beams."""
+    if isinstance(value, ModelOutput):
+        return type(value)(**{name: first_beams(part, rows, beams) for name, part in value.items()})
+    if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == rows:
+        return value[::beams]
+    return value
+
+
+class Written(NamedTuple):
+    """What a source has written when its search is over.
+
+    Args:
+        number: the number of the source, counted from the first that was added.
+        sequences: ids of the tokens (S, T), best first; fill follows an end.
+        scores: the scores of the sequences (S,), None if nobody wants them.
+        rows: of beams, the row of each token (S, T) among the logits of its step, -1 behind an end.
+    """
+
+    number: int
+    sequences: torch.Tensor
+    scores: torch.Tensor | None
+    rows: torch.Tensor | None = None
+
+
+class Texts:
+    """The texts that a search writes, without their prefixes. All end in the same column; sources that joined begin later.
+
+    This class handles end tokens and the largest numbers of tokens itself, where `generate` has made their stopping criteria. It
+    calls other stopping criteria at every step.
+
+    Args:
+        model: the model.
+        settings: the settings of the search.
+        criteria: the stopping criteria of `generate`.
+    """
+
+    # Names of tensors with an entry for each source, and of those whose last dimension are tokens.
+    by_source: tuple[str, ...] = ()
+    by_token: tuple[str, ...] = ()
+
+    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
+        self.model, self.settings, self.count = model, settings, settings.num_beams or 1
+        ends: torch.Tensor | None = settings._eos_token_tensor
+        # a user's criterion of one of these classes replaces the one that `generate` makes
+        own_ends = [one for one in criteria if type(one) is EosTokenCriteria and one.eos_token_id is ends]
+        lengths = [one for one in criteria if type(one) is MaxLengthCriteria and one.max_length >= settings.max_length]
+        self.criteria = StoppingCriteriaList(one for one in criteria if one not in (*own_ends, *lengths))
+        self.ends = ends if own_ends else None
+        self.length = 0
+        # Of each source: its number, its first column, and the column behind its last one.
+        self.numbers: list[int] = []
+        self.begins: list[int] = []
+        self.limits: list[int] = []
+        self.came = 0
+        self.prefix_WP: torch.Tensor | None = None
+
+    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
+        """Add sources with their largest numbers of tokens."""
+        raise NotImplementedError
+
+    def _columns(self) -> int:
+        return getattr(self, self.by_token[0]).shape[-1] if self.numbers else _TOKENS
+
+    def _join(self, states: dict[str, torch.Tensor], most: Sequence[int]) -> None:
+        """Put the states of new sources behind those that are there."""
+        for name, new in states.items():
+            setattr(self, name, torch.cat([getattr(self, name), new]) if self.numbers else new.clone())
+        self.numbers += range(self.came, self.came + len(most))
+        self.came += len(most)
+        self.begins += [self.length] * len(most)
+        self.limits += [self.length + one for one in most]
+
+    def keep(self, sources: list[int]) -> None:
+        """Go on with some sources: source i is what was source `sources[i]`."""
+        for name in ("numbers", "begins", "limits"):
+            setattr(self, name, [getattr(self, name)[source] for source in sources])
+        for name in self.by_source:
+            setattr(self, name, getattr(self, name)[sources])
+        if self.prefix_WP is not None:
+            self.prefix_WP = self.prefix_WP[rows_of(sources, self.count)]
+
+    def _make_room(self) -> None:
+        """Make room for another token: leave the columns out that no source uses any more, or allocate more."""
+        if self.length < getattr(self, self.by_token[0]).shape[-1]:
+            return
+        drop = min(self.begins)
+        for name in self.by_token:
+            states = getattr(self, name)
+            more = torch.full_like(states, -1 if name.endswith("rows") else self.fill)
+            setattr(self, name, torch.cat([states[..., drop:], more[..., : drop or None]], dim=-1))
+        self.length -= drop
+        self.begins = [begin - drop for begin in self.begins]
+        self.limits = [limit - drop for limit in self.limits]
+
+    @property
+    def fill(self) -> int:
+        raise NotImplementedError
+
+    def _by_source(self, columns: list[int]) -> Any:
+        """Return a number if it is the same for all sources, else a tensor (B, 1)."""
+        return columns[0] if len(set(columns)) == 1 else torch.tensor(columns)[:, None]
+
+    def _whole(self, texts_WT: torch.Tensor, repeats: int = 1) -> torch.Tensor:
+        """Put the prefix of each row before `repeats` texts."""
+        if self.prefix_WP is None:
+            return texts_WT
+        return torch.cat([self.prefix_WP.repeat_interleave(repeats, dim=0), texts_WT], dim=1)
+
+
+class Greedy(Texts):
+    """The texts of greedy search or of sampling: each row is a source of its own.
+
+    Args:
+        model, settings, criteria: as in [`Texts`].
+        has_scores: whether log-probabilities are wanted.
+    """
+
+    by_source, by_token = ("ids_WT", "has_ended_W", "scores_W"), ("ids_WT",)
+    ids_WT: torch.Tensor
+    has_ended_W: torch.Tensor
+    scores_W: torch.Tensor
+
+    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = (), has_scores: bool = False):
+        super().__init__(model, settings, criteria)
+        # a user's criterion may know the end tokens too
+        self.pads_ends = any(hasattr(one, "eos_token_id") for one in criteria)
+        self.has_scores = has_scores
+
+    @property
+    def fill(self) -> int:
+        pad: torch.Tensor | None = self.settings._pad_token_tensor
+        return 0 if pad is None else int(pad)
+
+    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
+        zeros = torch.zeros(len(most), device=device)
+        ids_WT = torch.full((len(most), self._columns()), self.fill, device=device)
+        self._join({"ids_WT": ids_WT, "has_ended_W": zeros.bool(), "scores_W": zeros}, most)
+
+    def whole(self) -> torch.Tensor:
+        """Return the texts with their prefixes (W, P + T)."""
+        return self._whole(self.ids_WT[:, : self.length])
+
+    def last(self) -> torch.Tensor:
+        """Return the last token of each row (W,)."""
+        return self.ids_WT[:, self.length - 1]
+
+    def extend(
+        self, scores_WV: torch.Tensor, logits_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None = None
+    ) -> tuple[None, list[bool]]:
+        """Add a token to each row. Return None, as each row continues itself, and whether each is done."""
+        self._make_room()
+        if self.settings.do_sample:
+            tokens_W = torch.multinomial(scores_WV.softmax(dim=-1), num_samples=1).squeeze(1)
+        else:
+            tokens_W = scores_WV.argmax(dim=-1)
+        if self.pads_ends:
+            tokens_W = tokens_W.masked_fill(self.has_ended_W, self.fill)
+        if self.has_scores:
+            # the model's own logits: what a processor rules out does not make the rest likelier
+            own = logits_WV.log_softmax(dim=-1).gather(1, tokens_W[:, None])[:, 0]
+            self.scores_W = self.scores_W + own
+        self.ids_WT[:, self.length] = tokens_W
+        self.length += 1
+        ended_W = self.has_ended_W
+        if self.ends is not None:
+            ended_W = ended_W | torch.isin(tokens_W, self.ends)
+        if self.criteria:
+            ended_W = ended_W | self.criteria(self.whole(), recorded)
+        self.has_ended_W = ended_W
+        done = ended_W.tolist()
+        if self.length >= min(self.limits):
+            done = [one or self.length >= limit for one, limit in zip(done, self.limits, strict=True)]
+        return None, done
+
+    def written(self, source: int) -> Written:
+        """Return what a source has written."""
+        ids = self.ids_WT[source : source + 1, self.begins[source] : self.length]
+        return Written(self.numbers[source], ids, self.scores_W[source : source + 1])
+
+
+class Beams(Texts):
+    """The texts of a beam search: the running beams, and the best texts that have ended.
+
+    Args:
+        model, settings, criteria: as in [`Texts`].
+    """
+
+    by_source = ("running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve")  # fmt: skip
+    by_token = ("running", "running_rows", "best", "best_rows")
+    running: torch.Tensor  # (B, S, T)
+    running_rows: torch.Tensor  # each token's row among the logits of its step
+    running_scores: torch.Tensor  # (B, S)
+    best: torch.Tensor
+    best_rows: torch.Tensor
+    best_scores: torch.Tensor
+    has_ended: torch.Tensor
+    can_improve: torch.Tensor  # (B, 1)
+
+    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
+        super().__init__(model, settings, criteria)
+        ends: torch.Tensor | None = settings._eos_token_tensor
+        self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
+        self.any_ended = False
+
+    @property
+    def fill(self) -> int:
+        ends, pad = self.settings._eos_token_tensor, self.settings._pad_token_tensor
+        return -1 if ends is None else int(pad or ends[0])
+
+    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
+        shape, columns = (len(most), self.count), self._columns()
+        texts = torch.full((*shape, columns), self.fill, device=device)
+        rows = torch.full((*shape, columns), -1, dtype=torch.int32, device=device)
+        scores = torch.zeros(shape, device=device)
+        scores[:, 1:] = OUT  # all beams are equal at first
+        new = {
+            "running": texts, "running_rows": rows, "running_scores": scores, "best": texts, "best_rows": rows,
+            "best_scores": torch.full_like(scores, OUT), "has_ended": torch.zeros_like(scores, dtype=torch.bool),
+            "can_improve": torch.ones((len(most), 1), dtype=torch.bool, device=device),
+        }  # fmt: skip
+        self._join(new, most)
+
+    def whole(self) -> torch.Tensor:
+        """Return the texts of the running beams with their prefixes (W, P + T)."""
+        return self._whole(self.running[:, :, : self.length].flatten(0, 1))
+
+    def last(self) -> torch.Tensor:
+        """Return the last token of each row (W,)."""
+        return self.running[:, :, self.length - 1].flatten()
+
+    def extend(
+        self, scores_WV: torch.Tensor, logits_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None = None
+    ) -> tuple[torch.Tensor, list[bool]]:
+        """Add a token to each beam. Return the row that each beam continues (W,), and whether each source is done.
+
+        `recorded` are the scores of the steps so far, if they are kept. Stopping criteria get them.
+        """
+        self._make_room()
+        vocabulary = scores_WV.shape[-1]
+        totals = scores_WV.view(-1, self.count, vocabulary) + self.running_scores[:, :, None]
+        top_BC, picks_BC = self._pick(totals.flatten(1))
+        parents_BC = picks_BC.div(vocabulary, rounding_mode="floor")
+        tokens_BC = picks_BC - parents_BC * vocabulary
+        ends_BC = self._ends(parents_BC, tokens_BC, recorded)
+        is_special = bool(ends_BC.any())
+        if is_special:
+            self._end_some(top_BC, parents_BC, tokens_BC, ends_BC)
+            top_BC = top_BC + ends_BC.to(torch.float32) * OUT
+        order_BS = top_BC.topk(self.count).indices
+        self.running_scores = top_BC.gather(1, order_BS)
+        parents_BS = parents_BC.gather(1, order_BS)
+        self.running, self.running_rows = self._grown(slice(None), parents_BS, tokens_BC.gather(1, order_BS))
+        self.length += 1
+        done = self._done(ends_BC) if is_special or self.any_ended else [False] * len(self.numbers)
+        first_B1 = torch.arange(len(parents_BS), device=parents_BS.device)[:, None] * self.count
+        return (parents_BS + first_B1).flatten(), done
+
+    def _pick(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.settings.do_sample:
+            top = totals.topk(self.candidates)
+            return top.values, top.indices
+        picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.candidates)
+        return totals.gather(1, picks), picks
+
+    def _ends(self, parents_BC, tokens_BC, recorded) -> torch.Tensor:
+        """Return which candidates end a text."""
+        ends_BC = (
+            torch.zeros_like(tokens_BC, dtype=torch.bool) if self.ends is None else torch.isin(tokens_BC, self.ends)
+        )
+        if self.length + 1 >= min(self.limits):
+            is_last = [self.length + 1 >= limit for limit in self.limits]
+            ends_BC = ends_BC | torch.tensor(is_last, device=ends_BC.device)[:, None]
+        if self.criteria:
+            texts = self._grown(slice(None), parents_BC, tokens_BC)[0][:, :, : self.length + 1].flatten(0, 1)
+            repeats = texts.shape[0] // (len(self.numbers) * self.count)
+            ends_BC = ends_BC | self.criteria(self._whole(texts, repeats), recorded).view_as(ends_BC)
+        return ends_BC
+
+    def _grown(self, some: Any, parents, tokens) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the texts of some sources that continue `parents` with `tokens`, and the rows of their tokens."""
+        texts, rows = (
+            states[some].gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
+            for states in (self.running, self.running_rows)
+        )
+        texts[:, :, self.length] = tokens
+        first_B1 = torch.tensor(self.numbers, device=parents.device)[some, None] * self.count
+        rows[:, :, self.length] = parents + first_B1
+        return texts, rows
+
+    def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> None:
+        """Update the best texts of the sources of which candidates end, with transformers' own function."""
+        some = ends_BC.any(dim=1).nonzero()[:, 0]
+        texts, rows = self._grown(some, parents_BC[some], tokens_BC[some])
+        chosen = some.tolist()
+        states = self.model._update_finished_beams(
+            sequences=self.best[some], beam_scores=self.best_scores[some], beam_indices=self.best_rows[some],
+            is_sent_finished=self.has_ended[some], is_early_stop_heuristic_unsatisfied=self.can_improve[some],
+            topk_running_sequences=texts, topk_log_probs=top_BC[some], topk_running_beam_indices=rows,
+            next_token_hits_stopping_criteria=ends_BC[some],
+            top_num_beam_mask=torch.arange(self.candidates, device=top_BC.device) < self.count, num_beams=self.count,
+            cur_len=self.length, decoder_prompt_len=self._by_source([self.begins[source] for source in chosen]),
+            length_penalty=self.settings.length_penalty, early_stopping=self.settings.early_stopping,
+        )  # fmt: skip
+        self.best[some], self.best_scores[some], self.best_rows[some], self.has_ended[some] = states
+        self.any_ended = True
+
+    def _done(self, ends_BC: torch.Tensor) -> list[bool]:
+        """Return whether each source is done, by transformers' conditions."""
+        settings = self.settings
+        asked_B = ends_BC.any(dim=1) | self.has_ended.any(dim=1)
+        can_improve = self.model._check_early_stop_heuristic(
+            is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
+            beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
+            max_length=self._by_source(self.limits), decoder_prompt_len=self._by_source(self.begins),
+            early_stopping=settings.early_stopping, length_penalty=settings.length_penalty,
+        )  # fmt: skip
+        is_full_B = self.has_ended.all(dim=1) & (settings.early_stopping is True)
+        done_B = asked_B & (~can_improve[:, 0] | is_full_B | ends_BC.all(dim=1))
+        # what is done stays so, whatever its rows are given while they are there
+        self.can_improve = self.can_improve & ~done_B[:, None]
+        return done_B.tolist()
+
+    def written(self, source: int) -> Written:
+        """Return what a source has written."""
+        columns = slice(self.begins[source], self.length)
+        best = self.best[source, :, columns], self.best_scores[source], self.best_rows[source, :, columns]
+        return Written(self.numbers[source], *best)
+
+
+class Recorder:
+    """Keeps the scores and logits of each step, if `generate` is to return them."""
+
+    def __init__(self, settings: GenerationConfig):
+        wants = returns_rows(settings)
+        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
+        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
+
+    def add(self, scores: torch.Tensor, logits: torch.Tensor) -> None:
+        if self.scores is not None:
+            self.scores += (scores.clone(),)
+        if self.logits is not None:
+            self.logits += (logits.clone(),)
+
+
+class Search:
+    """A search on the fast path, whose sources join and leave between steps. Each step writes a token of each row.
+
+    Args:
+        model: the model.
+        settings: the settings of the search.
+        processors, criteria: what `generate` passes to a search.
+        streamer: what is given the tokens as they are written.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        settings: GenerationConfig,
+        processors: Sequence[Any] = (),
+        criteria: Sequence[Any] = (),
+        streamer: Any = None,
+    ):
+        self.model, self.settings, self.beams = model, settings, settings.num_beams or 1
+        self.processors, self.criteria, self.streamer = processors, criteria, streamer
+        self.recorder = Recorder(settings)
+        self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
+        self.stepper: Stepper | None = None
+        self.is_over = self.may_leave = False
+        # the row of the step before that each row continues, None if each continues itself
+        self.rows_W: torch.Tensor | None = None
+
+    def begin(self, input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> "Search":
+        """Begin with all sources of a request of `generate`."""
+        most = self.settings.max_length - input_ids.shape[1]
+        self.texts.add([most] * (len(input_ids) // self.beams), input_ids.device)
+        self.texts.prefix_WP = input_ids
+        self.stepper = Stepper(self.model, input_ids, self.settings, model_kwargs)
+        has_ends = not isinstance(self.texts, Greedy) or self.texts.pads_ends
+        observers = [*self.processors, *self.criteria]
+        self.may_leave = has_ends and self.streamer is None and may_leave(self.settings, self.stepper, observers)
+        return self
+
+    def step(self) -> list[Written]:
+        """Write a token of each row, and return what the sources have written that leave: at the end, all that are left."""
+        assert self.stepper is not None
+        logits = self.stepper.logits
+        scores_WV = self._processed(logits if self.beams == 1 else logits.log_softmax(dim=-1))
+        self.recorder.add(scores_WV, logits)
+        self.rows_W, done = self.texts.extend(scores_WV, logits, self.recorder.scores)
+        self._follow()
+        if self.streamer is not None:
+            self.streamer.put(self.texts.last().cpu())
+        kept = places(done) if self.may_leave else None
+        self.is_over = all(done)
+        found = []
+        if self.is_over or kept is not None:
+            found = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
+        if kept is not None:
+            self._keep(kept)
+        if not self.is_over:
+            self.stepper.advance(self.texts.last()[:, None], self.rows_W)
+        return found
+
+    def final_cache(self) -> EncoderDecoderCache | None:
+        """Return the cache as transformers' own searches do, or None if it is not asked for."""
+        assert self.stepper is not None
+        return self.stepper.final_cache(self.rows_W)
+
+    def _processed(self, scores_WV: torch.Tensor) -> torch.Tensor:
+        return processed(self.processors, self.texts.whole(), scores_WV)
+
+    def _follow(self) -> None:
+        """Note the rows that continue others, before sources leave."""
+
+    def _keep(self, sources: list[int]) -> None:
+        """Go on with some sources: source i is what was source `sources[i]`."""
+        assert self.stepper is not None
+        self.texts.keep(sources)
+        self.stepper.keep(sources, self.beams)
+        if self.rows_W is not None:
+            self.rows_W = renumbered(self.rows_W, sources, self.beams)
+        for observer in (*self.processors, *self.criteria):
+            if hasattr(observer, "keep_sources"):
+                observer.keep_sources(sources, self.beams)
+
+
+def _searched(search: Search) -> list[Written]:
+    """Return what all sources have written, in their order."""
+    found: list[Written] = []
+    while not search.is_over:
+        found += search.step()
+    return sorted(found, key=lambda one: one.number)
+
+
+def _stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
+    """Return tensors (rows, T) below each other, as wide as the widest."""
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
+
+
+def sample(
+    model: Any,
+    input_ids: torch.LongTensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    streamer: Any = None,
+    **model_kwargs,
+) -> GenerateEncoderDecoderOutput | torch.Tensor:
+    """Do what `GenerationMixin._sample` does: choose one token per row and step, the likeliest or a sampled one."""
+    search = Search(model, generation_config, logits_processor, stopping_criteria, streamer)
+    found = _searched(search.begin(input_ids, model_kwargs))
+    written = _stacked([one.sequences for one in found], search.texts.fill)
+    ids = torch.cat([input_ids, written], dim=1)
+    if streamer is not None:
+        streamer.end()
+    if not generation_config.return_dict_in_generate:
+        return ids
+    return GenerateEncoderDecoderOutput(
+        sequences=ids,
+        scores=search.recorder.scores,
+        logits=search.recorder.logits,
+        past_key_values=search.final_cache(),
+    )
+
+
+def beam_search(
+    model: Any,
+    input_ids: torch.LongTensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    **model_kwargs,
+) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
+    """Return the best sequences of each source, best first, as `GenerationMixin._beam_search` does."""
+    search = Search(model, generation_config, logits_processor, stopping_criteria)
+    found, kept = _searched(search.begin(input_ids, model_kwargs)), generation_config.num_return_sequences
+    rows = _stacked([one.rows[:kept] for one in found if one.rows is not None], -1)
+    written = int((rows >= 0).sum(dim=1).max())
+    texts = _stacked([one.sequences[:kept] for one in found], search.texts.fill)[:, :written]
+    sequences = torch.cat([input_ids[:: search.beams].repeat_interleave(kept, dim=0), texts], dim=1)
+    if not generation_config.return_dict_in_generate:
+        return sequences
+    scores = torch.cat([one.scores[:kept] for one in found if one.scores is not None])
+    return GenerateBeamEncoderDecoderOutput(
+        sequences=sequences,
+        sequences_scores=scores if generation_config.output_scores else None,
+        beam_indices=rows[:, :written],
+        past_key_values=search.final_cache(),
+        scores=search.recorder.scores,
+        logits=search.recorder.logits,
+    )
