@@ -38,6 +38,8 @@ FIGURES = (
     ("purchasable_top_10", "purchasable_possible", "top-10", "purchasable and possible, top-10"),
     ("possible", "validity", "possible", "candidates that are possible routes"),
 )
+NAME = "weft-routes"
+TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, told the number of steps"
 DATA = (
     "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
     "makes is a target of its own too. Each route has {aligned} texts, a single reaction half as many: a reactant is written from the atom that makes its "
@@ -56,11 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FOLDER", help="trained model, with its last checkpoint")
     add("--evaluation", type=Path, required=True, metavar="FILE", help="JSON of `weftformer evaluate` with that model")
-    add("--name", default="weft-routes", help="name of the model (default: %(default)s)")
     add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
-    add("--tested-on", default="recorded targets of PaRoutes n1 that it has not seen, told the number of steps",
-        help="description of the targets of the evaluation (default: %(default)s)")  # fmt: skip
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
         help="recorded routes whose starting materials are the stock (default: the stock stays as it is)")  # fmt: skip
     add("--out", type=Path, default=MODEL, metavar="FOLDER", help="folder of the model (default: %(default)s)")
@@ -132,10 +131,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{arguments.num_routes:,} recorded routes and {arguments.num_reactions:,} single reactions from US patents"
     )
     about = {
-        "name": arguments.name,
+        "name": NAME,
         "parameters": model.num_parameters(),
         "trained_on": trained_on,
-        "tested_on": arguments.tested_on,
+        "tested_on": TESTED_ON,
         "figures": figures,
     }
     write_json(arguments.out / "about.json", about)
@@ -143,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     card = build_card(
         facts_of(
             model,
-            arguments.name,
+            NAME,
             summary="The route model that comes with Weft: what `weftformer plan` uses unless it is told another.",
             has_code=False,
             license="apache-2.0",
@@ -152,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             training=trained_as(arguments.model, model),
             results=[
                 Measured(
-                    "exact_match" if metric == "exact" else metric, name, figures[key]["value"], arguments.tested_on,
+                    "exact_match" if metric == "exact" else metric, name, figures[key]["value"], TESTED_ON,
                     figures[key]["low"], figures[key]["high"], "Wilson" if part.startswith("top") else "bootstrap",
                     figures[key]["n"], "test", percent=True,
                 )
@@ -168,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     )  # fmt: skip
     # it is loaded from the package: no name is needed
-    text = str(card).replace(f'from_pretrained("{arguments.name}")', "from_pretrained()")
+    text = str(card).replace(f'from_pretrained("{NAME}")', "from_pretrained()")
     (arguments.out / "README.md").write_text(text, encoding="utf-8")
     (arguments.out / "model.safetensors").chmod(0o644)  # transformers writes it for its owner alone
     size = sum(file.stat().st_size for file in arguments.out.iterdir())

@@ -21,7 +21,7 @@ from weftformer.training import WeftTrainer, pairs
 from ..models import tiny_model
 
 SMALL = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=16,decoder_ffn_dim=16"
-QUICK = ["--max-steps", "2", "--use-cpu", "true", "--disable-tqdm", "true", "--save-strategy", "no"]
+QUICK = "--max-steps 2 --use-cpu true --disable-tqdm true --save-strategy no"
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +32,12 @@ def datasets_cache(tmp_path, monkeypatch):
 def test_weft_train_leaves_a_card(tmp_path):
     texts = [f"{a} {b}" for a in "abcdef" for b in "abcdef"]
     (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"{text},{text}\n" for text in texts))
-    words = ["train", "--train-file", str(tmp_path / "pairs.csv"), "--output-dir", str(tmp_path / "model"), *QUICK]
-    words += [
-        "--config-overrides",
-        f"{SMALL},encoder_attention_heads=2,decoder_attention_heads=2",
-        "--learning-rate",
-        "0.002",
-    ]
-    words += ["--tokenizer-vocab-size", "260", "--validation-split", "4", "--generation-metrics", "exact_match,chrf"]
-    assert cli.main(words) == 0
+    words = f"train --train-file {tmp_path}/pairs.csv --output-dir {tmp_path}/model --learning-rate 0.002 {QUICK}"
+    words += (
+        f" --config-overrides {SMALL},encoder_attention_heads=2,decoder_attention_heads=2 --tokenizer-vocab-size 260"
+    )
+    words += " --validation-split 4 --generation-metrics exact_match,chrf"
+    assert cli.main(words.split()) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     measures = {result.metric_type: result for result in card.data.eval_results}
     scores = json.loads((tmp_path / "model" / "eval_results.json").read_text())
@@ -57,15 +54,9 @@ def test_weft_train_leaves_a_card(tmp_path):
 
 def test_weft_train_routes_leaves_a_card(tmp_path):
     pytest.importorskip("rdkit")
-    words = ["train-routes", "--num-routes", "60", "--num-test-routes", "4", "--max-depth", "1", "--beams", "2"]
-    words += [
-        "--config-overrides",
-        f"{SMALL},max_target_positions=160",
-        "--output-dir",
-        str(tmp_path / "model"),
-        *QUICK,
-    ]
-    assert cli.main(words) == 0
+    words = f"train-routes --num-routes 60 --num-test-routes 4 --max-depth 1 --beams 2 --output-dir {tmp_path}/model {QUICK}"
+    words += f" --config-overrides {SMALL},max_target_positions=160"
+    assert cli.main(words.split()) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     results = json.loads((tmp_path / "model" / "results.json").read_text())
     first = results["exact_route"]["top-1"]
