@@ -16,7 +16,7 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.installed  ## plan three drugs with the model that comes with Weft, and train it on for a minute (90 s on 2 cores)
-	$(BIN)/weftformer tour
+	$(BIN)/weftformer demo
 
 demo-train: $(VENV)/.installed  ## grow synthetic routes, train a small model on them, evaluate it, plan one route (10 minutes on 2 cores)
 	$(BIN)/weftformer train-routes --output-dir runs/demo
@@ -53,7 +53,7 @@ clean:  ## remove the environment and everything built
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,train,parity,serve,demo,completion,export,docs,test]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,train,parity,serve,app,completion,export,docs,test]"
 	@# Its plain transformer is all the tests read; what it asks for (escnn) they do without.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.

@@ -1,7 +1,7 @@
-"""`weftformer benchmark`: time and memory of Weft and its peers, in one process and with the same weights.
+"""Time and memory of Weft and its peers, side by side in one process on the same weights.
 
-After the warm-ups, the contenders run in turn. A row of the result has the median time, the range and the ratio to the
-first contender. Outputs (tokens, or logits before training) are compared before a time is reported.
+Every contender runs in turn, after warm-ups; a row gives the median, its range and its ratio to the first contender.
+Outputs (tokens, or logits before training) are compared before a time is reported.
 """
 
 import argparse
@@ -27,7 +27,6 @@ from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase,
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.figures import check_figure
 from weftformer.common.whole_files import write_json
-from weftformer.scripts.parsers.benchmark import build_parser
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),
@@ -174,8 +173,46 @@ def _version(name: str) -> str | None:
         return None
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    arguments = build_parser().parse_args(argv)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [CASE ...] [--json FILE] [--into FILE ...] [--option value ...]"
+    add = parser.add_argument
+    add("cases", nargs="*", metavar="CASE",
+        help=f"of {', '.join(CASES)} (default: all, but those that need files only if they are named)")  # fmt: skip
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add(
+        "--figures",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="measure nothing, take what --json wrote to these files",
+    )
+    add("--into", type=Path, nargs="+", metavar="FILE", default=[],
+        help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; the case `summary` is one "
+        "table of all")  # fmt: skip
+    add("--plot", type=Path, metavar="FILE", help="draw the costs to this file (needs matplotlib)")
+    add("--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first")
+    add = parser.add_argument_group("how it is measured").add_argument
+    add("--runs", type=int, default=5, metavar="N", help="counted runs of each contender (default: %(default)s)")
+    add("--warm-ups", type=int, default=3, metavar="N", help="runs before those (default: %(default)s)")
+    add("--threads", type=int, default=2, metavar="N", help="threads of torch (default: %(default)s)")
+    add("--new-tokens", type=int, metavar="N", help="tokens to write when decoding (default: the case's)")
+    add("--peer-runs", type=int, default=1, metavar="N",
+        help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
+    add("--model", metavar="FOLDER",
+        help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
+    add("--routes", metavar="FILE", help="of the cases routes and batching: a file of routes")
+    add("--texts", metavar="FILE", help="of translation: source texts, one a line, gzipped or not")
+    add(
+        "--sources",
+        type=int,
+        default=32,
+        metavar="N",
+        help="of translation: texts, from the first on (default: %(default)s)",
+    )
+    add("--no-compile", action="store_true", help="leave compiled contenders out")
+
+
+def main(arguments: argparse.Namespace) -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
@@ -203,7 +240,7 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
         try:
             found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
         except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{file} has no figures of `weftformer benchmark --json`: {error}.") from error
+            raise ValueError(f"{file} has no figures of `python -m weftformer.benchmarks --json`: {error}.") from error
     return {name: found[name] for name in CASES if name in found}
 
 
@@ -233,7 +270,3 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         if arguments.json is not None:  # after each case, because the next one may take long
             write_json(arguments.json, report)
     return report["cases"]
-
-
-if __name__ == "__main__":
-    main()

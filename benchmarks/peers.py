@@ -1,4 +1,4 @@
-"""The contenders of `weftformer benchmark`: functions that run Weft and its peers with the same weights."""
+"""The contenders of `python -m weftformer.benchmarks`: functions that run Weft and its peers with the same weights."""
 
 import io
 import logging

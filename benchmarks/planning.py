@@ -39,7 +39,7 @@ class FileCase:
         texts: a file of texts.
     """
 
-    # the fields that the case needs, which are also names of arguments of `weftformer benchmark`
+    # the fields that the case needs, which are also names of arguments of `python -m weftformer.benchmarks`
     needs: ClassVar[tuple[str, ...]]
 
     name: str

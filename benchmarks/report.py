@@ -1,4 +1,4 @@
-"""The results of `weftformer benchmark` as a table, in a Markdown file, and as a plot."""
+"""The results of `python -m weftformer.benchmarks` as a table, in a Markdown file, and as a plot."""
 
 import re
 from pathlib import Path

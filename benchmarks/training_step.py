@@ -1,4 +1,4 @@
-"""The training cases of `weftformer benchmark`: forward, backward and AdamW on the same batch."""
+"""The training cases of `python -m weftformer.benchmarks`: forward, backward and AdamW on the same batch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A web page to try models: plan routes, generate texts, look at attention and experts. Needs the extra `demo`.
+"""A web page to try models: plan routes, generate texts, look at attention and experts. Needs the extra `app`.
 
 Modules are imported at their first use: writing the folder of a Space does not need gradio's import.
 """

@@ -60,4 +60,4 @@ def _build_look_tabs(models: list[tuple[str, RouteTask | TextTask | None]]) -> N
 
 
 def _absent(kind: str, option: str) -> None:
-    gr.Markdown(f"This page has no model for {kind}. Start it with one: `weftformer demo {option} FOLDER`.")
+    gr.Markdown(f"This page has no model for {kind}. Start it with one: `weftformer app {option} FOLDER`.")

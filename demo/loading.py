@@ -36,7 +36,7 @@ def load_models(route_model: str | None, text_model: str | None) -> list[Any]:
     except ModuleNotFoundError as error:
         if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
             raise
-        raise ValueError(f"The demo needs {error.name}: pip install 'weftformer[demo]'.") from error
+        raise ValueError(f"The page needs {error.name}: pip install 'weftformer[app]'.") from error
     except ImportError as error:  # RDKit is missing; the message says which extra to install
         raise ValueError(str(error)) from error
     for (name, kind), task in zip(named, tasks, strict=True):

@@ -16,10 +16,10 @@ _APP = '''"""The page of this Space. The folder beside this file has the sources
 
 import os
 
-from weftformer.scripts.demo import main
+from weftformer.scripts.cli import main
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)))  # the paths of copied models are relative to this folder
-main({arguments})
+raise SystemExit(main({arguments}))
 '''
 
 _TEXT = """# {title}
@@ -32,7 +32,7 @@ packages that it needs. The version of gradio is the `sdk_version` above. torch 
 with a GPU, remove the first line of `requirements.txt`.
 """
 
-_EXTRAS = ("", "chem")  # gradio, the extra `demo`, comes from `sdk_version`
+_EXTRAS = ("", "chem")  # gradio, the extra `app`, comes from `sdk_version`
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
@@ -77,7 +77,7 @@ def write_space(
                 (task.tokenizer if option == "--text-model" else task.planner.tokenizer).save_pretrained(
                     staging / str(place)
                 )
-        (staging / "app.py").write_text(_APP.format(arguments=arguments), encoding="utf-8")
+        (staging / "app.py").write_text(_APP.format(arguments=["app", *arguments]), encoding="utf-8")
         (staging / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
         _copy_sources(staging / "weftformer")
         card.save(staging / "README.md")
@@ -87,7 +87,7 @@ def _card(title: str, named: dict[str, str | None]) -> SpaceCard:
     try:
         gradio = version("gradio")
     except PackageNotFoundError:
-        raise ValueError("A Space needs gradio: pip install 'weftformer[demo]'.") from None
+        raise ValueError("A Space needs gradio: pip install 'weftformer[app]'.") from None
     data = SpaceCardData(
         title=title,
         sdk="gradio",

@@ -6,11 +6,10 @@ package's modules alone into `runs/package`: the repository root is the package,
 
 import json
 import os
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from weftformer.scripts.cli import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
@@ -37,18 +36,12 @@ def page_of_notebook(file: Path) -> str:
 
 
 def page_of_commands() -> str:
-    """The help of every command."""
-    parts = ["# Commands", f"```text\n{_help()}\n```"]
-    for name in re.findall(r"^  ([a-z-]+) +\S", _help().partition("\ncommands:\n")[2], flags=re.MULTILINE):
-        parts.append(f"## weftformer {name}\n\n```text\n{_help(name)}\n```")
+    """The help of every command, a hundred columns wide."""
+    os.environ["COLUMNS"] = "100"
+    parser, commands = build_parser()
+    parts = ["# Commands", f"```text\n{parser.format_help().strip()}\n```"]
+    parts += [f"## weftformer {name}\n\n```text\n{own.format_help().strip()}\n```" for name, own in commands.items()]
     return "\n\n".join(parts) + "\n"
-
-
-def _help(*words: str) -> str:
-    command = [sys.executable, "-m", "weftformer", *words, "--help"]
-    surroundings = os.environ | {"COLUMNS": "100"}
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def main() -> None:

@@ -215,7 +215,7 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     The first `generate` with a new batch size or number of beams compiles, for about a minute. On a CPU, what was compiled
     is kept in a file: later processes load it in about two seconds, as long as the weights, the versions, the
     processor and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or what the environment
-    variable `WEFT_COMPILED_FOLDER` names. `weftformer compile` compiles beforehand.
+    variable `WEFT_COMPILED_FOLDER` names.
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
     takes less time than one token.

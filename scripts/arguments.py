@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .cli import Parser
+
 # As in `routes/planning/search.py`, which needs torch.
 RANKINGS = ("log_probability", "sqrt_length")
 # As in `routes/planning/constraints.py`.
@@ -22,25 +24,6 @@ IMPOSSIBLE = ("behind", "keep", "drop")
 GPUS = ("h100", "h200", "b200", "a100-80gb", "a100-40gb", "l40s", "rtx-4090", "v100-32gb", "t4")
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves descriptions and examples as they are written, and has room for long names of options."""
-
-    def __init__(self, prog: str, **kwargs: Any):
-        super().__init__(prog, max_help_position=32, **kwargs)
-
-
-class Parser(argparse.ArgumentParser):
-    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(formatter_class=_Formatter, **kwargs)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        end = words.index("--") if "--" in words else len(words)
-        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
-
-
 class CommonHelp(Parser):
     """The options of a command that are used most. It answers `--help`, and leaves all else to the command's own parser."""
 
@@ -50,13 +33,6 @@ class CommonHelp(Parser):
             self.print_help()
             self.exit()
         return argparse.Namespace(), []
-
-
-def _hyphens(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
@@ -72,6 +48,21 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
         file = getattr(arguments, name)
         if file is not None and not file.parent.is_dir():
             raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+
+
+def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
+    """Refuse numbers below 1.
+
+    Args:
+        names: arguments with a number, or None.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
 
 
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:

@@ -1,50 +1,149 @@
-"""The console command `weftformer`: finds the script of a sub-command, and turns errors people can act on into one line.
+"""The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that people can
+act on into one line.
 
-The arguments of a sub-command are read by its module in `parsers`, which imports nothing heavy. Only when they are right is
-the script imported, which reads them again: help and mistakes wait for nothing.
+A command is one file, `scripts/NAME.py` (with underscores where the command has hyphens), of this form:
+
+    \"\"\"What the command does: the description in its help.\"\"\"
+
+    EPILOG = "examples:\\n  weftformer NAME ..."  # what stands below the options (optional)
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        \"\"\"Add the arguments; set `parser.usage` where argparse's own is too long to read.\"\"\"
+
+    def main(args: argparse.Namespace) -> int | None:
+        \"\"\"Do the work, and return the exit code (None is 0).\"\"\"
+
+The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is imported in
+`main`. Choices and defaults are imported from the room that defines them, where that room needs none of these.
+
+A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser then describes
+the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser of its own.
 """
 
+import argparse
 import difflib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
 
-# name: (module with a `main(argv)`, what it does)
+# What each command does, in the order of the help.
 COMMANDS = {
-    "tour": ("weftformer.scripts.tour", "see what Weft does in two minutes"),
-    "train": ("weftformer.scripts.train", "train a model on pairs of texts"),
-    "pretrain": ("weftformer.scripts.pretrain", "train a model to mend corrupted texts, before it sees pairs"),
-    "estimate": ("weftformer.scripts.estimate", "say what a model costs to train and to decode with"),
-    "generate": ("weftformer.scripts.generate", "write a text for each line of a file with a trained model"),
-    "train-routes": ("weftformer.scripts.train_routes", "train a model that writes synthesis routes"),
-    "prepare-routes": ("weftformer.scripts.prepare_routes", "make a data set to train on out of route files"),
-    "prepare-reactions": (
-        "weftformer.scripts.prepare_reactions",
-        "write the reactions of route files as pairs to train on",
-    ),
-    "plan": ("weftformer.scripts.plan", "plan synthesis routes for a molecule"),
-    "draw": ("weftformer.scripts.draw", "draw the routes of a file"),
-    "evaluate": ("weftformer.scripts.evaluate", "score planned routes against recorded ones"),
-    "convert": ("weftformer.scripts.convert", "turn another family's weights into a Weft model"),
-    "adapt": ("weftformer.scripts.adapt", "make an encoder-decoder from a decoder-only checkpoint"),
-    "export": ("weftformer.scripts.export", "write a model for torch.export, ONNX or CTranslate2"),
-    "benchmark": ("weftformer.benchmarks.decoding", "measure decoding beside other libraries, on the same weights"),
-    "compile": ("weftformer.scripts.compile", "compile the decoding step of a model for this machine, and keep it"),
-    "serve": ("weftformer.scripts.serve", "answer requests for routes or translations over HTTP"),
-    "demo": ("weftformer.scripts.demo", "show models on a page in the browser"),
-    "space": ("weftformer.scripts.space", "write the folder of a Space on the Hub that shows models"),
-    "upcycle": (
-        "weftformer.scripts.upcycle",
-        "turn a dense Weft model into a mixture of experts that starts equal to it",
-    ),
-    "completion": ("weftformer.scripts.completion", "print a script that completes commands and options in a shell"),
+    "demo": "see what Weft does in two minutes",
+    "train": "train a model on pairs of texts",
+    "pretrain": "train a model to restore corrupted texts, before pairs",
+    "estimate": "tell what a model costs to train and to decode with",
+    "generate": "write a text for each line of a file",
+    "train-routes": "train a model that writes synthesis routes",
+    "prepare-routes": "make a data set to train on out of route files",
+    "prepare-reactions": "write the reactions of route files as pairs",
+    "plan": "plan synthesis routes for a molecule",
+    "draw": "draw the routes of a file",
+    "evaluate": "score planned routes against recorded ones",
+    "convert": "turn another family's weights into a Weft model",
+    "adapt": "make an encoder-decoder from a decoder-only model",
+    "upcycle": "turn a dense model into a mixture of experts",
+    "export": "write a model for torch.export, ONNX or CTranslate2",
+    "serve": "answer requests for routes or texts over HTTP",
+    "app": "show models on a page in the browser",
 }
+# What commands of earlier versions are called now. They work until version 0.3.
+RENAMED = {
+    "tour": "`weftformer demo`",
+    "space": "`weftformer app --space`",
+    "completion": "`weftformer --print-completion`",
+    "compile": "`--compile` of `generate` and `plan`, which compile what they need and keep it",
+    "benchmark": "`python -m weftformer.benchmarks`",
+}
+# Until 0.2 `weftformer demo` was the page.
+_OPTIONS_OF_THE_PAGE = {"--text-model", "--device", "--host", "--port", "--share"}
+SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
 INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions and examples as they are written, and has room for long names of options."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=32, **kwargs)
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does.
+
+    Attributes:
+        is_only_help (`bool`): whether it only answers `--help`, and returns the words as they are, as `words`.
+    """
+
+    is_only_help = False
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**{"formatter_class": _Formatter} | kwargs)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        if self.is_only_help:
+            if {"-h", "--help"} & set(words):
+                self.print_help()
+                self.exit()
+            return argparse.Namespace(words=words), []
+        end = words.index("--") if "--" in words else len(words)
+        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
+
+
+def _hyphens(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, Parser]]:
+    """Return the parser of `weftformer`, and those of its commands by name.
+
+    Args:
+        filled: the commands whose arguments are added. The others have none, and their files are not imported.
+    """
+    parser = Parser(
+        prog="weftformer",
+        description="Weft: one encoder-decoder family for Hugging Face transformers.",
+        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        metavar="SHELL",
+        help=f"print a script with which a shell completes commands and options: {', '.join(SHELLS)}",
+    )
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", prog="weftformer")
+    own: dict[str, Parser] = {}
+    for name, text in COMMANDS.items():
+        own[name] = commands.add_parser(name, help=text)
+        if name in filled:
+            if (old := _old_parser(name)) is not None:
+                own[name] = commands.choices[name] = old
+                continue
+            module = _module(name)
+            own[name].description, own[name].epilog = (module.__doc__ or text).strip(), getattr(module, "EPILOG", None)
+            module.add_arguments(own[name])
+    return parser, own
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"weftformer.scripts.{name.replace('-', '_')}")
+
+
+def _old_parser(name: str) -> Any:
+    """The parser of a command whose arguments are in `parsers` still; its `main` takes the words. It goes with the last of them."""
+    module = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
+    return importlib.import_module(module).build_parser() if importlib.util.find_spec(module) else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,44 +154,60 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
+
+    Raises:
+        SystemExit: after `--help`, and with 2 where arguments are wrong, as argparse has it.
     """
-    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if name in ("-h", "--help"):
-        print(_help())
+    name, *rest = _current(list(sys.argv[1:] if argv is None else argv) or ["--help"])
+    if name == "compile":
         return 0
-    if name == "--version":
-        print(f"weftformer {_version()}")
-        return 0
+    if name == "benchmark":
+        return _benchmark(rest)
+    if name.startswith("-"):
+        shell = build_parser(())[0].parse_args([name, *rest]).print_completion
+        return run_script("--print-completion", print_completion, shell)
     if name not in COMMANDS:
         matches = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f" Did you mean `{matches[0]}`?" if matches else ""
         print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
-    _read_arguments(name, rest)
+    args = build_parser([name])[1][name].parse_args(rest)
+    importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
+    return run_script(name, _module(name).main, args if _old_parser(name) is None else rest)
+
+
+def _current(words: list[str]) -> list[str]:
+    """Replace the name of a command in an earlier version by what it is called now, and tell the user on stderr."""
+    name, *rest = words
+    if name in RENAMED:
+        print(f"weftformer: `weftformer {name}` is now {RENAMED[name]}.", file=sys.stderr)
+        _, *new = RENAMED[name].strip("`").split()
+        return words if name in ("compile", "benchmark") else [*new, *rest]
+    if name == "demo" and not {"-h", "--help"} & set(rest):
+        print("weftformer: the page in the browser is now `weftformer app`.", file=sys.stderr)
+        if _OPTIONS_OF_THE_PAGE & {_hyphens(word).partition("=")[0] for word in rest}:
+            return ["app", *rest]
+    return words
+
+
+def _benchmark(words: Sequence[str]) -> int:
     try:
-        importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
-        module = importlib.import_module(COMMANDS[name][0])
+        return importlib.import_module("weftformer.benchmarks.__main__").main(words)
     except ModuleNotFoundError as error:
         if error.name != "weftformer.benchmarks":
             raise
-        print(
-            f"weftformer {name}: error: benchmarks come with the repository: run this in a clone of it",
-            file=sys.stderr,
-        )
+        print("weftformer: error: benchmarks come with the repository: run this in a clone of it", file=sys.stderr)
         return 1
-    return run_script(name, module.main, rest)
 
 
-def run_script(
-    name: str, script: Callable[[Sequence[str] | None], int | None], argv: Sequence[str] | None = None
-) -> int:
+def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
     """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
 
     Returns:
         The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C.
     """
     try:
-        return script(argv) or 0
+        return script(arguments) or 0
     except (ValueError, OSError) as error:
         if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
@@ -103,22 +218,25 @@ def run_script(
         return INTERRUPTED
 
 
-def _read_arguments(name: str, argv: Sequence[str]) -> None:
-    """Answer `--help`, and leave with argparse's exit code where the arguments are wrong."""
-    parser = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
-    if importlib.util.find_spec(parser) is not None:
-        importlib.import_module(parser).build_parser().parse_args(argv)
+def print_completion(shell: str) -> None:
+    """Print a script with which a shell completes the commands and their options.
 
+    Args:
+        shell: one of `SHELLS`.
 
-def _help() -> str:
-    width = max(map(len, COMMANDS)) + 2
-    commands = "\n".join(f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items())
-    return (
-        "usage: weftformer [-h] [--version] COMMAND [arguments]\n\n"
-        "Weft: one encoder-decoder family for Hugging Face transformers.\n\n"
-        f"commands:\n{commands}\n\n"
-        "`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from."
-    )
+    Raises:
+        ValueError: shtab is not installed.
+    """
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise ValueError("it needs shtab: pip install shtab.") from error
+    parser, commands = build_parser()
+    for command in commands.values():
+        for action in command._actions:
+            if action.metavar in ("FILE", "FOLDER", "MODEL", "OUT", "PATH", "ROUTES"):
+                action.complete = shtab.DIRECTORY if action.metavar == "FOLDER" else shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
 
 
 def _version() -> str:
@@ -126,7 +244,3 @@ def _version() -> str:
         return version("weftformer")
     except PackageNotFoundError:  # a checkout that was never installed
         return "unknown"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

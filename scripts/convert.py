@@ -1,29 +1,45 @@
-"""`weftformer convert`: another family's weights as a Weft model's folder, complete or not at all."""
+"""Turn another family's weights into the folder of a Weft model, complete or not at all.
 
+sources:
+  dms       DirectMultiStep
+  symm      symm-learning's transformer
+  haiku     a transformer of Haiku modules
+  tutorial  the English-to-Persian tutorial
+  notebook  the lecture notebook's transformer
+  torch     torch.nn.Transformer
+  bart      transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)
+  t5        transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)
+"""
+
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from transformers import GenerationConfig, PreTrainedModel
-from transformers.utils import GENERATION_CONFIG_NAME
+EPILOG = """examples:
+  weftformer convert flash.ckpt runs/flash
+  weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
+  weftformer convert bart folder-of-bart-base runs/bart
+  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true"""
 
-from weftformer.common.whole_files import whole_folder
-from weftformer.conversion import (
-    SOURCES,
-    DoesNotFit,
-    Source,
-    clean_keys,
-    convert,
-    detect,
-    read_source_config,
-    read_tokenizer,
-    read_weights,
-)
-from weftformer.conversion.source import HEADS
-from weftformer.hub import converted_card
-from weftformer.scripts.parsers.convert import build_parser
-from weftformer.tokenization import build_route_tokenizer
-from weftformer.training.parsing import parse_overrides
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [SOURCE] PATH OUT [--option value ...]"
+    add = parser.add_argument
+    add("source", nargs="?", metavar="SOURCE", help="where the weights come from (default: told by their keys)")
+    add(
+        "path",
+        type=Path,
+        metavar="PATH",
+        help="a file of weights (.safetensors, .pt, .pth, .ckpt, .bin or .npz), or a folder with them",
+    )
+    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
+    add("--preset", help="take the configuration of this preset instead of reading it off the weights")
+    add("--heads", type=int, metavar="N", help="attention heads of both stacks, where the weights do not tell")
+    add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration that win over all others")
+    add("--source-config", type=Path, metavar="FILE",
+        help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
+    add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
+        help="regular expression to replace in every key first; may be given several times")  # fmt: skip
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -34,49 +50,60 @@ def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(pattern, replacement) for pattern, _, replacement in pairs]
 
 
-def _tokenizer(source: Source, folder: Path) -> Any:
-    """The source's tokenizer, or None where there is none to be read."""
-    if source.tokenizer == "routes":
-        return build_route_tokenizer()
-    return read_tokenizer(folder) if source.model_types else None
+def main(args: argparse.Namespace) -> None:
+    """Convert, compare the shapes, and write model, tokenizer and card.
 
+    Raises:
+        ValueError, OSError: there is no such source, the weights do not fit, or a file cannot be read or written.
+    """
+    from transformers import GenerationConfig
+    from transformers.utils import GENERATION_CONFIG_NAME
 
-def _copy_generation_settings(model: PreTrainedModel, folder: Path) -> None:
-    if (folder / GENERATION_CONFIG_NAME).is_file():
-        model.generation_config = GenerationConfig.from_pretrained(folder)
+    from weftformer.common.whole_files import whole_folder
+    from weftformer.conversion import (
+        SOURCES,
+        DoesNotFit,
+        clean_keys,
+        convert,
+        detect,
+        read_source_config,
+        read_tokenizer,
+        read_weights,
+    )
+    from weftformer.conversion.source import HEADS
+    from weftformer.hub import converted_card
+    from weftformer.tokenization import build_route_tokenizer
+    from weftformer.training.parsing import parse_overrides
 
-
-def main(argv: Sequence[str] | None = None) -> None:
-    arguments = build_parser().parse_args(argv)
-    folder = arguments.path if arguments.path.is_dir() else arguments.path.parent
-    with whole_folder(arguments.out) as staging:
-        weights = clean_keys(read_weights(arguments.path), _renames(arguments.rename))
-        source_config = read_source_config(arguments.source_config or folder)
-        source = SOURCES[arguments.source] if arguments.source else detect(weights, source_config)
-        overrides = parse_overrides(arguments.config_overrides)
-        if arguments.heads is not None:
-            overrides = dict.fromkeys(HEADS, arguments.heads) | overrides
+    if args.source not in (None, *SOURCES):
+        raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")
+    folder = args.path if args.path.is_dir() else args.path.parent
+    with whole_folder(args.out) as staging:
+        weights = clean_keys(read_weights(args.path), _renames(args.rename))
+        source_config = read_source_config(args.source_config or folder)
+        source = SOURCES[args.source] if args.source else detect(weights, source_config)
+        overrides = parse_overrides(args.config_overrides)
+        if args.heads is not None:
+            overrides = dict.fromkeys(HEADS, args.heads) | overrides
         try:
-            conversion = convert(
-                weights, source, preset=arguments.preset, source_config=source_config, overrides=overrides
-            )
+            conversion = convert(weights, source, preset=args.preset, source_config=source_config, overrides=overrides)
         except DoesNotFit as error:
             print(error.found.describe())
             raise ValueError(error.summary) from error
         print(f"source      {source.name}: {source.title}\n{conversion.found.describe()}")
         model = conversion.build()
-        if source.model_types:
-            _copy_generation_settings(model, folder)
+        if source.model_types and (folder / GENERATION_CONFIG_NAME).is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder)
         model.save_pretrained(staging)
-        tokenizer = _tokenizer(source, folder)
+        # a tokenizer of our own, that of the source, or none
+        if source.tokenizer == "routes":
+            tokenizer = build_route_tokenizer()
+        else:
+            tokenizer = read_tokenizer(folder) if source.model_types else None
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        name, new = arguments.out.resolve().name, conversion.found.new
+        name, new = args.out.resolve().name, conversion.found.new
         card = converted_card(model, name, source.name, source.title, new=new, has_tokenizer=tokenizer is not None)
         card.save(staging / "README.md")
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{type(model).__name__}, {size:,} parameters, is in {arguments.out}.")
-
-
-if __name__ == "__main__":
-    main()
+    print(f"{type(model).__name__}, {size:,} parameters, is in {args.out}.")

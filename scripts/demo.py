@@ -1,28 +1,124 @@
-"""`weftformer demo`: a page in the browser that plans routes, writes texts and shows what the model looks at."""
+"""See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs that it was not
+trained on, write a page with their routes, and train the model on for about a minute. `make demo` runs this."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from weftformer.demo.loading import load_models
-from weftformer.scripts.arguments import move_to, take_shipped_model
-from weftformer.scripts.parsers.demo import build_parser
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weftformer.scripts.arguments import check_at_least_one
+
+if TYPE_CHECKING:
+    import datasets
+
+# None of them is a product in the training data of the shipped model, also not without stereochemistry.
+DRUGS = {
+    "lidocaine": "CCN(CC)CC(=O)Nc1c(C)cccc1C",
+    "safinamide": "C[C@H](NCc1ccc(OCc2cccc(F)c2)cc1)C(N)=O",
+    "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
+}
+STEPS = range(1, 4)
+NUM_ROUTES, NUM_TEST_ROUTES, BATCH = 2000, 50, 16
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Load the models and show them until Ctrl-C.
+def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
+    """Plan the drugs, print the best route of each, and write the page."""
+    from weftformer.routes import RoutePlanner, Stock, save_page
+    from weftformer.routes.shipped import STOCK
+
+    stock = Stock.from_file(STOCK, progress=False, cache=False)
+    plans = RoutePlanner(model, tokenizer).plan(list(DRUGS.values()), n_steps=STEPS, beams=beams, stock=stock)
+    for name, plan in zip(DRUGS, plans, strict=True):
+        purchasable = sum(candidate.purchasable is True for candidate in plan.distinct)
+        print(f"\n{name}: {len(plan.distinct)} routes, {purchasable} of them from molecules in stock.")
+        for candidate in plan.distinct[:1]:
+            assert candidate.route is not None
+            print(
+                f"rank 1, {'purchasable' if candidate.purchasable else 'not purchasable'}\n{candidate.route.format_tree()}"
+            )
+    save_page(plans, page)
+    print(f"\nAll routes are drawn in {page}: open it in a browser.")
+
+
+def rows(tokenizer: Any, config: Any, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Grow routes, and return the rows for training and for the test."""
+    from weftformer.routes import generate_routes, train_test_split
+    from weftformer.routes.data.training_data import RouteArguments, encode, pairs_of
+
+    routes = generate_routes(NUM_ROUTES, seed=seed, max_depth=2, max_smiles_length=36, progress=False)
+    train, test = (
+        encode(pairs_of(part, RouteArguments(), seed), tokenizer, config)
+        for part in train_test_split(routes, NUM_TEST_ROUTES, seed=seed)
+    )
+    return train, test
+
+
+def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
+    """transformers' own trainer, with the grown routes."""
+    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    train, test = rows(tokenizer, model.config, seed)
+    settings = Seq2SeqTrainingArguments(
+        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-4,
+        lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",
+        report_to="none", disable_tqdm=not sys.stderr.isatty(), seed=seed, dataloader_pin_memory=False,
+    )  # fmt: skip
+    return Seq2SeqTrainer(
+        model=model, args=settings, train_dataset=train, eval_dataset=test, processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
+    )  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--output-dir", type=Path, default=Path("runs/demo-output"), metavar="FOLDER",
+        help="folder for the page and the trained model; files of an earlier run are replaced (default: %(default)s)")  # fmt: skip
+    add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the one that comes with Weft)")  # fmt: skip
+    add("--beams", type=int, default=10, metavar="N", help="width of the search (default: %(default)s)")
+    add("--max-steps", type=int, default=150, metavar="N", help="training steps (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the training (default: %(default)s)")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Load, plan, draw, train, save and load again.
 
     Raises:
-        ValueError: as [`load_models`], or there is no such device. OSError: no such model, or the port is taken.
+        ValueError: a number is below 1, or the trained model that was loaded again is not the one that was saved.
+        OSError: there is no such model, or the folder cannot be written.
     """
-    arguments = build_parser().parse_args(argv)
-    if arguments.text_model is None:
-        take_shipped_model(arguments)
-    tasks = load_models(arguments.model, arguments.text_model)
-    for task in filter(None, tasks):
-        move_to(task, arguments.device)
-    from weftformer.demo import LAUNCH, build_demo
+    check_at_least_one(args, "beams", "max_steps")
+    import datasets
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 
-    build_demo(*tasks).launch(server_name=arguments.host, server_port=arguments.port, share=arguments.share, **LAUNCH)
+    from weftformer.routes.shipped import MODEL, describe_model
 
-
-if __name__ == "__main__":
-    main()
+    started = time.monotonic()
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    source = args.model or MODEL
+    print(describe_model() if args.model is None else f"Model: {source}.")
+    set_seed(args.seed)
+    datasets.disable_progress_bars()  # a moment each
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
+    print(f"\nNow the model is trained on with {NUM_ROUTES - NUM_TEST_ROUTES:,} routes that are grown from templates.")
+    folder = args.output_dir / "model"
+    trainer = trainer_of(model, tokenizer, folder, args.seed, args.max_steps)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    after = trainer.evaluate()["eval_loss"]
+    trainer.save_model()
+    saved = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    again = trainer_of(*saved, folder, args.seed, args.max_steps).evaluate()["eval_loss"]
+    if abs(again - after) > 1e-4 * max(1.0, after):
+        raise ValueError(
+            f"The model in {folder} has a loss of {again:.4f} after loading. It was saved with {after:.4f}."
+        )
+    print(
+        f"Loss of {NUM_TEST_ROUTES} grown routes that it was not trained on: {before:.3f} before, {after:.3f} after "
+        f"{args.max_steps} steps, {again:.3f} saved and loaded again.\n"
+        f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
+        "Next:\n  weftformer plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"
+    )

@@ -1,20 +1,42 @@
-"""`weftformer draw`: routes of a file as a page or as pictures."""
+"""Draw the routes of a file, on a page or as pictures."""
 
+from __future__ import annotations
+
+import argparse
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from weftformer.routes.drawing.page import save_page
-from weftformer.routes.drawing.svg import check_picture, save_picture
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import read_routes
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.stock import Stock
 from weftformer.routes.tree import Route
-from weftformer.scripts.arguments import check_folders, read_stock
-from weftformer.scripts.parsers.draw import LIMIT, build_parser
+from weftformer.scripts.arguments import check_at_least_one, check_folders, read_stock
+
+if TYPE_CHECKING:
+    from weftformer.routes.stock import Stock
+
+# Routes of a file that are drawn when nobody says how many: a page with thousands is slow.
+LIMIT = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "routes",
+        type=Path,
+        metavar="ROUTES",
+        help="file of `weftformer plan --json`, or of routes in any form that `weftformer prepare-routes` knows",
+    )
+    add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
+    add("--picture", type=Path, metavar="FILE",
+        help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE", help="what can be bought: marks the starting materials")
+    add("--limit", type=int, metavar="N",
+        help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
 
 
 def as_plans(routes: Sequence[Route]) -> list[Plan]:
@@ -71,40 +93,37 @@ def _count(number: int) -> str:
     return "1 route is" if number == 1 else f"{number} routes are"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(args: argparse.Namespace) -> None:
     """Read the routes, draw them.
 
     Raises:
         ValueError, OSError: an argument does not fit, the file holds no route, or a file cannot be read or written.
     """
-    arguments = build_parser().parse_args(argv)
-    if arguments.html is None and arguments.picture is None:
+    from weftformer.routes.drawing.page import save_page
+    from weftformer.routes.drawing.svg import check_picture, save_picture
+
+    if args.html is None and args.picture is None:
         raise ValueError("Say what to draw to: --html FILE, --picture FILE or both.")
-    if arguments.limit is not None and arguments.limit < 1:
-        raise ValueError(f"--limit must be at least 1: got {arguments.limit}.")
-    check_folders(arguments, "html", "picture")
-    if arguments.picture is not None:
-        check_picture(arguments.picture)
-    stock = None if arguments.stock is None else read_stock(arguments.stock)
-    plans, drawn = _of_file(arguments.routes, arguments.limit)
+    check_at_least_one(args, "limit")
+    check_folders(args, "html", "picture")
+    if args.picture is not None:
+        check_picture(args.picture)
+    stock = None if args.stock is None else read_stock(args.stock)
+    plans, drawn = _of_file(args.routes, args.limit)
     if stock is not None:
         plans = held_against(plans, stock)
-    if arguments.html is not None:
+    if args.html is not None:
         # the page of planned routes is the one that `weftformer plan --html` writes
         is_planned = any(not math.isnan(candidate.score) for plan in plans for candidate in plan.candidates)
-        save_page(plans, arguments.html, **({} if is_planned else {"title": arguments.routes.name}))
-        print(f"{_count(len(drawn))} drawn in {arguments.html}.")
-    if arguments.picture is not None:
+        save_page(plans, args.html, **({} if is_planned else {"title": args.routes.name}))
+        print(f"{_count(len(drawn))} drawn in {args.html}.")
+    if args.picture is not None:
         if not drawn:
-            raise ValueError(f"{arguments.routes} holds no route to draw a picture of.")
+            raise ValueError(f"{args.routes} holds no route to draw a picture of.")
         for number, candidate in enumerate(drawn, start=1):
             assert candidate.route is not None
-            path = arguments.picture
+            path = args.picture
             path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
             missing = candidate.missing if stock is None else stock.missing(candidate.route)
             save_picture(candidate.route, path, missing=missing, joined_at=candidate.joined_at)
-        print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else arguments.picture.parent.resolve()}.")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else args.picture.parent.resolve()}.")

@@ -1,28 +1,76 @@
-"""`weftformer generate`: a text for each line of a file, with a model that `weftformer train` made."""
+"""Write a text for each line: of the command line, of a file, or of standard input. Line n of the output belongs
+to line n of the input, or to row n of a table (a blank line of a csv is no row)."""
 
+from __future__ import annotations
+
+import argparse
 import io
 import json
 import sys
-from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import fsspec
-
-import weftformer  # noqa: F401 (makes the Auto classes know the family)
 from weftformer.common.progress import Progress
 from weftformer.common.whole_files import open_lines, whole_lines
-from weftformer.inference.lines import Answer, Line, answer_lines
-from weftformer.inference.tasks import Sampling, TextSettings, TextTask, load_task
-from weftformer.scripts.arguments import check_folders, check_model, check_output, move_to
-from weftformer.scripts.parsers.generate import build_parser
-from weftformer.training.data import TABLES, is_table, load_file
-from weftformer.training.encoding import finite_number
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, move_to
+
+if TYPE_CHECKING:
+    from weftformer.inference.lines import Answer, Line
+    from weftformer.inference.tasks import TextSettings, TextTask
+
+EPILOG = """examples:
+  weftformer generate 'three one four' --model runs/mine
+  weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt
+  zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [TEXT ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]"
+    add = parser.add_argument
+    add("texts", nargs="*", metavar="TEXT", help="a text to answer (default: lines of --input-file or standard input)")
+    add("--model", required=True, help="folder or Hub id of a trained model of texts")
+    add("--input-file", metavar="FILE",
+        help="a text a line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
+    add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
+    add("--output-file", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    add("--resume", action="store_true", help="go on behind the last whole line of --output-file")
+    add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
+    add("--json-lines", action="store_true",
+        help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
+    add("--batch-size", type=int, default=32, metavar="N", help="lines computed at a time (default: %(default)s)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--compile", action="store_true",
+        help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
+    more = parser.add_argument_group("how texts are written")
+    add = more.add_argument
+    add(
+        "--max-new-tokens",
+        type=int,
+        metavar="N",
+        help="longest text (default: what the model's folder says, else 256)",
+    )
+    add(
+        "--num-return-sequences",
+        type=int,
+        default=1,
+        metavar="N",
+        help="texts for a line, with --json-lines (default: 1)",
+    )
+    add("--sample", action="store_true", help="draw texts instead of searching for the best")
+    add("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
+    add("--temperature", type=float, metavar="T", help="below 1 draws what is probable more often (default: 1)")
+    add("--top-k", type=int, metavar="K", help="draw among the K most probable tokens (default: all)")
+    add("--top-p", type=float, metavar="P", help="draw among the tokens that have this share together (default: 1)")
+    more = parser.add_argument_group("files")
+    add = more.add_argument
+    add("--condition-columns", metavar="A,B", help="columns of numbers for a model that was trained with some")
+    add("--overwrite", action="store_true", help="replace --output-file")
+    add("--no-progress", action="store_true", help="say nothing of how far it is")
+
+
+def main(args: argparse.Namespace) -> int:
     """Read the lines, write a line for each.
 
     Returns:
@@ -31,35 +79,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-    arguments = build_parser().parse_args(argv)
-    check(arguments)
-    lines, total = read(arguments)
-    task = _load(arguments)
-    task.check_conditions(len(_names(arguments.condition_columns)))
-    settings = _settings(arguments, task)
-    first = whole_lines(arguments.output_file) if arguments.resume else 0
+    from weftformer.inference.lines import answer_lines
+
+    check(args)
+    lines, total = read(args)
+    task = _load(args)
+    task.check_conditions(len(_names(args.condition_columns)))
+    settings = _settings(args, task)
+    first = whole_lines(args.output_file) if args.resume else 0
     if total is not None and first > total:
-        raise ValueError(
-            f"{arguments.output_file} has {first} lines already, and the input {total}: it is of another."
-        )
+        raise ValueError(f"{args.output_file} has {first} lines already, and the input {total}: it is of another.")
     if first:
-        print(f"{first:,} lines are in {arguments.output_file} already.", file=sys.stderr)
+        print(f"{first:,} lines are in {args.output_file} already.", file=sys.stderr)
     problems: list[tuple[int, str]] = []
     number = first
-    progress = Progress("generate", total, "lines", done=first, is_shown=not arguments.no_progress)
-    with _sink(arguments) as sink, progress:
+    progress = Progress("generate", total, "lines", done=first, is_shown=not args.no_progress)
+    with _sink(args) as sink, progress:
         for answers in answer_lines(
             task,
             lines,
             settings,
-            batch_size=arguments.batch_size,
-            seed=arguments.seed,
+            batch_size=args.batch_size,
+            seed=args.seed,
             first=first,
-            with_scores=arguments.json_lines,
+            with_scores=args.json_lines,
         ):
             for answer in answers:
                 number += 1
-                sink.write(_line(answer, arguments.json_lines, arguments.num_return_sequences) + "\n")
+                sink.write(_line(answer, args.json_lines, args.num_return_sequences) + "\n")
                 if answer.problem is not None:
                     problems.append((number, answer.problem))
             sink.flush()
@@ -74,44 +121,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if problems else 0
 
 
-def check(arguments: Namespace) -> None:
+def check(args: argparse.Namespace) -> None:
     """Mistakes that need no model to be seen.
 
     Raises:
         ValueError: naming the argument.
     """
-    for name in ("beams", "num_return_sequences", "max_new_tokens", "batch_size"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
-    if arguments.texts and arguments.input_file:
+    check_at_least_one(args, "beams", "num_return_sequences", "max_new_tokens", "batch_size")
+    if args.texts and args.input_file:
         raise ValueError("Texts on the command line and --input-file exclude each other: give one.")
-    if not arguments.sample:
+    if not args.sample:
         for name in ("temperature", "top_k", "top_p"):
-            if getattr(arguments, name) is not None:
+            if getattr(args, name) is not None:
                 raise ValueError(f"--{name.replace('_', '-')} is for drawn texts: give --sample too.")
-    if arguments.num_return_sequences > 1 and not arguments.json_lines:
+    if args.num_return_sequences > 1 and not args.json_lines:
         raise ValueError("--num-return-sequences writes several texts for a line: give --json-lines too.")
-    if not arguments.sample and arguments.num_return_sequences > (arguments.beams or arguments.num_return_sequences):
+    if not args.sample and args.num_return_sequences > (args.beams or args.num_return_sequences):
         raise ValueError(
-            f"--num-return-sequences {arguments.num_return_sequences} is more than the {arguments.beams} beams: give as "
+            f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as "
             "many --beams, or --sample."
         )
-    check_folders(arguments, "output_file")
-    check_output(arguments.output_file, arguments.resume, arguments.overwrite)
+    check_folders(args, "output_file")
+    check_output(args.output_file, args.resume, args.overwrite)
 
 
-def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
+def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
     """The lines to answer, and how many they are, where that is known before they are read.
 
     Raises:
         ValueError: a column is not there, or nothing is given. FileNotFoundError: there is no such file.
     """
-    names = _names(arguments.condition_columns)
-    name = arguments.input_file
+    from weftformer.inference.lines import Line
+    from weftformer.training.data import TABLES, is_table, load_file
+    from weftformer.training.encoding import finite_number
+
+    names = _names(args.condition_columns)
+    name = args.input_file
     if name not in (None, "-") and is_table(name):
         rows = load_file(name)
-        column = arguments.source_column or ("source" if "source" in rows.column_names else rows.column_names[0])
+        column = args.source_column or ("source" if "source" in rows.column_names else rows.column_names[0])
         for asked in (column, *names):
             if asked not in rows.column_names:
                 raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.")
@@ -119,10 +167,10 @@ def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
             Line(_text(row[column]), tuple(finite_number(row[one], name, index, one) for one in names))
             for index, row in enumerate(rows)
         ), len(rows)
-    if arguments.source_column or names:
+    if args.source_column or names:
         raise ValueError(f"--source-column and --condition-columns name columns of a table ({', '.join(TABLES)}).")
-    if arguments.texts:
-        return [Line(" ".join(text.splitlines())) for text in arguments.texts], len(arguments.texts)
+    if args.texts:
+        return [Line(" ".join(text.splitlines())) for text in args.texts], len(args.texts)
     if name in (None, "-"):
         if name is None and sys.stdin.isatty():
             raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")
@@ -135,6 +183,8 @@ def read(arguments: Namespace) -> tuple[Iterable[Line], int | None]:
 
 
 def _opened(name: str) -> IO[bytes]:
+    import fsspec
+
     stream = fsspec.open(name, "rb", compression="infer").open()
     return io.BufferedReader(stream) if name.endswith(".zst") else stream  # Zstandard's own reader knows no lines
 
@@ -157,30 +207,32 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _load(arguments: Namespace) -> TextTask:
-    check_model(arguments.model)
-    task = load_task(arguments.model)
+def _load(args: argparse.Namespace) -> TextTask:
+    from weftformer.inference.tasks import TextTask, load_task
+
+    check_model(args.model)
+    task = load_task(args.model)
     if not isinstance(task, TextTask):
-        raise ValueError(
-            f"{arguments.model} writes routes: `weftformer plan TARGET --model {arguments.model}` asks it."
-        )
-    move_to(task, arguments.device, arguments.compile)
+        raise ValueError(f"{args.model} writes routes: `weftformer plan TARGET --model {args.model}` asks it.")
+    move_to(task, args.device, args.compile)
     return task
 
 
-def _settings(arguments: Namespace, task: TextTask) -> TextSettings:
+def _settings(args: argparse.Namespace, task: TextTask) -> TextSettings:
     """As the model was trained to write, where nothing is said."""
+    from weftformer.inference.tasks import Sampling, TextSettings
+
     defaults = task.model.generation_config
     sampling = None
-    if arguments.sample:
-        given = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
+    if args.sample:
+        given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
         sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
-    beams = arguments.beams or (1 if arguments.sample else defaults.num_beams or 1)
+    beams = args.beams or (1 if args.sample else defaults.num_beams or 1)
     if sampling is None:
-        beams = max(beams, arguments.num_return_sequences)
+        beams = max(beams, args.num_return_sequences)
     most = task.model.config.max_target_positions
-    longest = arguments.max_new_tokens or (defaults.max_length or task.max_new_tokens + 1) - 1
-    return TextSettings(beams, max(1, min(longest, most)), sampling, arguments.num_return_sequences)
+    longest = args.max_new_tokens or (defaults.max_length or task.max_new_tokens + 1) - 1
+    return TextSettings(beams, max(1, min(longest, most)), sampling, args.num_return_sequences)
 
 
 def _line(answer: Answer, as_json: bool, candidates: int) -> str:
@@ -197,15 +249,11 @@ def _line(answer: Answer, as_json: bool, candidates: int) -> str:
 
 
 @contextmanager
-def _sink(arguments: Namespace) -> Iterator[IO[str]]:
-    if arguments.output_file is None:
+def _sink(args: argparse.Namespace) -> Iterator[IO[str]]:
+    if args.output_file is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    with open_lines(arguments.output_file, append=arguments.resume) as sink:
+    with open_lines(args.output_file, append=args.resume) as sink:
         yield sink
-
-
-if __name__ == "__main__":
-    sys.exit(main())

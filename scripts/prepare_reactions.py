@@ -1,37 +1,56 @@
-"""`weftformer prepare-reactions`: the reactions of route files as pairs, to train a model that predicts products."""
+"""Write the reactions of route files as pairs of reactants and product. A model that is trained on them predicts
+what a reaction gives, and so checks planned routes (`weftformer plan --forward-model`)."""
 
-import sys
-from collections.abc import Sequence
+import argparse
+from pathlib import Path
 
-from weftformer.routes.data.forward_pairs import write_forward_pairs
-from weftformer.scripts.arguments import check_folders
-from weftformer.scripts.cli import run_script
-from weftformer.scripts.parsers.prepare_reactions import build_parser
+from weftformer.scripts.arguments import check_at_least_one, check_folders
+
+EPILOG = """example:
+  weftformer prepare-reactions routes.jsonl.gz reactions.jsonl.gz --exclude held-out.jsonl.gz --texts 5 \\
+      --output-file reactions.csv.gz
+  weftformer train --train-file reactions.csv.gz --source-column reactants --target-column product \\
+      --tokenizer-vocab-size 300 --preset modern-tiny --output-dir runs/forward"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s FILE [FILE ...] --output-file PAIRS [--option value ...]"
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="routes or single reactions, in any form that `prepare-routes` reads",
+    )
+    add("--output-file", type=Path, required=True, metavar="PAIRS", help="csv to write, gzipped if it ends in .gz")
+    add("--exclude", nargs="+", type=Path, default=[], metavar="FILE",
+        help="routes whose products must not be trained on, whatever they are made from")  # fmt: skip
+    add("--texts", type=int, default=1, metavar="N",
+        help="most pairs of each reaction: the first in canonical SMILES, the others drawn at random (default: %(default)s)")  # fmt: skip
+    add("--seed", type=int, default=0, help="of these draws (default: %(default)s)")
+    add("--no-progress", action="store_true", help="show no progress bar")
+
+
+def main(args: argparse.Namespace) -> None:
     """Write the pairs, and print how many there are.
 
     Raises:
         ValueError, OSError: as in `weftformer.routes.data.forward_pairs.write_forward_pairs`.
     """
-    arguments = build_parser().parse_args(argv)
-    if arguments.texts < 1:
-        raise ValueError(f"--texts must be at least 1: got {arguments.texts}.")
-    check_folders(arguments, "output_file")
+    from weftformer.routes.data.forward_pairs import write_forward_pairs
+
+    check_at_least_one(args, "texts")
+    check_folders(args, "output_file")
     counts = write_forward_pairs(
-        arguments.files,
-        arguments.output_file,
-        exclude=arguments.exclude,
-        texts=arguments.texts,
-        seed=arguments.seed,
-        progress=not arguments.no_progress,
+        args.files,
+        args.output_file,
+        exclude=args.exclude,
+        texts=args.texts,
+        seed=args.seed,
+        progress=not args.no_progress,
     )
     print(
         f"{counts['read']:,} routes read, {counts['unreadable']:,} of them unreadable; {counts['excluded']:,} reactions excluded.\n"
-        f"{counts['pairs']:,} pairs of {counts['reactions']:,} reactions are in {arguments.output_file}."
+        f"{counts['pairs']:,} pairs of {counts['reactions']:,} reactions are in {args.output_file}."
     )
-
-
-if __name__ == "__main__":
-    sys.exit(run_script("prepare-reactions", main))

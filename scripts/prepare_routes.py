@@ -1,47 +1,74 @@
-"""`weftformer prepare-routes`: route files of any kind as one data set to train on, and a report of what was left out and why."""
+"""Make a data set to train on out of route files of any kind, and report what was left out and why."""
 
-from collections.abc import Sequence
+import argparse
+from pathlib import Path
 
-from weftformer.routes.data.preparation import Preparation, prepare
-from weftformer.scripts.parsers.prepare_routes import build_parser
+from weftformer.routes.data.rows import EXCLUDE_BY, STARTING_MATERIALS
+
+EPILOG = """forms of route files, gzipped or not, told by what they hold: JSON lines {"route": {"smiles": ..., "children": [...]}};
+DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; RetroCast's files; reaction SMILES, those of a
+route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/routes.md explains them.
+
+example:
+  weftformer prepare-routes routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments, prepare the data set, print the report.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # files first: after --exclude they would be excluded
+    parser.usage = "%(prog)s FILE [FILE ...] --output-dir FOLDER [--exclude FILE ...] [--option value ...]"
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the forms below")
+    add("--output-dir", "--out", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes that must not be trained on")
+    add("--permutations", type=int, default=1, metavar="N",
+        help="most orders of the reactants of each route, as given and then random (default: %(default)s)")  # fmt: skip
+    add("--aligned", type=int, default=0, metavar="N",
+        help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from N "
+        "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
+    add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
+    add("--starting-material", choices=STARTING_MATERIALS, default="none",
+        help="tell the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
+    add("--validation", type=float, default=0.0, metavar="SHARE",
+        help="share of the targets, with all their routes, for a split of its own (default: none)")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace the folder if it is a data set that this command made")
+    add("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    add = parser.add_argument_group("which routes").add_argument
+    add("--exclude-by", choices=EXCLUDE_BY,
+        help="leave out all routes to an excluded target, also those that make it on the way (made), or only the very route "
+        "(default: target)")  # fmt: skip
+    add("--weights", type=float, nargs="+", metavar="W",
+        help="one for each FILE: how many times as many texts its routes have (default: 1)")  # fmt: skip
+    add("--min-depth", type=int, default=1, metavar="N", help="fewest reactions in a row (default: %(default)s)")
+    add("--max-depth", type=int, metavar="N", help="most reactions in a row (default: no limit)")
+    add("--max-source-length", type=int, metavar="TOKENS",
+        help="most tokens of target and starting material (default: 280, as published models read)")  # fmt: skip
+    add("--max-target-length", type=int, metavar="TOKENS",
+        help="most tokens of a route (default: 1075, as published models write)")  # fmt: skip
+    add("--keep-duplicates", dest="deduplicate", action="store_false",
+        help="keep routes that differ at most in the order of reactants")  # fmt: skip
+    add("--seed", type=int, default=0, help="of everything that is drawn (default: %(default)s)")
+    add("--no-progress", action="store_true", help="show no progress bar")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Prepare the data set, print the report.
 
     Raises:
         ValueError, OSError: as in `weftformer.routes.data.preparation.prepare`.
     """
-    arguments = build_parser().parse_args(argv)
-    settings = Preparation(
-        permutations=arguments.permutations,
-        aligned=arguments.aligned,
-        sub_routes=arguments.sub_routes,
-        weights=tuple(arguments.weights),
-        starting_material=arguments.starting_material,
-        max_source_length=arguments.max_source_length,
-        max_target_length=arguments.max_target_length,
-        min_depth=arguments.min_depth,
-        max_depth=arguments.max_depth,
-        deduplicate=not arguments.keep_duplicates,
-        exclude_by=arguments.exclude_by,
-        validation=arguments.validation,
-        seed=arguments.seed,
-    )
+    from weftformer.routes.data.preparation import Preparation, prepare
+
+    given = {name: getattr(args, name) for name in Preparation.__dataclass_fields__}
+    given["weights"] = tuple(args.weights or ())
+    settings = Preparation(**{name: value for name, value in given.items() if value is not None})
     report = prepare(
-        arguments.files,
-        arguments.out,
+        args.files,
+        args.out,
         settings,
-        exclude=arguments.exclude,
-        workers=arguments.workers,
-        overwrite=arguments.overwrite,
-        progress=not arguments.no_progress,
+        exclude=args.exclude,
+        workers=args.workers,
+        overwrite=args.overwrite,
+        progress=not args.no_progress,
     )
     rows = ", ".join(f"{count:,} rows for {name}" for name, count in report.rows.items())
-    print(
-        f"{report.format_table()}\n{rows}, in {arguments.out}; counts and examples in {arguments.out / 'report.json'}"
-    )
-
-
-if __name__ == "__main__":
-    main()
+    print(f"{report.format_table()}\n{rows}, in {args.out}; counts and examples in {args.out / 'report.json'}")

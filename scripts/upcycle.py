@@ -1,43 +1,55 @@
-"""`weftformer upcycle`: a dense Weft model as a mixture of experts that starts with the same outputs."""
+"""Turn a dense Weft model into a mixture of experts that starts with the same outputs."""
 
+import argparse
 import shutil
-from collections.abc import Sequence
+from pathlib import Path
 
-from transformers import AutoModelForSeq2SeqLM
-
-import weftformer  # noqa: F401 (makes the Auto classes know the family)
-from weftformer.common.whole_files import whole_folder
-from weftformer.conversion import upcycle
-from weftformer.hub import upcycled_card
-from weftformer.scripts.parsers.upcycle import build_parser
+from weftformer.scripts.arguments import check_at_least_one
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    arguments = build_parser().parse_args(argv)
-    if arguments.every < 1:
-        raise ValueError(f"--every must be at least 1: got {arguments.every}.")
-    if not arguments.model.is_dir():
-        raise FileNotFoundError(f"{arguments.model} is no folder.")
-    with whole_folder(arguments.out) as staging:
-        dense = AutoModelForSeq2SeqLM.from_pretrained(arguments.model)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
+    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
+    add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
+    add("--experts-per-token", type=int, default=2, metavar="N", help="experts a token goes to (default: %(default)s)")
+    add("--shared-experts", type=int, default=0, metavar="N", help="experts for every token (default: %(default)s)")
+    add(
+        "--every",
+        type=int,
+        default=2,
+        metavar="N",
+        help="make every Nth layer of both stacks sparse (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of the routers' first weights (default: %(default)s)")
+
+
+def main(args: argparse.Namespace) -> None:
+    check_at_least_one(args, "every")
+    if not args.model.is_dir():
+        raise FileNotFoundError(f"{args.model} is no folder.")
+    from transformers import AutoModelForSeq2SeqLM
+
+    from weftformer.common.whole_files import whole_folder
+    from weftformer.conversion import upcycle
+    from weftformer.hub import upcycled_card
+
+    with whole_folder(args.out) as staging:
+        dense = AutoModelForSeq2SeqLM.from_pretrained(args.model)
         layer_types = {
             f"{stack}_mlp_layer_types": [
-                "sparse" if (index + 1) % arguments.every == 0 else "dense"
+                "sparse" if (index + 1) % args.every == 0 else "dense"
                 for index in range(getattr(dense.config, f"{stack}_layers"))
             ]
             for stack in ("encoder", "decoder")
         }
-        fields = layer_types | {"n_shared_experts": arguments.shared_experts}
-        sparse = upcycle(dense, arguments.experts, arguments.experts_per_token, seed=arguments.seed, **fields)
-        tokenizer_files = [file for file in arguments.model.glob("*token*") if file.is_file()]
+        fields = layer_types | {"n_shared_experts": args.shared_experts}
+        sparse = upcycle(dense, args.experts, args.experts_per_token, seed=args.seed, **fields)
+        tokenizer_files = [file for file in args.model.glob("*token*") if file.is_file()]
         for file in tokenizer_files:
             shutil.copy2(file, staging / file.name)
         sparse.save_pretrained(staging)
-        names = [folder.resolve().name for folder in (arguments.out, arguments.model)]
+        names = [folder.resolve().name for folder in (args.out, args.model)]
         upcycled_card(sparse, *names, has_tokenizer=bool(tokenizer_files)).save(staging / "README.md")
     sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
-    print(f"{sizes[0]} parameters became {sizes[1]}; the sparse model is in {arguments.out}.")
-
-
-if __name__ == "__main__":
-    main()
+    print(f"{sizes[0]} parameters became {sizes[1]}; the sparse model is in {args.out}.")

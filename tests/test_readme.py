@@ -74,8 +74,8 @@ def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
 
 def test_a_target_is_planned(capsys):
     pytest.importorskip("rdkit")
-    plan, demo = commands(section("You have a target molecule"))
-    assert cli.main(plan) == 0 and demo == ["demo"]
+    plan, app = commands(section("You have a target molecule"))
+    assert cli.main(plan) == 0 and app == ["app"]
     output = capsys.readouterr().out
     lines = output.splitlines()
     # the shape alone: another processor may round so that two near routes change places

@@ -13,7 +13,7 @@ from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
 from ..files.entries import Entry
 from ..molecules import canonical_route, hash64
 from ..tree import Route
-from .rows import check_choices, route_rows
+from .rows import EXCLUDE_BY, check_choices, route_rows
 
 # The number of tokens of a route for which the published models have positions.
 TARGET_LENGTH = 1075
@@ -35,9 +35,6 @@ REASONS = {
     "split": "part of a route of the other split",
     "duplicate": "duplicate",
 }
-
-
-EXCLUDE_BY = ("target", "made", "route")
 
 
 @dataclass(frozen=True)

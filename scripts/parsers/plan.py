@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--forward-model", metavar="MODEL",
         help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--compile", action="store_true",
-        help="take the compiled steps of `weftformer compile`; another number of rows is compiled first")  # fmt: skip
+        help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
     add("--no-bounds", action="store_true", help="take any number of steps and beams")
     add_constraints(search)
     return parser

@@ -1,4 +1,4 @@
-"""`weftformer benchmark`: outputs are compared, contenders run in turn, and the table says what was measured."""
+"""`python -m weftformer.benchmarks`: outputs are compared, contenders run in turn, and the table says what was measured."""
 
 import argparse
 import json
@@ -6,10 +6,10 @@ import json
 import pytest
 
 from weftformer.benchmarks import decoding as benchmark
+from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.peers import Case, Contender
 from weftformer.benchmarks.report import plot, write_into
 from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
-from weftformer.scripts.cli import main
 
 HEAD = "<!-- benchmark greedy -->"
 FIGURES = {"case": "greedy", "contender": "one", "median_s": 2.0, "times_s": [2.0], "speed": "4 ms a token",
@@ -72,7 +72,7 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
     arguments = ["greedy", "--new-tokens", "3", "--runs", "1", "--warm-ups", "1", "--no-compile", "--threads", "1"]
     report_file = tmp_path / "page.md"
     report_file.write_text(f"before\n{HEAD}\nold\n<!-- end -->\n")
-    assert main(["benchmark", *arguments, "--json", str(file), "--into", str(report_file)]) == 0
+    assert main([*arguments, "--json", str(file), "--into", str(report_file)]) == 0
     report = json.loads(file.read_text())
     assert report["machine"]["threads"] == 1 and report["machine"]["versions"]["torch"]
     rows = {row["contender"]: row for row in report["cases"]["greedy"]}
@@ -87,11 +87,11 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
 
 
 def test_mistakes_are_named(capsys):
-    assert main(["benchmark", "gredy"]) == 1
+    assert main(["gredy"]) == 1
     assert "there is no case 'gredy'" in capsys.readouterr().err
-    assert main(["benchmark", "greedy", "--runs", "0"]) == 1
+    assert main(["greedy", "--runs", "0"]) == 1
     assert "--runs must be at least 1" in capsys.readouterr().err
-    assert main(["benchmark", "--figures", "no-such-file.json"]) == 1
+    assert main(["--figures", "no-such-file.json"]) == 1
     assert "no-such-file.json has no figures" in capsys.readouterr().err
 
 
@@ -107,7 +107,7 @@ def test_figures_are_read_again(tmp_path):
     page, file = tmp_path / "page.md", tmp_path / "figures.json"
     page.write_text("<!-- benchmark summary -->\n<!-- end -->\n<!-- benchmark batch -->\nkept\n<!-- end -->\n")
     file.write_text(json.dumps({"cases": {"greedy": [FIGURES, FIGURES | {"contender": "two", "times_faster": 3.0}]}}))
-    assert main(["benchmark", "--figures", str(file), "--into", str(page)]) == 0
+    assert main(["--figures", str(file), "--into", str(page)]) == 0
     assert "| greedy | one: 2.00 s, 4 ms a token (5 MB) | two **3.00** (5 MB) |" in page.read_text()
     assert "<!-- benchmark batch -->\nkept\n" in page.read_text()
 

@@ -10,8 +10,8 @@ pytest.importorskip("directmultistep")
 
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks import planning as benchmark_routes
+from weftformer.benchmarks.__main__ import main
 from weftformer.routes import write_routes
-from weftformer.scripts.cli import main
 
 
 @pytest.fixture
@@ -56,5 +56,5 @@ def test_batches_by_tokens_train_on_the_same_rows(known, tmp_path):
 
 
 def test_the_case_needs_its_files(capsys):
-    assert main(["benchmark", "routes"]) == 1
+    assert main(["routes"]) == 1
     assert "needs --model" in capsys.readouterr().err

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.translation import TranslationCase, check_peer, difference_of_logits, peer_of
-from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
 from ..conftest import one_stays
@@ -108,7 +108,7 @@ def measured(case, model, texts, folder, *options):
         "3",
     ]
     figures = folder / "figures.json"
-    assert main(["benchmark", case, "--model", model, "--texts", texts, "--json", str(figures), *words, *options]) == 0
+    assert main([case, "--model", model, "--texts", texts, "--json", str(figures), *words, *options]) == 0
     return json.loads(figures.read_text())["cases"][case]
 
 
@@ -148,14 +148,14 @@ def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
 
 def test_mistakes_are_named(tmp_path, files, capsys):
     save, texts = files
-    assert main(["benchmark", "translation-greedy", "--texts", texts]) == 1
+    assert main(["translation-greedy", "--texts", texts]) == 1
     assert "need --model" in capsys.readouterr().err
     folder, empty = save(**PRE_NORM, **SINES), tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(empty)]) == 1
+    assert main(["translation-greedy", "--model", folder, "--texts", str(empty)]) == 1
     assert "empty.txt has no texts" in capsys.readouterr().err
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "none.gz")]) == 1
+    assert main(["translation-greedy", "--model", folder, "--texts", str(tmp_path / "none.gz")]) == 1
     assert "none.gz" in capsys.readouterr().err
     (tmp_path / "long.txt").write_text("a b c\n" + "long " * 200 + "\n")
-    assert main(["benchmark", "translation-greedy", "--model", folder, "--texts", str(tmp_path / "long.txt")]) == 1
+    assert main(["translation-greedy", "--model", folder, "--texts", str(tmp_path / "long.txt")]) == 1
     assert "'long long" in (told := capsys.readouterr().err) and "tokens, the model reads" in told

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 pytest.importorskip("rdkit")
-pytest.importorskip("gradio", reason="needs gradio: pip install weftformer[demo]")
+pytest.importorskip("gradio", reason="needs gradio: pip install weftformer[app]")
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.inference.tasks import RouteTask, TextTask

@@ -1,15 +1,14 @@
-"""`weftformer demo`: the right models at the right tabs, or one line that says what to do."""
+"""`weftformer app`: the right models at the right tabs, or one line that says what to do."""
 
 import sys
 
 import pytest
 
-from weftformer.demo import LAUNCH
+from weftformer.demo import LAUNCH, loading
 from weftformer.demo.loading import load_models
 from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.routes.shipped import MODEL
-from weftformer.scripts import demo as script
-from weftformer.scripts.cli import run_script
+from weftformer.scripts import cli
 
 
 @pytest.fixture
@@ -35,21 +34,20 @@ def test_the_wrong_kind(folders):
 
 def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(script, "load_models", lambda *names: asked.append(names) or 1 / 0)
+    monkeypatch.setattr(loading, "load_models", lambda *names: asked.append(names) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        script.main([])
+        cli.main(["app"])
     assert asked == [(str(MODEL), None)] and capsys.readouterr().err.startswith("Model: weft-routes")
-    with pytest.raises(ZeroDivisionError):
-        script.main(["--text-model", "mine"])
+    with pytest.raises(ZeroDivisionError):  # what started the page in 0.1
+        cli.main(["demo", "--text-model", "mine"])
     assert asked[1] == (None, "mine")
+    assert "the page in the browser is now `weftformer app`" in capsys.readouterr().err
 
 
 def test_a_missing_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert run_script("demo", script.main, ["--model", "somewhere"]) == 1
-    assert (
-        capsys.readouterr().err == "weftformer demo: error: The demo needs gradio: pip install 'weftformer[demo]'.\n"
-    )
+    assert cli.main(["app", "--model", "somewhere"]) == 1
+    assert capsys.readouterr().err == "weftformer app: error: The page needs gradio: pip install 'weftformer[app]'.\n"
 
 
 def test_arguments_reach_the_launch(monkeypatch, folders):
@@ -57,5 +55,5 @@ def test_arguments_reach_the_launch(monkeypatch, folders):
 
     launched = {}
     monkeypatch.setattr(gradio.Blocks, "launch", lambda self, **settings: launched.update(settings))
-    script.main(["--model", folders[0], "--host", "0.0.0.0", "--port", "7123", "--share"])
+    cli.main(["app", "--model", folders[0], "--host", "0.0.0.0", "--port", "7123", "--share"])
     assert launched == {"server_name": "0.0.0.0", "server_port": 7123, "share": True, **LAUNCH}

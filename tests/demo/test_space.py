@@ -16,13 +16,14 @@ from huggingface_hub import SpaceCard
 
 from weftformer.demo import space as module
 from weftformer.demo.space import write_space
-from weftformer.scripts import space as script
+from weftformer.scripts import cli
 
 
 @pytest.fixture(scope="module")
 def space(untrained_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("space") / "mine"
-    script.main([str(out), "--model", untrained_folder, "--text-model", "somebody/some-text", "--title", "Mine: all"])
+    models = ["--model", untrained_folder, "--text-model", "somebody/some-text"]
+    assert cli.main(["space", str(out), *models, "--title", "Mine: all"]) == 0  # the name of 0.1 for `app --space`
     return out
 
 

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.benchmarks.decoding import CASES
 from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
-from weftformer.scripts.parsers.benchmark import CASES
-
-from ..conftest import one_stays
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -38,12 +36,11 @@ def pushed(monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    one_stays(
-        sorted(
-            (page for page in PAGES if blocks(own_text(page), "python")), key=lambda page: page.stem != "quick-start"
-        )
-    ),
-    ids=lambda page: page.stem,
+    [
+        pytest.param(page, id=page.stem, marks=() if page.stem == "quick-start" else pytest.mark.integration)
+        for page in PAGES
+        if blocks(own_text(page), "python")
+    ],
 )
 def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
@@ -77,15 +74,12 @@ def test_every_preset_is_listed():
     assert {name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row.split("|")[1])} == set(PRESETS)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_exist(page):
-    for block in blocks(own_text(page), "bash"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words and words[0] == "weftformer":
-                assert words[1] in cli.COMMANDS, line
-            modules = re.findall(r"-m weftformer\.(scripts|benchmarks)\.(\w+)", line)
-            assert all((ROOT / room / f"{name}.py").is_file() for room, name in modules), line
+def test_commands_and_modules_exist():
+    for line in (line for page in PAGES for block in blocks(own_text(page), "bash") for line in block.splitlines()):
+        words = shlex.split(line.removesuffix("\\"), comments=True)
+        assert words[:1] != ["weftformer"] or words[1] in (*cli.COMMANDS, "--print-completion"), line
+        for room, name in re.findall(r"-m weftformer\.(scripts|benchmarks)\.?(\w*)", line):
+            assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line
 
 
 def test_tables_of_the_benchmark_have_places_that_are_found(tmp_path):

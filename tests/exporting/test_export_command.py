@@ -2,8 +2,8 @@
 
 import pytest
 
+from weftformer import exporting
 from weftformer.exporting import Exported, graphs, load_onnx
-from weftformer.scripts import export
 from weftformer.scripts.cli import main
 from weftformer.tokenization import build_route_tokenizer
 
@@ -46,7 +46,8 @@ def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
     def load(staging):
         return Exported(encoder.config, lambda inputs: encoder(**inputs), lambda inputs: step(**inputs))
 
-    monkeypatch.setitem(export._GRAPHS, "torch", (write, load))
+    monkeypatch.setattr(exporting, "write_torch", write)
+    monkeypatch.setattr(exporting, "load_torch", load)
     assert main(["export", str(folder), str(tmp_path / "out"), "--format", "torch"]) == 1
     assert "does not do what the model does, and is deleted: largest difference" in capsys.readouterr().err
     assert names(tmp_path) == {"model"}

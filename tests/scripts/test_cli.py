@@ -1,44 +1,104 @@
-"""The console command: quick help, the right script, one line for an error, an exit code for the shell."""
+"""The console command: quick help, arguments read once, one line for an error, an exit code for the shell, old names."""
 
+import json
+import os
+import re
 import runpy
+import shutil
+import subprocess
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
 from weftformer.scripts import cli
 
-SCRIPTS = Path(cli.__file__).parent
+HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers", "gradio")
+LINES, COLUMNS = 60, 120
 
 
-def _script(monkeypatch, main):
-    """Register `main` as the command `fake`."""
-    module = types.ModuleType("fake_script")
-    module.main = main
-    monkeypatch.setitem(sys.modules, "fake_script", module)
-    monkeypatch.setitem(cli.COMMANDS, "fake", ("fake_script", "does nothing"))
+@pytest.fixture
+def fake(monkeypatch):
+    """Register a command `fake` whose `main` is the given function."""
+
+    def register(main):
+        module = types.ModuleType("fake", "What it does.")
+        module.add_arguments = lambda parser: parser.add_argument("--max-steps", type=int)
+        module.main = main
+        monkeypatch.setitem(sys.modules, "weftformer.scripts.fake", module)
+        monkeypatch.setitem(cli.COMMANDS, "fake", "does nothing")
+        monkeypatch.delenv("WEFT_DEBUG", raising=False)
+
+    return register
 
 
-def test_help_lists_every_command(capsys):
-    assert cli.main(["--help"]) == 0
-    output = capsys.readouterr().out
-    for name in cli.COMMANDS:
-        assert f"\n  {name} " in output
+@pytest.fixture(scope="module")
+def helps():
+    """What each command answers to --help in a process that was started as the command, and what was imported by then."""
+    code = f"""
+import contextlib, io, json, sys
+sys.argv = ["/somewhere/bin/weftformer"]
+from weftformer.scripts import cli
+found = {{}}
+for words in [["--help"], ["--version"], [], *([name, "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
+              ["--print-completion", "tcsh"]]:
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main(words)
+        except SystemExit as exit_:
+            code = exit_.code
+    found[" ".join(words)] = [code, out.getvalue(), err.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]]
+print(json.dumps(found))
+"""
+    words = [sys.executable, "-c", code]
+    surroundings = os.environ | {"COLUMNS": str(COLUMNS)}
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, env=surroundings).stdout)
 
 
-def test_every_command_names_a_script():
-    for module, text in cli.COMMANDS.values():
-        package, _, name = module.rpartition(".")
-        assert package in ("weftformer.scripts", "weftformer.benchmarks") and text
-        assert (SCRIPTS.parent / package.split(".")[1] / f"{name}.py").is_file()
-    for name in cli.COMMANDS:
-        assert (SCRIPTS / "parsers" / f"{name.replace('-', '_')}.py").is_file()
+def test_help_and_mistakes_import_nothing_heavy(helps):
+    assert {words: heavy for words, (*_, heavy) in helps.items() if heavy} == {}
+    assert helps["--version"][:2] == [0, f"weftformer {cli._version()}\n"]
+    assert helps[""] == helps["--help"] and all(f"\n    {name} " in helps[""][1] for name in cli.COMMANDS)
+    code, _, err, _ = helps["convert"]
+    assert code == 2 and "the following arguments are required: PATH, OUT" in err
+    code, _, err, _ = helps["generate --beams x"]
+    assert code == 2 and "argument --beams: invalid int value" in err
 
 
-def test_without_a_command_the_help(capsys):
-    assert cli.main([]) == 0
-    assert "usage: weftformer" in capsys.readouterr().out
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_is_a_screen_and_a_half(helps, name):
+    code, text, _, _ = helps[f"{name} --help"]
+    assert code == 0 and text.startswith(f"usage: weftformer {name}")
+    assert len(text.splitlines()) <= LINES
+    assert max(map(len, text.splitlines())) <= COLUMNS + 10  # examples are not broken
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, flags=re.MULTILINE)
+    assert options and not any("_" in option for option in options)
+
+
+def test_python_m_weftformer_is_as_quick():
+    words = [sys.executable, "-X", "importtime", "-m", "weftformer", "plan", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: weftformer plan") and "torch" not in done.stderr
+
+
+@pytest.mark.integration
+def test_the_package_gives_its_names_in_the_command_too():
+    code = """
+import sys
+sys.argv = ["weftformer"]
+import weftformer
+assert "transformers" not in sys.modules
+import weftformer.family as family
+assert all(getattr(weftformer, name) is getattr(family, name) for name in weftformer.__all__)
+assert weftformer.__all__ == family.__all__
+try:
+    weftformer.nothing
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "module 'weftformer' has no attribute 'nothing'\n"
 
 
 @pytest.mark.parametrize(("word", "hint"), [("trian", " Did you mean `train`?"), ("xyz", "")])
@@ -49,36 +109,61 @@ def test_unknown_command(capsys, word, hint):
     )
 
 
-def test_arguments_and_exit_code_pass_through(monkeypatch):
+def test_arguments_and_exit_code_pass_through(fake, capsys):
     seen = []
-    _script(monkeypatch, lambda argv: seen.append(argv) or 3)
-    assert cli.main(["fake", "--help", "x"]) == 3
-    assert seen == [["--help", "x"]]
-    _script(monkeypatch, lambda argv: None)
+    fake(lambda args: seen.append(args.max_steps) or 3)
+    assert cli.main(["fake", "--max_steps", "4"]) == 3 and seen == [4]
+    fake(lambda args: None)
     assert cli.main(["fake"]) == 0
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["fake", "--nothing"])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith("weftformer fake: error: unrecognized arguments: --nothing\n")
 
 
-@pytest.mark.parametrize("error", [ValueError, FileNotFoundError, PermissionError])
-def test_an_error_is_one_line(monkeypatch, capsys, error):
-    def fail(argv):
-        raise error("column x\n  is missing")
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("column x\n  is missing"), 1, "error: column x is missing"),
+        (PermissionError("no"), 1, "error: no"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_an_error_is_one_line(fake, monkeypatch, capsys, error, code, line):
+    def fail(args):
+        raise error
 
-    _script(monkeypatch, fail)
-    monkeypatch.delenv("WEFT_DEBUG", raising=False)
-    assert cli.main(["fake"]) == 1
-    assert capsys.readouterr().err == "weftformer fake: error: column x is missing\n"
+    fake(fail)
+    assert cli.main(["fake"]) == code
+    assert capsys.readouterr().err == f"weftformer fake: {line}\n"
     monkeypatch.setenv("WEFT_DEBUG", "1")
-    with pytest.raises(error):
-        cli.main(["fake"])
+    if code == 1:
+        with pytest.raises(type(error)):
+            cli.main(["fake"])
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch):
-    def fail(argv):
-        raise KeyError("bug")
-
-    _script(monkeypatch, fail)
+def test_a_bug_keeps_its_traceback(fake):
+    fake(lambda args: {}["bug"])
     with pytest.raises(KeyError):
         cli.main(["fake"])
+
+
+def test_underscores_are_hyphens_up_to_two_hyphens():
+    parser = cli.Parser()
+    parser.add_argument("--max-new-tokens", type=int)
+    parser.add_argument("rest", nargs="*")
+    args = parser.parse_args(["--max_new_tokens=3", "a_b", "--", "--c_d"])
+    assert args.max_new_tokens == 3 and args.rest == ["a_b", "--c_d"]
+
+
+def test_a_parser_that_is_only_help(capsys):
+    parser = cli.Parser(prog="weftformer train")
+    parser.is_only_help = True
+    parser.add_argument("--output-dir", required=True)
+    assert parser.parse_args(["--learning_rate", "1"]).words == ["--learning_rate", "1"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["x", "--help"])
+    assert "--output-dir" in capsys.readouterr().out
 
 
 def test_python_m_weft(monkeypatch, capsys):
@@ -89,17 +174,41 @@ def test_python_m_weft(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("weftformer ")
 
 
-def test_help_of_train(capsys):
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["train", "--help"])
-    assert exit_.value.code == 0
-    output = capsys.readouterr().out
-    for words in ("usage: weftformer train", "--train-file", "--preset", "--learning-rate", "--overwrite-output-dir"):
-        assert words in output
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["upc"], ["upcycle"]), (["plan", "--beam"], ["--beams"]), (["plan", "--ranking", "sqrt"], ["sqrt_length"])],
+)
+def test_bash_completes(words, expected, tmp_path, capsys):
+    pytest.importorskip("shtab")
+    assert cli.main(["--print-completion", "bash"]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    ask = (
+        f"source {tmp_path / 'script'}; COMP_WORDS=(weftformer {' '.join(words)}); COMP_CWORD={len(words)}; "
+        '_shtab_weftformer; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == expected
 
 
-def test_errors_of_train_are_one_line(capsys, monkeypatch):
-    monkeypatch.delenv("WEFT_DEBUG", raising=False)
-    assert cli.main(["train", "--train-file", "nowhere.csv", "--output-dir", "out", "--use-cpu"]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("weftformer train: error: the file nowhere.csv does not exist.")
+def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["--print-completion", "bash"]) == 1
+    assert "pip install shtab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "new"),
+    [
+        (["completion", "bash"], 0, "`weftformer --print-completion`"),
+        (["benchmark", "no-case"], 1, "`python -m weftformer.benchmarks`"),
+        (["compile", "runs/mine", "--beams", "5"], 0, "`--compile` of `generate` and `plan`"),
+    ],
+)
+def test_old_names_work_and_name_the_new_ones(words, code, new, capsys):
+    pytest.importorskip("shtab")
+    assert cli.main(words) == code
+    out, err = capsys.readouterr()
+    assert err.startswith(f"weftformer: `weftformer {words[0]}` is now {new}")
+    assert ("_shtab_weftformer" in out) == (words[0] == "completion")
+    assert ("there is no case 'no-case'" in err) == (words[0] == "benchmark")

@@ -9,7 +9,9 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BartCo
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, export
-from weftformer.scripts.cli import main
+from weftformer.conversion.files import READABLE
+from weftformer.scripts import convert as script
+from weftformer.scripts.cli import build_parser, main
 
 WORDS = {"input_ids": torch.tensor([[4, 5, 6, 52, 52, 7]]), "decoder_input_ids": torch.tensor([[0, 3, 4]])}
 
@@ -47,6 +49,13 @@ def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys):
     }  # fmt: skip
 
 
+def test_help_names_every_source():
+    for name, source in SOURCES.items():
+        assert f"  {name:<10}{source.title}\n" in (script.__doc__ or "")
+    help_ = build_parser(["convert"])[1]["convert"].format_help()
+    assert all(ending in help_ for ending in READABLE)
+
+
 def nothing_written(tmp_path):
     return not any(path.is_dir() for path in tmp_path.iterdir())
 
@@ -77,6 +86,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
     for arguments, words in (
         ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
         ([str(file), out, "--heads", "3"], "d_model=16 is not a multiple of encoder_attention_heads=3"),
+        (["torhc", str(file), out], "there is no source 'torhc': choose from dms, symm,"),
         (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
         ([str(file), out, "--preset", "dms-flash-10"], "There is no preset 'dms-flash-10'"),
         ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),

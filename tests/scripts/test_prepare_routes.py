@@ -1,6 +1,7 @@
 """`weftformer prepare-routes` as it is typed."""
 
 import json
+from dataclasses import asdict
 
 import datasets
 import pytest
@@ -8,15 +9,15 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Route, write_routes
-from weftformer.scripts.cli import run_script
-from weftformer.scripts.prepare_routes import main
+from weftformer.routes.data.preparation import Preparation
+from weftformer.scripts import cli
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 
 
 def weft(*words) -> int:
-    return run_script("prepare-routes", main, [str(word) for word in words])
+    return cli.main(["prepare-routes", *map(str, words)])
 
 
 @pytest.fixture
@@ -60,34 +61,25 @@ def test_every_argument_arrives(files, tmp_path, capsys):
         "permutations": 4, "aligned": 0, "sub_routes": True, "weights": [1.5], "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "min_depth": 2,
         "max_depth": 3, "deduplicate": False, "exclude_by": "route", "validation": 0.0, "seed": 7}  # fmt: skip
     assert weft(files[0], "--out", out, "--aligned", 2, "--overwrite") == 0
-    assert json.loads((out / "report.json").read_text())["settings"]["aligned"] == 2
+    default = asdict(Preparation(aligned=2)) | {"weights": []}
+    assert json.loads((out / "report.json").read_text())["settings"] == default
     assert weft(files[0], "--out", out) == 1 and "overwrite" in capsys.readouterr().err
     assert weft(files[0], "--out", out, "--overwrite") == 0
-
-
-def test_a_share_for_validation(tmp_path):
-    routes = [Route("C" * n + "O", (Route("C" * n + "Cl"),)) for n in range(1, 60)]
-    write_routes(tmp_path / "a", routes)
-    assert weft(tmp_path / "a", "--out", tmp_path / "out", "--validation", 0.3, "--no-progress") == 0
-    data = datasets.load_from_disk(str(tmp_path / "out"))
-    assert sorted(data) == ["train", "validation"] and len(data["train"]) > len(data["validation"]) > 3
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nothing.json"], "nothing.json does not exist: give files of routes."),
-        (["a.jsonl.gz", "--permutations", "0"], "permutations must be at least 1, got 0"),
         (["a.jsonl.gz", "--validation", "1.5"], "validation is a share of the targets"),
+        (["a.jsonl.gz", "--weights", "1", "2"], "2 weights for 1 files: give one for each, or none."),
+        (["a.jsonl.gz", "--weights", "0"], "weights must be positive numbers, got 0.0"),
         (
             ["a.jsonl.gz", "--aligned", "-1"],
             "aligned must be at least 1, or 0 for molecules as they are given, got -1",
         ),
         (["a.jsonl.gz", "--aligned", "2", "--permutations", "2"], "aligned=2 and permutations=2 exclude each other"),
-        (["a.jsonl.gz", "--weights", "1", "2"], "2 weights for 1 files: give one for each, or none."),
-        (["a.jsonl.gz", "--weights", "0"], "weights must be positive numbers, got 0.0"),
         (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
-        (["a.jsonl.gz", "--max-depth", "0"], "max_depth is 0, less than min_depth, 1"),
         (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),
     ],
 )
@@ -100,14 +92,10 @@ def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
-def test_help_names_the_forms(capsys):
-    with pytest.raises(SystemExit) as stop:
-        weft("--help")
-    assert stop.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(
-        name in shown for name in ("DirectMultiStep", "PaRoutes", "AiZynthFinder", "RetroCast", "reaction SMILES")
+def test_help_says_what_is_done_where_nothing_is_said():
+    parser = cli.build_parser(["prepare-routes"])[1]["prepare-routes"]
+    help_, default = " ".join(parser.format_help().split()), Preparation()
+    assert f"very route (default: {default.exclude_by})" in help_
+    assert (
+        f"(default: {default.max_source_length}, as" in help_ and f"(default: {default.max_target_length}, as" in help_
     )
-    with pytest.raises(SystemExit) as stop:
-        weft("a.json")
-    assert stop.value.code == 2

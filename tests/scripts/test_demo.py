@@ -1,4 +1,4 @@
-"""`weftformer tour` with a small model: everything that it promises is there afterwards."""
+"""`weftformer demo` with a small model: everything that it promises is there afterwards."""
 
 import pytest
 
@@ -7,12 +7,12 @@ pytest.importorskip("rdkit")
 from transformers import AutoModelForSeq2SeqLM
 
 from weftformer.routes.molecules import canonical_smiles
-from weftformer.scripts import cli, tour
+from weftformer.scripts import cli, demo
 
 
 def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tour, "NUM_ROUTES", 120)
-    monkeypatch.setattr(tour, "STEPS", range(1, 2))
+    monkeypatch.setattr(demo, "NUM_ROUTES", 120)
+    monkeypatch.setattr(demo, "STEPS", range(1, 2))
     planner.model.save_pretrained(tmp_path / "mine")
     planner.tokenizer.save_pretrained(tmp_path / "mine")
     arguments = [
@@ -25,10 +25,10 @@ def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypat
         "--output-dir",
         str(tmp_path / "out"),
     ]
-    assert cli.main(["tour", *arguments]) == 0
+    assert cli.main(["tour", *arguments]) == 0  # its name in 0.1
     shown = capsys.readouterr().out
     page = (tmp_path / "out" / "routes.html").read_text()
-    for name, smiles in tour.DRUGS.items():
+    for name, smiles in demo.DRUGS.items():
         assert f"\n{name}: " in shown and canonical_smiles(smiles) in page
     assert "saved and loaded again" in shown
     trained = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "model").state_dict()
@@ -36,5 +36,5 @@ def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypat
 
 
 def test_a_number_below_one_is_refused(tmp_path, capsys):
-    assert cli.main(["tour", "--beams", "0", "--output-dir", str(tmp_path)]) == 1
+    assert cli.main(["demo", "--beams", "0", "--output-dir", str(tmp_path)]) == 1
     assert "--beams must be at least 1: got 0" in capsys.readouterr().err
