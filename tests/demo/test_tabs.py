@@ -10,10 +10,8 @@ import pytest
 
 from weftformer.demo import asking, build_demo, routes_tab
 from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
-from weftformer.demo.attention import token_labels
-from weftformer.demo.look_tab import MOST_TOKENS, look_at_route, look_at_text
 from weftformer.demo.routes_tab import plan_routes, routes_html
-from weftformer.demo.text_tab import greedy, write
+from weftformer.demo.text_tab import write
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import WhileWanted
 from weftformer.routes import Route
@@ -172,8 +170,6 @@ def test_a_failure_of_the_model_is_no_empty_text(text_task, monkeypatch):
 def test_what_cannot_be_written(text_task, text, conditions, reason):
     with pytest.raises(ValueError, match=reason):
         next(write(text_task, text, conditions=conditions))
-    with pytest.raises(ValueError, match=reason):
-        look_at_text(text_task, text, conditions)
 
 
 def test_numbers():
@@ -188,31 +184,11 @@ def test_reasons_are_no_html():
     assert error.value.message.startswith("&lt;img") and len(error.value.message) < 800
 
 
-def test_looking_at_what_the_model_writes(text_task, route_task, known):
-    found = look_at_text(text_task, TEXT, [])
-    [work] = text_task.works([TEXT], beams=1)
-    written = greedy(text_task, work).tolist()[1:]
-    assert found.written == token_labels(text_task.tokenizer, written)[:MOST_TOKENS] and len(written) > 5
-    assert "".join(look_at_text(text_task, TEXT, [], "two").written) == "two</s>"
-    route = look_at_route(route_task, known[1].smiles, 1)
-    assert "".join(route.written) == plan_routes(route_task, known[1].smiles, 1, beams=5).candidates[0].text + "?"
-    assert "".join(look_at_route(route_task, "CCO", 1, "{'smiles':'CCO'}").written) == "{'smiles':'CCO'}?"
-
-
-def test_what_cannot_be_looked_at(text_task, route_task):
-    with pytest.raises(ValueError, match="at most 256 are shown"):
-        look_at_text(text_task, "z" * 300, [])
-    with pytest.raises(ValueError, match="special token"):
-        look_at_route(route_task, "CCO", 1, "{'smiles': 'CCO'}")
-    with pytest.raises(ValueError, match="not a molecule"):
-        look_at_route(route_task, "x", 1)
-
-
 def test_everything_waits_for_one_model(route_task, text_task):
     from weftformer.demo import build_demo
 
     demo = build_demo(route_task, text_task)
     slow = [function for function in demo.fns.values() if function.concurrency_id == "model"]
-    assert len(slow) == 4 and {function.concurrency_limit for function in slow} == {1}
+    assert len(slow) == 2 and {function.concurrency_limit for function in slow} == {1}
     assert demo.analytics_enabled is False
     assert SimpleNamespace(**demo.get_config_file()).title == "Weft"
