@@ -31,8 +31,9 @@ from weftformer.routes.data.training_data import RouteArguments, encode, load_pa
 from weftformer.routes.feasibility import check_route
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.plans import Plan
+from weftformer.routes.scoring import predicting
 from weftformer.routes.scoring.metrics import exact_rank, first_rank, prefix_rank
-from weftformer.scripts import evaluate
+from weftformer.scripts import cli
 from weftformer.scripts.cli import run_script
 from weftformer.scripts.train_routes import RouteTrainingArguments, train
 from weftformer.tokenization import build_route_tokenizer
@@ -69,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="largest number of orders, or of aligned texts, of a route (default: %(default)s)",
     )
     add("--planning", nargs="+", default=["as it is="], metavar="NAME=WORDS",
-        help="ways to plan: a name and arguments of `weftformer evaluate`, such as 'five texts=--texts 5' (default: none)")  # fmt: skip
+        help="ways to plan: a name and arguments of `weftformer evaluate`, such as 'five texts=--num-augmentations 5' (default: none)")  # fmt: skip
     add("--seeds", type=int, nargs="+", default=[0], help="seeds of the training runs (default: %(default)s)")
     add("--tokens", type=float, default=2e7, help="target tokens of each training run (default: %(default)s)")
     add(
@@ -144,7 +145,7 @@ def planned(model: Path, name: str, words: str, arguments: argparse.Namespace) -
                  "--limit", arguments.targets, "--beams", arguments.beams, "--save-predictions", file]  # fmt: skip
         if arguments.max_new_tokens is not None:
             asked += ["--max-new-tokens", arguments.max_new_tokens]
-        evaluate.main([*map(str, asked), *shlex.split(words)])
+        cli.main(["evaluate", *map(str, asked), *shlex.split(words)])
     return file
 
 
@@ -197,15 +198,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     ways = [way.partition("=") for way in arguments.planning]
     if any(not name or not equals for name, equals, _ in ways):
         raise ValueError(f"--planning takes NAME=WORDS, got {', '.join(arguments.planning)}")
-    references = evaluate.load_references(arguments.test, arguments.targets, 0)
+    references = predicting.load_references(arguments.test, arguments.targets, 0)
     stock = Stock.from_file(arguments.stock)
     rows = []
     for seed in arguments.seeds:
         for texts in arguments.texts:
             model = trained(texts, seed, arguments)
             for name, _, words in ways:
-                columns = evaluate.read_predictions([planned(model, name, words, arguments)])
-                pairs = evaluate.matched(next(iter(columns.values())), references, name, "refuse")
+                columns = predicting.read_predictions([planned(model, name, words, arguments)])
+                pairs = predicting.matched(next(iter(columns.values())), references, name, "refuse")
                 counted = figures(
                     [plan for _, (plan, _) in pairs], [canonical_route(route) for route, _ in pairs], stock
                 )
