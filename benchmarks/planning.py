@@ -89,7 +89,7 @@ class RoutesCase(FileCase):
         def run() -> Texts:
             plans = planner.plan(
                 [route.smiles for route in self.targets], n_steps=[route.depth for route in self.targets],
-                beams=self.beams, ranking="sqrt_length", progress=False, bounded=False, **settings,
+                beams=self.beams, ranking="sqrt_length", progress=False, enforce_limits=False, **settings,
             )  # fmt: skip
             return ["\n".join(route.to_string() for route in plan.routes) for plan in plans]
 

@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 for key, metric, part, name in FIGURES if key in figures
             ],
             results_note=(
-                f"{settings['beams']} beams, {settings['texts']} SMILES of each target, with the rules of chemistry. Purchasable: "
+                f"{settings['beams']} beams, {settings['num_augmentations']} SMILES of each target, with the rules of chemistry. Purchasable: "
                 "every starting material is one of n1 or n5. A possible route has molecules that RDKit reads and an origin for every "
                 "atom; it may still not work."
             ),

@@ -1,4 +1,4 @@
-"""A web page to try models: plan routes, generate texts, look at attention and experts. Needs the extra `app`.
+"""A web page to try models: plan routes and generate texts. Needs the extra `app`.
 
 Modules are imported at their first use: writing the folder of a Space does not need gradio's import.
 """
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import build_demo
-    from .attention import Look, look
     from .space import write_space
     from .style import LAUNCH
 
-_MODULES = {"LAUNCH": "style", "Look": "attention", "build_demo": "app", "look": "attention", "write_space": "space"}
+_MODULES = {"LAUNCH": "style", "build_demo": "app", "write_space": "space"}
 
-__all__ = ["LAUNCH", "Look", "build_demo", "look", "write_space"]
+__all__ = ["LAUNCH", "build_demo", "write_space"]
 
 
 def __getattr__(name: str) -> Any:

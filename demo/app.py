@@ -1,11 +1,10 @@
-"""The page, with three tabs for one or two models."""
+"""The page, with a tab for routes and one for texts, for one or two models."""
 
 from __future__ import annotations
 
 import gradio as gr
 
 from ..inference.tasks import RouteTask, TextTask
-from .look_tab import build_look_tab
 from .routes_tab import build_routes_tab
 from .text_tab import build_text_tab
 
@@ -21,9 +20,9 @@ def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None
 
     Args:
         route_model (`RouteTask`, *optional*):
-            A route model, as loaded by [`inference.load_task`]. Without it, its tabs say that there is none.
+            A route model, as loaded by [`inference.load_task`]. Without it, its tab says so.
         text_model (`TextTask`, *optional*):
-            A text model, as loaded by [`inference.load_task`]. Without it, its tabs say that there is none.
+            A text model, as loaded by [`inference.load_task`]. Without it, its tab says so.
 
     Returns:
         `gradio.Blocks`: the page.
@@ -41,22 +40,7 @@ def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None
                     _absent("texts", "--text-model")
                 else:
                     build_text_tab(text_model)
-            with gr.Tab("Look inside", id="look"):
-                _build_look_tabs([("Route model", route_model), ("Text model", text_model)])
     return demo.queue(max_size=_QUEUE)
-
-
-def _build_look_tabs(models: list[tuple[str, RouteTask | TextTask | None]]) -> None:
-    present = [(name, model) for name, model in models if model is not None]
-    if not present:
-        _absent("routes or texts", "--model")
-    elif len(present) == 1:
-        build_look_tab(present[0][1])
-    else:
-        with gr.Tabs():
-            for name, model in present:
-                with gr.Tab(name):
-                    build_look_tab(model)
 
 
 def _absent(kind: str, option: str) -> None:

@@ -27,13 +27,18 @@ ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "mode
 
 
 class InTime:
-    """A function that returns whether an answer is still wanted: it is not stopped, and not older than `SECONDS`."""
+    """A watch that ends a computation once it is stopped, or older than `SECONDS`."""
 
     def __init__(self) -> None:
         self.end, self.is_stopped = time.monotonic() + SECONDS, False
 
-    def __call__(self) -> bool:
-        return not self.is_stopped and time.monotonic() < self.end
+    @property
+    def is_over(self) -> bool:
+        return self.is_stopped or time.monotonic() >= self.end
+
+    def __call__(self) -> None:
+        if self.is_over:
+            raise Unwanted
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..common.whole_files import write_json
 from ..inference.tasks import RouteTask
-from ..routes import Stock
+from ..routes import PlanSettings, Stock
 from ..routes.drawing.page import save_page
 from ..routes.drawing.picture import arranged, contents
 from ..routes.drawing.svg import picture_svg, save_picture
@@ -98,11 +98,15 @@ def plan_routes(
         check_length("starting material", material, MOST_SMILES)
     in_time = InTime()
     stock = None if stock_file is None else _stock(Path(stock_file), in_time)
-    task = RouteTask(task.planner, stock, task.max_new_tokens)
-    works = task.works(
-        [target.strip()], n_steps=[steps] if steps else None, starting_material=material.strip() or None, beams=beams
+    [plan] = task.planner.plan(
+        [target.strip()],
+        PlanSettings(beams=beams, max_new_tokens=task.max_new_tokens),
+        n_steps=steps or None,
+        starting_material=material.strip() or None,
+        stock=stock,
+        progress=False,
+        watch=in_time,
     )
-    [(_, plan)] = task.compute(works, in_time)
     return plan
 
 
@@ -110,7 +114,7 @@ def _stock(file: Path, in_time: InTime) -> Stock:
     """The stock of an uploaded file. Where it lies meanwhile is no business of the page."""
 
     def check() -> None:
-        if not in_time():
+        if in_time.is_over:
             raise ValueError(f"Reading {file} took longer than {SECONDS:g} s and was stopped: give a shorter list.")
 
     try:

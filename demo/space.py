@@ -97,14 +97,14 @@ def _card(title: str, named: dict[str, str | None]) -> SpaceCard:
         license="apache-2.0",
         models=[name for name in named.values() if name is not None and not Path(name).is_dir()] or None,
         tags=["weft", "encoder-decoder", *(["chemistry", "retrosynthesis"] if named["--model"] else [])],
-        short_description="Models of Weft: what they write, what they look at",
+        short_description="Models of Weft: routes and texts",
     )
     shows = {
-        "--model": "- target molecule in, ranked and drawn synthesis routes out;",
-        "--text-model": "- text to text;",
+        "--model": "- target molecule in, ranked and drawn synthesis routes out",
+        "--text-model": "- text to text",
     }
     lines = [line for option, line in shows.items() if named[option] is not None]
-    text = _TEXT.format(title=title, shows="\n".join([*lines, "- what the model looks at while it writes."]))
+    text = _TEXT.format(title=title, shows="\n".join(lines))
     return SpaceCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 

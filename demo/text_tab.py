@@ -11,7 +11,7 @@ import gradio as gr
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from ..inference.tasks import TextTask, TextWork, WhileWanted
+from ..inference.tasks import TextTask
 from .asking import MOST_CHARACTERS, ONE_AT_A_TIME, InTime, check_length, numbers, reasons
 
 _MOST_BEAMS = 8
@@ -43,30 +43,6 @@ class TextStreamer(BaseStreamer):
         self.texts.put(self.tokenizer.decode(self._ids, skip_special_tokens=True))
 
 
-def greedy(task: TextTask, work: TextWork, **settings: Any) -> torch.Tensor:
-    """Generate a target by greedy search.
-
-    Args:
-        task: the text model.
-        work: the encoded source.
-        settings: further arguments of `generate`, such as a `streamer`.
-
-    Returns:
-        The token ids (tokens,), with the start token in front.
-    """
-    device = task.model.device
-    inputs = {"condition_values": torch.tensor([work.conditions], device=device)} if work.conditions else {}
-    return task.model.generate(
-        torch.tensor([work.ids], device=device),
-        num_beams=1,
-        do_sample=False,
-        max_new_tokens=work.settings.max_new_tokens,
-        max_length=None,
-        **inputs,
-        **settings,
-    )[0]
-
-
 def write(
     task: TextTask, text: str, beams: int = 1, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
 ) -> Iterator[str]:
@@ -85,16 +61,16 @@ def write(
     """
     check_length("text", text, MOST_CHARACTERS)
     [work] = task.works([text], beams=beams, max_new_tokens=max_new_tokens, conditions=conditions)
-    streamer, is_wanted = TextStreamer(task.tokenizer), InTime()
+    streamer, in_time = TextStreamer(task.tokenizer), InTime()
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
             if beams == 1:
-                greedy(task, work, streamer=streamer, logits_processor=[WhileWanted(is_wanted)])
+                task.write([work], in_time, streamer=streamer)
             else:
-                for _, answer in task.compute([work], is_wanted):
-                    streamer.texts.put(answer)
+                [[best]] = task.write([work], in_time)
+                streamer.texts.put(best.text)
         except BaseException as error:  # raised again in the thread that reads `texts`
             failed.append(error)
         finally:
@@ -105,7 +81,7 @@ def write(
     try:
         yield from iter(streamer.texts.get, None)
     finally:
-        is_wanted.is_stopped = True
+        in_time.is_stopped = True
         thread.join()
     if failed:
         raise failed[0]

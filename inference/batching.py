@@ -1,13 +1,12 @@
 """A queue of inputs, and a worker thread that computes them.
 
-An input joins a pool: a running computation that inputs join and leave between steps. Those that no pool takes are computed
-in batches: waiting inputs with equal settings, from beginning to end.
+An input joins a pool: a running computation that inputs join and leave between steps. Inputs of one key share a pool, and
+pools take their steps in turn.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
@@ -16,18 +15,6 @@ from threading import Condition, Thread
 from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
-
-
-class Work(Protocol):
-    """One input. Inputs with equal `settings` can be computed in one batch."""
-
-    @property
-    def settings(self) -> Hashable: ...
-
-
-# A function that computes inputs with equal settings, and yields the index and the answer of each when it is done. Its
-# second argument is a function that returns whether any answer is still wanted. If not, [`Unwanted`] may be raised.
-Compute = Callable[[Sequence[Any], Callable[[], bool]], Iterable[tuple[int, Any]]]
 
 
 class Pool(Protocol):
@@ -47,17 +34,17 @@ class Pool(Protocol):
 
 
 class Pools(Protocol):
-    """Knows which inputs may be computed in a pool."""
+    """Makes pools."""
 
-    def pool_key(self, work: Any) -> Hashable | None:
-        """Return what inputs of one pool have in common, or None if the input is to be computed in a batch."""
+    def pool_key(self, work: Any) -> Hashable:
+        """Return what inputs of one pool have in common."""
 
-    def open_pool(self, key: Any) -> Pool:
-        """Return an empty pool for inputs of this key."""
+    def open_pool(self, key: Any, watch: Callable[[], None]) -> Pool:
+        """Return an empty pool for inputs of this key. It calls `watch` now and then, and lets [`Unwanted`] through."""
 
 
 class Unwanted(Exception):
-    """The answers of the current batch are not wanted any more."""
+    """Nobody wants what is computed any more."""
 
 
 class QueueFull(Exception):
@@ -74,40 +61,27 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class Item:
-    """An input in the queue or in a batch. `answer` will have its result, unless the input is abandoned."""
+    """An input in the queue or in a pool. `answer` will have its result, unless the input is abandoned."""
 
-    work: Work
+    work: Any
     answer: Future[Any] = field(default_factory=Future)
-    since: float = field(default_factory=time.monotonic)
     is_wanted: bool = True
 
 
 class Batcher:
-    """A queue with a worker thread. Inputs are begun in the order in which they came; pools take their steps in turn.
+    """A queue with a worker thread. Inputs are begun in the order in which they came.
 
     Args:
-        compute: the function that computes a batch, see [`Compute`]. Only the worker's thread calls it.
-        max_batch_size: the largest number of inputs in a batch, and in all pools together.
-        max_wait_s: the time in seconds that the first input of a batch waits for others with its settings.
+        pools: makes pools. Only the worker's thread calls it.
+        max_batch_size: the largest number of inputs in all pools together.
         max_queue: the largest number of waiting inputs.
-        pools: makes pools; without, there are only batches. Only the worker's thread calls it.
     """
 
-    def __init__(
-        self,
-        compute: Compute,
-        *,
-        max_batch_size: int,
-        max_wait_s: float,
-        max_queue: int,
-        pools: Pools | None = None,
-    ):
-        self._compute, self._max_batch_size, self._max_wait_s = compute, max_batch_size, max_wait_s
-        self._max_queue = max_queue
+    def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int):
+        self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
         self._waiting: deque[Item] = deque()
         self._changed = Condition()
         self._is_stopping = False
-        self._make = pools
         self._pools: dict[Hashable, Pool] = {}
         self._members: dict[Item, Hashable] = {}  # inputs in pools, and the keys of the pools
         self.computing = 0
@@ -126,7 +100,7 @@ class Batcher:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, works: Sequence[Work]) -> list[Item]:
+    def submit(self, works: Sequence[Any]) -> list[Item]:
         """Put inputs into the queue: all of them, or none if an error is raised.
 
         Raises:
@@ -144,7 +118,7 @@ class Batcher:
             return items
 
     def abandon(self, items: Iterable[Item]) -> None:
-        """Remove inputs from the queue. A batch with only such inputs may end early."""
+        """Remove inputs from the queue. Those in a pool leave it before its next step."""
         with self._changed:
             for item in items:
                 item.is_wanted = False
@@ -152,7 +126,7 @@ class Batcher:
                     self._waiting.remove(item)
 
     def stop(self) -> None:
-        """Stop after the current batch, and when the pools are empty. Waiting inputs fail with [`Stopping`]."""
+        """Stop when the pools are empty. Waiting inputs fail with [`Stopping`]."""
         with self._changed:
             self._is_stopping = True
             dropped = list(self._waiting)
@@ -168,120 +142,89 @@ class Batcher:
             self._thread.join(timeout)
 
     def _work(self) -> None:
-        while (turn := self._next()) is not None:
-            joining, batch = turn
-            for item, key in joining:
-                self._join(item, key)
-            if batch:
-                self._run(batch)
+        while (joining := self._next()) is not None:
+            while joining:  # a variable of a loop would keep the last answer in memory until the next turn
+                self._join(joining.pop(0))
             for key in list(self._pools):
                 self._step(key)
             self.computing = len(self._members)
-            del turn, joining, batch  # otherwise their answers stay in memory until the next turn
 
-    def _next(self) -> tuple[list[tuple[Item, Hashable]], list[Item]] | None:
-        """Return the inputs that join pools now, and a batch. Wait as long as there is nothing to do.
+    def _next(self) -> list[Item] | None:
+        """Return the inputs that join pools now. Wait as long as there is nothing to do.
 
         Return None after [`stop`], once the pools are empty.
         """
         with self._changed:
-            while True:
-                joining: list[tuple[Item, Hashable]] = []
-                batch: list[Item] = []
-                left: float | None = None
-                while self._waiting and len(self._members) + len(joining) < self._max_batch_size:
-                    key = self._key_of_first()
-                    if key is None:
-                        break
-                    item = self._waiting.popleft()
-                    # after this call a future cannot be cancelled, so setting its result cannot fail
-                    if item.answer.set_running_or_notify_cancel():
-                        joining.append((item, key))
-                if self._waiting and self._key_of_first() is None:
-                    batch, left = self._take()
-                if joining or batch or self._members:
-                    self.computing = len(self._members) + len(joining) + len(batch)
-                    return joining, batch
+            while not self._waiting and not self._members:
                 if self._is_stopping:
                     return None
-                self._changed.wait(left)
+                self._changed.wait()
+            joining: list[Item] = []
+            while self._waiting and len(self._members) + len(joining) < self._max_batch_size:
+                item = self._waiting.popleft()
+                # after this call a future cannot be cancelled, so setting its result cannot fail
+                if item.answer.set_running_or_notify_cancel():
+                    joining.append(item)
+            self.computing = len(self._members) + len(joining)
+            return joining
 
-    def _key_of_first(self) -> Hashable | None:
-        """Return the key of the pool that the oldest waiting input may join, or None if it is for a batch."""
-        if self._make is None:
-            return None
+    def _open(self, key: Hashable, members: Callable[[], Iterable[Item]]) -> Pool:
+        def watch() -> None:
+            if not any(item.is_wanted for item in members()):
+                raise Unwanted
+
+        return self._make.open_pool(key, watch)
+
+    def _of(self, key: Hashable) -> list[Item]:
+        return [item for item, own in self._members.items() if own == key]
+
+    def _join(self, item: Item) -> None:
         try:
-            return self._make.pool_key(self._waiting[0].work)
-        except Exception:
-            _logger.exception("it is not known whether an input may join a pool: %r", self._waiting[0].work)
-            return None
-
-    def _take(self) -> tuple[list[Item], float | None]:
-        """Return the next batch, the oldest input and others with its settings, or the seconds that it waits for others.
-
-        The batch is ready when it is full, or when its oldest input has waited for `max_wait_s`.
-        """
-        first = self._waiting[0]
-        batch = [item for item in self._waiting if item.work.settings == first.work.settings]
-        left = first.since + self._max_wait_s - time.monotonic()
-        if len(batch) < self._max_batch_size and left > 0:
-            return [], left
-        batch = batch[: self._max_batch_size]
-        for item in batch:
-            self._waiting.remove(item)
-        # after this call a future cannot be cancelled, so setting its result cannot fail
-        return [item for item in batch if item.answer.set_running_or_notify_cancel()], 0.0
-
-    def _join(self, item: Item, key: Hashable) -> None:
-        assert self._make is not None
-        try:
+            key = self._make.pool_key(item.work)
             if key not in self._pools:
-                self._pools[key] = self._make.open_pool(key)
+                self._pools[key] = self._open(key, lambda: self._of(key))
             self._pools[key].add(item, item.work)
             self._members[item] = key
         except Exception:
             _logger.exception("an input could not join: %r", item.work)
-            self._run([item])
+            self._alone(item)
 
     def _step(self, key: Hashable) -> None:
         """Take a step of a pool. If it fails, each of its inputs is computed by itself, as one may be the cause."""
         pool = self._pools[key]
         try:
-            for item in [item for item, own in self._members.items() if own == key and not item.is_wanted]:
-                del self._members[item]
-                pool.remove(item)
+            for item in self._of(key):
+                if not item.is_wanted:
+                    del self._members[item]
+                    pool.remove(item)
             for item, answer in pool.step():
                 del self._members[item]
                 item.answer.set_result(answer)
-        except Exception:
-            _logger.exception("a step of %d inputs failed", len(pool))
-            left = [item for item, own in self._members.items() if own == key]
-            del self._pools[key], pool
+        except Exception as error:
+            if not isinstance(error, Unwanted):
+                _logger.exception("a step of %d inputs failed", len(pool))
+            left = self._of(key)
+            del self._pools[key], pool, error
             for item in left:
                 del self._members[item]
-                if item.is_wanted:
-                    self._run([item])
+                self._alone(item)
             return
         if not len(pool):
             del self._pools[key]
 
-    def _run(self, batch: list[Item]) -> None:
+    def _alone(self, item: Item) -> None:
+        """Compute an input in a pool of its own."""
         failure: str | None = None
         try:
-            works = [item.work for item in batch]
-            for index, answer in self._compute(works, lambda: any(item.is_wanted for item in batch)):
-                batch[index].answer.set_result(answer)
+            pool = self._open(self._make.pool_key(item.work), lambda: [item])
+            pool.add(item, item.work)
+            while item.is_wanted and not item.answer.done():
+                for _, answer in pool.step():
+                    item.answer.set_result(answer)
         except Unwanted:
-            _logger.info("%d inputs were abandoned during their computation", len(batch))
-        except Exception as error:
-            _logger.exception("a batch of %d failed: %r", len(batch), works)
-            failure = type(error).__name__  # not the error itself: its traceback holds tensors
-        if failure is None:
             return
-        left = [item for item in batch if not item.answer.done() and item.is_wanted]
-        if len(batch) > 1:
-            # one input, or the size of the batch, may be the cause, so each input is computed by itself
-            for item in left:
-                self._run([item])
-        elif left:
-            left[0].answer.set_exception(Failed(failure))
+        except Exception as error:
+            _logger.exception("an input failed: %r", item.work)
+            failure = type(error).__name__  # not the error itself: its traceback holds tensors
+        if failure is not None:
+            item.answer.set_exception(Failed(failure))

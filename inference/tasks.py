@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessor
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from ..common.watching import Watch
 from ..configuration import WeftConfig
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..routes.planning.search import RouteSearch
+from ..routes.planning.pool import PlanPool
 from ..tokenization import build_route_tokenizer
-from ..tokenization.checks import encode_checked, shown
-from .batching import Unwanted
+from ..tokenization.checks import encode_checked
 
 if TYPE_CHECKING:
-    from ..routes import Constraints, Plan, RoutePlanner, Stock
-    from ..routes.planning.planner import RunningPlans
+    from ..routes import Plan, PlanSettings, RoutePlanner, Stock
+    from ..routes.planning.targets import PlanRequest
     from ..routes.scoring.round_trip import ForwardModel
 
 # Tokens that a text model writes at most, where nobody says how many.
@@ -37,84 +36,30 @@ def _settle(tokenizer: Any) -> None:
     tokenizer("")
 
 
-class WhileWanted(LogitsProcessor):
-    """Ends a generation that nobody waits for. (A stopping criterion would be asked about every candidate of a beam search.)"""
-
-    # what `RouteSearch` asks: it looks at no row
-    reads_rows = False
-
-    def __init__(self, is_wanted: Callable[[], bool]):
-        self.is_wanted = is_wanted
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        if not self.is_wanted():
-            raise Unwanted
-        return scores
-
-    def keep_sources(self, sources: list[int], beams: int) -> None:
-        """Sources may leave the batch."""
-
-
-@dataclass(frozen=True)
-class RouteSettings:
-    """What works of one batch have in common. No two works have the same number `alone`; works of any batch have None."""
-
-    beams: int
-    ranking: str
-    grammar: bool
-    constraints: Constraints | None
-    impossible: str
-    max_new_tokens: int
-    texts: int = 1
-    seed: int = 0
-    time_limit: float | None = None
-    salts: str = "refuse"
-    expand_leaves: int = 0
-    per_reaction: int | None = None
-    alone: int | None = None
-
-
-@dataclass(frozen=True)
-class RouteWork:
-    target: str
-    n_steps: tuple[int, ...] | None
-    starting_material: str | None
-    settings: RouteSettings
-
-
-@dataclass(frozen=True)
-class RouteKey:
-    """What works of one pool have in common."""
-
-    beams: int
-    ranking: str
-    grammar: bool
-    constraints: Constraints | None
-
-
-class RoutePool:
-    """Works whose plans are searched together; they join and leave between steps.
+class RoutePool(PlanPool):
+    """A [`PlanPool`] that gives each route its feasibility, where there is a model that predicts products.
 
     Args:
-        plans: the search.
-        takes_steps: whether the model is told the number of steps.
+        task: the task.
+        settings, watch: as in [`PlanPool`].
     """
 
-    def __init__(self, plans: RunningPlans, takes_steps: bool):
-        self.plans, self.takes_steps = plans, takes_steps
-        self.remove, self.step = plans.remove, plans.step
+    def __init__(self, task: RouteTask, settings: PlanSettings, watch: Callable[[], None]):
+        super().__init__(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
+        self.forward, self.watch = task.forward, watch
 
-    def __len__(self) -> int:
-        return len(self.plans)
+    def step(self) -> list[tuple[Hashable, Plan]]:
+        """Go on for a moment, as [`PlanPool.step`]."""
+        plans = super().step()
+        return plans if self.forward is None else [(key, self._judged(plan, self.forward)) for key, plan in plans]
 
-    def add(self, key: Hashable, work: RouteWork) -> None:
-        settings = work.settings
-        self.plans.add(
-            key, work.target, n_steps=work.n_steps if self.takes_steps else None, starting_material=work.starting_material,
-            texts=settings.texts, seed=settings.seed, impossible=settings.impossible,
-            max_new_tokens=settings.max_new_tokens, time_limit=settings.time_limit, salts=settings.salts,
-            per_reaction=settings.per_reaction,
-        )  # fmt: skip
+    def _judged(self, plan: Plan, forward: ForwardModel) -> Plan:
+        candidates = []
+        for start in range(0, len(plan.candidates), _JUDGED_CANDIDATES):
+            self.watch()
+            part = replace(plan, candidates=plan.candidates[start : start + _JUDGED_CANDIDATES])
+            candidates += forward.judged(part).candidates
+        return replace(plan, candidates=candidates)
 
 
 class RouteTask:
@@ -138,9 +83,6 @@ class RouteTask:
         forward: ForwardModel | None = None,
     ):
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        self._numbers = count()
-        # whether works of each number of beams and ranking can be pooled
-        self._pooled: dict[tuple[int, str], bool] = {}
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         _settle(planner.tokenizer)
@@ -149,26 +91,16 @@ class RouteTask:
     def works(
         self,
         targets: list[str],
+        settings: PlanSettings,
         *,
         n_steps: list[int] | None = None,
         starting_material: str | list[str | None] | None = None,
-        beams: int = 10,
-        ranking: str = "log_probability",
-        grammar: bool = True,
-        constraints: Constraints | None = None,
-        impossible: str = "behind",
-        max_new_tokens: int | None = None,
-        texts: int = 1,
-        seed: int = 0,
-        time_limit: float | None = None,
-        salts: str = "refuse",
-        expand_leaves: int = 0,
-        per_reaction: int | None = None,
-    ) -> list[RouteWork]:
+    ) -> list[PlanRequest]:
         """Check a request.
 
         Args:
-            targets, and the others: as in [`RoutePlanner.plan`], `n_steps` the numbers that are tried for each target.
+            targets, settings, starting_material: as in [`RoutePlanner.stream`].
+            n_steps: the numbers that are tried for each target.
 
         Returns:
             A work for each target.
@@ -176,81 +108,19 @@ class RouteTask:
         Raises:
             ValueError: what is wrong with a target or a setting.
         """
-        from ..routes.molecules import drawn_smiles
-        from ..routes.planning.planner import one_target
-
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
-        # the planner checks what it is given at once, and searches when it is asked for the first plan
-        self.planner.stream(
-            targets, n_steps=tried, starting_material=starting_material, beams=beams, ranking=ranking, grammar=grammar,
-            constraints=constraints, impossible=impossible, stock=self.stock, texts=texts, seed=seed,
-            time_limit=time_limit, salts=salts, expand_leaves=expand_leaves, per_reaction=per_reaction,
-        )  # fmt: skip
-        search = RouteSearch(self.model, self.planner.tokenizer, beams=beams)
-        if not isinstance(starting_material, list):
-            starting_material = [starting_material] * len(targets)
-        works = []
-        for target, material in zip(targets, starting_material, strict=True):
-            smiles, _ = one_target(target, salts)
-            several = [smiles]
-            if texts > 1:
-                several = drawn_smiles(smiles, texts, seed, rooted=bool(self.planner.about.get("aligned")))
-            room = min((found for found in map(search.room, several) if found > 0), default=0)
-            if room < 1:
-                raise ValueError(f"{shown(target)} is too long: the model has no room for a route to it.")
-            # a batch has the room of its longest text: with it in the settings, neighbours have the same
-            settings = RouteSettings(
-                beams, ranking, grammar, constraints, impossible, min(max_new_tokens or self.max_new_tokens, room),
-                texts, seed, time_limit, salts, expand_leaves, per_reaction,
-                # the planner takes these one after the other: a batch of them would only make some wait for the others
-                None if time_limit is None and not expand_leaves else next(self._numbers),
-            )  # fmt: skip
-            steps = (tried[0] if tried else tuple(self.planner.default_steps)) if self.takes_steps else None
-            works.append(RouteWork(target, steps, material, settings))
-        return works
+        settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
+        return self.planner.requests(
+            targets, settings, n_steps=tried, starting_material=starting_material, stock=self.stock
+        )
 
-    def compute(self, works: Sequence[RouteWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, Plan]]:
-        """The index and the plan of each work, as searches end."""
-        settings = works[0].settings
-        steps: Any = [work.n_steps for work in works] if self.takes_steps else None
-        found = self.planner.stream(
-            [work.target for work in works], n_steps=steps,
-            starting_material=[work.starting_material for work in works], stock=self.stock, beams=settings.beams,
-            ranking=settings.ranking, grammar=settings.grammar, constraints=settings.constraints,
-            impossible=settings.impossible, max_new_tokens=settings.max_new_tokens, texts=settings.texts, seed=settings.seed,
-            time_limit=settings.time_limit, salts=settings.salts, expand_leaves=settings.expand_leaves,
-            per_reaction=settings.per_reaction, logits_processor=[WhileWanted(is_wanted)], progress=False,
-        )  # fmt: skip
-        for index, plan in found:
-            yield index, plan if self.forward is None else self._judged(plan, self.forward, is_wanted)
+    def pool_key(self, work: PlanRequest) -> PlanSettings:
+        """The settings of the search, which works of one pool have in common."""
+        return work.settings.for_search
 
-    def pool_key(self, work: RouteWork) -> RouteKey | None:
-        """What works of one pool have in common, None for a work that is computed in a batch."""
-        settings = work.settings
-        if self.forward is not None or settings.expand_leaves:
-            return None
-        kind = settings.beams, settings.ranking
-        if kind not in self._pooled:
-            self._pooled[kind] = self.planner.running(beams=settings.beams, ranking=settings.ranking) is not None
-        if not self._pooled[kind]:
-            return None
-        return RouteKey(settings.beams, settings.ranking, settings.grammar, settings.constraints)
-
-    def open_pool(self, key: RouteKey) -> RoutePool:
-        """A pool of works of this key."""
-        plans = self.planner.running(stock=self.stock, **vars(key))
-        assert plans is not None
-        return RoutePool(plans, self.takes_steps)
-
-    def _judged(self, plan: Plan, forward: ForwardModel, is_wanted: Callable[[], bool]) -> Plan:
-        """The plan with the feasibility of each route, some at a time: it is given up when nobody waits any more."""
-        candidates = []
-        for start in range(0, len(plan.candidates), _JUDGED_CANDIDATES):
-            if not is_wanted():
-                raise Unwanted
-            part = replace(plan, candidates=plan.candidates[start : start + _JUDGED_CANDIDATES])
-            candidates += forward.judged(part).candidates
-        return replace(plan, candidates=candidates)
+    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
+        """A pool of works of these settings, for a [`Batcher`]."""
+        return RoutePool(self, key, watch)
 
 
 @dataclass(frozen=True)
@@ -287,14 +157,18 @@ class Written(NamedTuple):
 class TextPool:
     """Works whose texts are written together; they join and leave between steps.
 
+    Where no search can go on while others join, a step writes a batch of texts from beginning to end.
+
     Args:
         task: the task.
         beams: width of the search.
+        watch: is called before each token of a batch; what it raises ends it.
     """
 
-    def __init__(self, task: TextTask, beams: int):
-        self.task = task
-        self.search = ContinuousSearch(task.model, num_beams=beams)
+    def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
+        self.task, self.watch = task, watch
+        against = reason_against(task.model, num_beams=beams)
+        self.search = ContinuousSearch(task.model, num_beams=beams) if against is None else None
         self._waiting: dict[Hashable, TextWork] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
@@ -307,10 +181,13 @@ class TextPool:
     def remove(self, key: Hashable) -> None:
         if self._waiting.pop(key, None) is None:
             (ticket,) = [ticket for ticket, own in self._running.items() if own == key]
+            assert self.search is not None
             self.search.remove([ticket])
             del self._running[ticket]
 
     def step(self) -> list[tuple[Hashable, str]]:
+        if self.search is None:
+            return self._batch()
         if self._waiting:
             works = list(self._waiting.values())
             tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
@@ -320,6 +197,15 @@ class TextPool:
         texts = [[*one.prompt, *one.sequences[0]] for one in found]
         written = self.task.tokenizer.batch_decode(texts, skip_special_tokens=True) if texts else []
         return [(self._running.pop(one.ticket), text) for one, text in zip(found, written, strict=True)]
+
+    def _batch(self) -> list[tuple[Hashable, str]]:
+        """Write the texts of the waiting works that have the settings of the oldest."""
+        oldest = next(iter(self._waiting.values()))
+        batch = {key: work for key, work in self._waiting.items() if work.settings == oldest.settings}
+        for key in batch:
+            del self._waiting[key]
+        written = self.task.write(list(batch.values()), self.watch)
+        return [(key, best.text) for key, (best, *_) in zip(batch, written, strict=True)]
 
 
 class TextTask:
@@ -337,8 +223,6 @@ class TextTask:
         self.model, self.tokenizer = model.eval(), tokenizer
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
-        # whether works of each number of beams can be pooled
-        self._pooled: dict[int, bool] = {}
         _settle(tokenizer)
 
     def works(
@@ -382,33 +266,30 @@ class TextTask:
         ids = encode_checked(self.tokenizer, text, max_length=self.model.config.max_source_positions)
         return TextWork(tuple(ids), tuple(conditions), settings)
 
-    def compute(self, works: Sequence[TextWork], is_wanted: Callable[[], bool]) -> Iterator[tuple[int, str]]:
-        """The index and the translation of each work."""
-        yield from ((index, best.text) for index, (best, *_) in enumerate(self.write(works, is_wanted)))
+    def pool_key(self, work: TextWork) -> int:
+        """The number of beams, which works of one pool have in common."""
+        return work.settings.beams
 
-    def pool_key(self, work: TextWork) -> int | None:
-        """The number of beams, which works of one pool have in common; None for a work that is computed in a batch."""
-        settings = work.settings
-        if settings.sampling is not None or settings.candidates != 1:
-            return None
-        if settings.beams not in self._pooled:
-            self._pooled[settings.beams] = reason_against(self.model, num_beams=settings.beams) is None
-        return settings.beams if self._pooled[settings.beams] else None
-
-    def open_pool(self, key: int) -> TextPool:
-        """A pool of works of this number of beams."""
-        return TextPool(self, key)
+    def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
+        """A pool of works of this number of beams, for a [`Batcher`]."""
+        return TextPool(self, key, watch)
 
     @torch.no_grad()
     def write(
-        self, works: Sequence[TextWork], is_wanted: Callable[[], bool] | None = None, *, with_scores: bool = False
+        self,
+        works: Sequence[TextWork],
+        watch: Callable[[], None] | None = None,
+        *,
+        with_scores: bool = False,
+        streamer: Any = None,
     ) -> list[list[Written]]:
         """The texts for each work, all computed as one batch.
 
         Args:
             works: of equal settings.
-            is_wanted: whether anybody still waits; once it says no, [`Unwanted`] is raised.
+            watch: is called before each token; what it raises ends the generation.
             with_scores: whether each text is read once more to say how probable it is.
+            streamer: of transformers, for a single work with one beam.
 
         Returns:
             For each work as many texts as its settings ask for, best first (drawn ones in the order of their scores, where
@@ -423,7 +304,8 @@ class TextTask:
             do_sample=sampling is not None,
             max_new_tokens=settings.max_new_tokens,
             max_length=None,
-            logits_processor=[] if is_wanted is None else [WhileWanted(is_wanted)],
+            logits_processor=[] if watch is None else [Watch(watch)],
+            streamer=streamer,
             **({} if sampling is None else vars(sampling)),
         )
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
     from .files import read_routes, write_routes
-    from .planning.constraints import NO_CONSTRAINTS, Constraints
     from .planning.planner import RoutePlanner
+    from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
     from .scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
     from .scoring.evaluation import Evaluation, evaluate
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Candidate": "plans",
-    "Constraints": "planning.constraints",
+    "Constraints": "planning.settings",
     "Evaluation": "scoring.evaluation",
-    "NO_CONSTRAINTS": "planning.constraints",
+    "NO_CONSTRAINTS": "planning.settings",
     "Plan": "plans",
+    "PlanSettings": "planning.settings",
     "Route": "tree",
     "RoutePlanner": "planning.planner",
     "Stock": "stock",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .tree import Route
 
@@ -211,14 +211,10 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
     return [*found.values(), *others]
 
 
-# What becomes of routes that cannot be: see `ranked`.
-IMPOSSIBLE = ("behind", "keep", "drop")
-
-
 def ranked(
     candidates: Iterable[Candidate],
     stock: Stock | None = None,
-    impossible: Literal["behind", "keep", "drop"] = "keep",
+    on_impossible: str = "keep",
     *,
     per_reaction: int | None = None,
     purchasable_first: bool = False,
@@ -228,7 +224,7 @@ def ranked(
     Args:
         candidates: in any order.
         stock: what can be bought.
-        impossible: routes that cannot be are ranked "behind" all others, "keep" the place of their score, or "drop" out.
+        on_impossible: routes that cannot be are put behind all others ("rank_last"), "keep" the place of their score, or "drop" out.
         per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
         purchasable_first: routes from molecules of the stock alone come before all others, whatever their score.
     """
@@ -238,10 +234,10 @@ def ranked(
     ]
     if purchasable_first:
         best.sort(key=lambda candidate: not candidate.purchasable)
-    if impossible != "keep":
+    if on_impossible != "keep":
         fine = [candidate for candidate in best if candidate.possible is not False]
         rest = [candidate for candidate in best if candidate.possible is False]
-        best = fine + (rest if impossible == "behind" else [])
+        best = fine + (rest if on_impossible == "rank_last" else [])
     return list(_numbered(best, per_reaction))
 
 

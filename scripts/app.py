@@ -1,5 +1,5 @@
-"""Show models on a page in the browser, which plans routes, writes texts and shows what the model looks at. Or write the folder of
-a Space on the Hub with the same page."""
+"""Show models on a page in the browser, which plans routes and writes texts. Or write the folder of a Space on the Hub with
+the same page."""
 
 import argparse
 from pathlib import Path

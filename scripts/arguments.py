@@ -4,22 +4,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .cli import Parser
 
-# As in `routes/planning/search.py`, which needs torch.
-RANKINGS = ("log_probability", "sqrt_length")
-# As in `routes/planning/constraints.py`.
-RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms", "oversized")
-# As in `routes/planning/planner.py`.
-SALTS = ("refuse", "strip")
-# As in `routes/files/streams.py`.
-PLAN_FORMS = ("json", "jsonl", "aizynthfinder", "retrocast", "reactions", "csv")
-# As in `routes/plans.py`.
-IMPOSSIBLE = ("behind", "keep", "drop")
 # As in `training/devices.py`.
 GPUS = ("h100", "h200", "b200", "a100-80gb", "a100-40gb", "l40s", "rtx-4090", "v100-32gb", "t4")
 
@@ -77,52 +66,6 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
         raise ValueError("--resume and --overwrite exclude each other: give one.")
     if file is not None and file.exists() and not (resume or overwrite):
         raise ValueError(f"{file} exists: --resume goes on behind its last whole line, --overwrite begins it again.")
-
-
-def add_constraints(parser: Any) -> None:
-    """The arguments that say what planned routes have to be."""
-    parser.add_argument("--no-grammar", action="store_true",
-                        help="let the model write what it likes, not only well-formed routes: no rule holds then")  # fmt: skip
-    parser.add_argument("--allow", action="append", choices=RULES_TO_SWITCH_OFF, default=[],
-                        help="switch off a rule: molecules that RDKit cannot read, or that are made from themselves; "
-                        "reactants that lack atoms of the product (repeatable)")  # fmt: skip
-    parser.add_argument("--impossible", choices=IMPOSSIBLE, default="behind",
-                        help="routes that break a rule all the same: behind the others, in their place, or left out (default: "
-                        "%(default)s)")  # fmt: skip
-    parser.add_argument("--only-purchasable", action="store_true",
-                        help="only routes that begin from molecules of --stock: what is not there has to be made")  # fmt: skip
-    parser.add_argument(
-        "--required-leaf", metavar="SMILES", help="only routes that begin from this molecule, among others"
-    )
-    parser.add_argument("--forbid", action="append", default=[], metavar="SMILES",
-                        help="only routes without this molecule (repeatable)")  # fmt: skip
-    parser.add_argument("--forbid-substructure", action="append", default=[], metavar="SMARTS",
-                        help="only routes in which no molecule but the target has this substructure (repeatable)")  # fmt: skip
-
-
-def constraints_of(arguments: argparse.Namespace) -> Any:
-    """What planned routes have to be, by the arguments of [`add_constraints`].
-
-    Raises:
-        ValueError: arguments do not go together, or a molecule or a substructure cannot be read.
-    """
-    from weftformer.routes.planning.constraints import NO_CONSTRAINTS, rules_without
-
-    if arguments.only_purchasable and arguments.stock is None:
-        raise ValueError("--only-purchasable needs --stock FILE: what can be bought.")
-    rules = rules_without(arguments.allow)
-    wishes = replace(
-        rules,
-        only_purchasable=arguments.only_purchasable,
-        required_leaf=arguments.required_leaf,
-        forbidden=tuple(arguments.forbid),
-        forbidden_substructures=tuple(arguments.forbid_substructure),
-    )
-    if not arguments.no_grammar:
-        return wishes
-    if wishes != rules:
-        raise ValueError("--no-grammar lets everything through: leave it out, or what is asked of the routes.")
-    return NO_CONSTRAINTS
 
 
 def check_model(model: str, option: str = "--model") -> None:

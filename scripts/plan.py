@@ -1,49 +1,95 @@
-"""`weftformer plan`: routes for target molecules, best first, with a model that `weftformer train-routes` made."""
+"""Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `train-routes`.
+Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument."""
 
+from __future__ import annotations
+
+import argparse
 import sys
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weftformer.common.progress import Progress
-from weftformer.common.whole_files import write_json
-from weftformer.inference.tasks import RouteTask, WhileWanted, load_task
-from weftformer.routes.drawing.page import save_page
-from weftformer.routes.drawing.svg import check_picture, save_picture
-from weftformer.routes.files.plan_files import PlanLog
-from weftformer.routes.files.streams import write_plans
-from weftformer.routes.files.targets import Target, read_targets, targets_in
-from weftformer.routes.molecules import one_molecule
-from weftformer.routes.planning.planner import RoutePlanner, one_target
-from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.reaction_names import plan_with_names
+from weftformer.routes.files.plan_files import PLAN_FORMS
 from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
-    constraints_of,
     move_to,
     read_forward_model,
     read_stock,
     take_shipped_model,
 )
-from weftformer.scripts.parsers.plan import build_parser
+from weftformer.scripts.plan_options import add_plan_options, plan_settings, told_settings
+
+if TYPE_CHECKING:
+    from weftformer.routes.files.plan_files import PlanLog
+    from weftformer.routes.files.targets import Target
+    from weftformer.routes.planning.planner import RoutePlanner
+    from weftformer.routes.plans import Candidate, Plan
+
+EPILOG = """examples:
+  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --steps 1-3 --html routes.html
+  weftformer plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
-# What decides which routes are found: a run that is finished by another has to have the same.
-_SETTINGS = (
-    "model", "steps", "stock", "beams", "time_limit", "expand_leaves", "salts", "per_reaction", "starting_material", "ranking",
-    "texts", "seed", "forward_model", "no_grammar", "allow", "impossible", "only_purchasable", "required_leaf", "forbid", "forbid_substructure",
-)  # fmt: skip
 _FORMS = {".csv": "csv", ".json": "json"}
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "weftformer plan [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]"
+    )
+    add = parser.add_argument
+    add("targets", nargs="*", metavar="TARGET",
+        help="SMILES, or @FILE as --input-file (default: standard input)")  # fmt: skip
+    add("--model", help="folder or Hub id of a route model (default: the one that comes with Weft, with its stock)")
+    add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
+    add("--steps", type=steps, metavar="N[-M]",
+        help="longest path of the routes in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE",
+        help="what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")  # fmt: skip
+    add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
+    add("--html", type=Path, metavar="FILE", help="draw all routes on one page to read in a browser")
+    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add = parser.add_argument_group("files").add_argument
+    add("--output-file", type=Path, metavar="FILE", help="file to write, a target at a time")
+    add("--format", choices=PLAN_FORMS, metavar="FORM", help=f"{', '.join(PLAN_FORMS)} (default: jsonl)")
+    add("--resume", action="store_true", help="go on where --output-file ends")
+    add("--overwrite", action="store_true", help="replace --output-file")
+    add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list at the end")
+    add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
+    add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
+    add("--no-progress", action="store_true", help="show no progress")
+    search = parser.add_argument_group("how routes are searched and ranked")
+    add = search.add_argument
+    add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
+    add("--forward-model", metavar="MODEL",
+        help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
+    add("--compile", action="store_true",
+        help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
+    add_plan_options(search)
+
+
+def steps(text: str) -> int | range:
+    """`3` or `2-5`, the last included."""
+    first, dash, last = text.partition("-")
+    try:
+        found = range(int(first), int(last) + 1) if dash else int(first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
+    if isinstance(found, range) and not found:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins: a range is such as 2-5")
+    if (found[0] if isinstance(found, range) else found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a route has at least 1 step")
+    return found
+
+
+def main(args: argparse.Namespace) -> int:
     """Plan the targets, print and write each when it is done.
 
     Returns:
@@ -52,36 +98,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-    arguments = build_parser().parse_args(argv)
-    check(arguments)
-    take_shipped_model(arguments)
-    constraints = constraints_of(arguments)
-    targets = read(arguments)
-    log = _log(arguments)
-    done = log.done(targets) if log is not None and arguments.resume else {}
-    is_shown = not arguments.no_progress
-    stock = None if arguments.stock is None else read_stock(arguments.stock, is_shown)
+    from weftformer.common.progress import Progress
 
-    def is_wanted() -> bool:
-        progress.update(0)  # a long search says how far the run is, too
-        return True
-
-    watch = [WhileWanted(is_wanted)]
-    plans = _plans(arguments, targets, done, stock=stock, constraints=constraints, logits_processor=watch)
-    lines = {index: plan.summary for index, plan in done.items()}
-    is_kept = any((arguments.html, arguments.picture, arguments.json))  # what is only written need not be in memory
-    kept = dict(done) if is_kept else {}
-    if done:
-        print(f"{len(done):,} of {len(targets):,} targets are in {log.path if log else ''} already.", file=sys.stderr)
+    check(args)
+    take_shipped_model(args)
+    settings = plan_settings(args)
+    targets = read(args)
+    log = _log(args)
+    done = log.done(targets) if log is not None and args.resume else {}
+    is_shown = not args.no_progress
     progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
-    sink = None if log is None else log.open(append=arguments.resume)
+    plans = _plans(
+        args, targets, done, settings=settings, stock=None if args.stock is None else read_stock(args.stock, is_shown),
+        watch=lambda: progress.update(0),  # a long search shows how far the run is, too
+    )  # fmt: skip
+    lines = {index: plan.summary for index, plan in done.items()}
+    is_kept = any((args.html, args.picture, args.json))  # what is only written need not be in memory
+    kept = dict(done) if is_kept else {}
+    if log is not None and done:
+        print(f"{len(done):,} of {len(targets):,} targets are in {log.path} already.", file=sys.stderr)
+    sink = None if log is None else log.open(append=args.resume)
     try:
         with progress:
             for index, plan in plans:
                 if log is not None and sink is not None:
                     sink.write(log.line(index, targets[index], plan))
                     sink.flush()
-                progress.print(described(plan, arguments.show))
+                progress.print(described(plan, args.show))
                 lines[index] = plan.summary
                 if is_kept:
                     kept[index] = plan
@@ -94,172 +137,155 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sink is not None:
             sink.close()
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
-    _finish(arguments, log, [kept[index] for index in sorted(kept)])
+    _finish(args, log, [kept[index] for index in sorted(kept)])
     failed = sum(line["routes"] == 0 for line in lines.values())
     if failed:
         print(f"weftformer plan: {failed} of {len(targets)} targets have no route", file=sys.stderr)
     return NO_ROUTE if failed else 0
 
 
-def check(arguments: Namespace) -> None:
-    """Mistakes that need no model to be seen.
+def check(args: argparse.Namespace) -> None:
+    """Check what can be checked without a model.
 
     Raises:
         ValueError: naming the argument.
     """
-    _check_numbers(arguments)
-    if arguments.expand_leaves and arguments.stock is None and arguments.model is not None:
-        raise ValueError("--expand-leaves needs --stock FILE: what it lacks is made in its turn.")
-    if arguments.targets and arguments.input_file:
+    from weftformer.routes.drawing.svg import check_picture
+    from weftformer.routes.molecules import one_molecule
+
+    if args.show < 0:
+        raise ValueError(f"--show must be at least 0: got {args.show}.")
+    if args.targets and args.input_file:
         raise ValueError("Targets on the command line and --input-file exclude each other: give one.")
-    if arguments.format and arguments.output_file is None:
+    if args.format and args.output_file is None:
         raise ValueError("--format is of --output-file FILE: give one.")
-    for word in arguments.targets:
+    for word in args.targets:
         if word.endswith(_FILES) and Path(word).is_file():
             raise ValueError(f"{word} is a file: --input-file {word} reads targets from it.")
-    if arguments.stock is not None and not arguments.stock.is_file():
-        raise ValueError(f"--stock {arguments.stock}: there is no such file.")
-    check_folders(arguments, "output_file", "json", "html", "picture")
-    check_output(arguments.output_file, arguments.resume, arguments.overwrite)
-    if arguments.picture is not None:
-        check_picture(arguments.picture)
-    if arguments.starting_material is not None:
-        one_molecule(arguments.starting_material)
+    if args.stock is not None and not args.stock.is_file():
+        raise ValueError(f"--stock {args.stock}: there is no such file.")
+    check_folders(args, "output_file", "json", "html", "picture")
+    check_output(args.output_file, args.resume, args.overwrite)
+    if args.picture is not None:
+        check_picture(args.picture)
+    if args.starting_material is not None:
+        one_molecule(args.starting_material)
 
 
-def _check_numbers(arguments: Namespace) -> None:
-    for name, least in (("beams", 1), ("texts", 1), ("per_reaction", 1), ("show", 0), ("expand_leaves", 0)):
-        value = getattr(arguments, name)
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}: got {value}.")
-    if arguments.time_limit is not None and not 0 < arguments.time_limit < float("inf"):
-        raise ValueError(f"--time-limit must be a number of seconds above 0: got {arguments.time_limit:g}.")
-
-
-def read(arguments: Namespace) -> list[Target]:
+def read(args: argparse.Namespace) -> list[Target]:
     """The targets to plan.
 
     Raises:
         ValueError: there are none, or a file is not as it should be. OSError: a file cannot be read.
     """
-    columns = {"smiles_column": arguments.smiles_column, "id_column": arguments.id_column}
-    if arguments.targets:
+    from weftformer.routes.files.targets import Target, read_targets, targets_in
+
+    columns = {"smiles_column": args.smiles_column, "id_column": args.id_column}
+    if args.targets:
         found: list[Target] = []
-        for word in arguments.targets:
+        for word in args.targets:
             of_file = word.startswith("@")
             found += read_targets(Path(word[1:]), **columns) if of_file else [Target(str(len(found) + 1), word)]
         return found
-    if arguments.input_file not in (None, "-"):
-        return read_targets(Path(arguments.input_file), **columns)
-    if arguments.input_file is None and sys.stdin.isatty():
+    if args.input_file not in (None, "-"):
+        return read_targets(Path(args.input_file), **columns)
+    if args.input_file is None and sys.stdin.isatty():
         raise ValueError("Nothing to plan: give SMILES, --input-file FILE, or targets on standard input.")
     return targets_in(sys.stdin.buffer.read(), "standard input", **columns)
 
 
-def _form(arguments: Namespace) -> str:
-    name = arguments.output_file.name.removesuffix(".gz")
-    return arguments.format or _FORMS.get(Path(name).suffix, "jsonl")
+def _form(args: argparse.Namespace) -> str:
+    name = args.output_file.name.removesuffix(".gz")
+    return args.format or _FORMS.get(Path(name).suffix, "jsonl")
 
 
-def _log(arguments: Namespace) -> PlanLog | None:
+def _log(args: argparse.Namespace) -> PlanLog | None:
     """The file of lines that grows: the output itself, or a file beside it that the output is made of in the end.
 
     Raises:
         ValueError: there is one of a run that was cut, and nothing is said of it; or there is none to go on with.
     """
-    file = arguments.output_file
+    from weftformer.routes.files.plan_files import PlanLog
+
+    file = args.output_file
     if file is None:
         return None
-    settings = {name: getattr(arguments, name) for name in _SETTINGS}
-    parser = build_parser()
-    told = {
-        name.replace("_", "-"): _plain(value) for name, value in settings.items() if value != parser.get_default(name)
-    }
-    if _form(arguments) == "jsonl" and file.suffix != ".gz":
+    # what decides which routes are found: a run that is finished by another has to have the same
+    asked = {name: getattr(args, name) for name in ("model", "steps", "stock", "starting_material", "forward_model")}
+    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value is not None}
+    told |= told_settings(args)
+    if _form(args) == "jsonl" and file.suffix != ".gz":
         return PlanLog(file, told)
     part = file.with_name(f"{file.name}.part")
-    if part.exists() and not (arguments.resume or arguments.overwrite):
+    if part.exists() and not (args.resume or args.overwrite):
         raise ValueError(
             f"{part} is of a run that was cut: --resume goes on behind its last whole line, --overwrite begins it again."
         )
-    if arguments.resume and file.exists() and not part.exists():
+    if args.resume and file.exists() and not part.exists():
         raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite begins it again.")
     return PlanLog(part, told)
 
 
 def _plain(value: Any) -> Any:
     """A setting as JSON has it."""
-    if isinstance(value, range):
-        return f"{value[0]}-{value[-1]}"
-    return str(value) if isinstance(value, Path) else value
+    return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
 
 
-def _load(arguments: Namespace) -> RoutePlanner:
+def _load(args: argparse.Namespace) -> RoutePlanner:
+    from weftformer.inference.tasks import RouteTask, load_task
+
     try:
-        task = load_task(arguments.model)
+        task = load_task(args.model)
     except OSError as error:
         first = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"--model {arguments.model}: there is no such folder here, and it was not had from the Hub. {first}"
+            f"--model {args.model}: there is no such folder here, and it was not had from the Hub. {first}"
         ) from error
     if not isinstance(task, RouteTask):
         raise ValueError(
-            f"--model {arguments.model} writes texts, not routes: `weftformer generate --model {arguments.model}` asks it."
+            f"--model {args.model} writes texts, not routes: `weftformer generate --model {args.model}` asks it."
         )
-    move_to(task.planner, arguments.device, arguments.compile)
+    move_to(task.planner, args.device, args.compile)
     return task.planner
 
 
 def _plans(
-    arguments: Namespace, targets: list[Target], done: dict[int, Plan], **settings: Any
+    args: argparse.Namespace, targets: list[Target], done: dict[int, Plan], **given: Any
 ) -> Iterator[tuple[int, Plan]]:
     """The index and the plan of each target that is not done, as their searches end; first those that cannot be read.
 
     The model is loaded at once, unless no target can be read: what is wrong with it is told before a file is opened.
     """
-    left = [index for index in range(len(targets)) if index not in done]
-    problems = {
-        index: problem
-        for index in left
-        if (problem := targets[index].problem or _problem(targets[index].smiles, arguments.salts)) is not None
-    }
-    wrong = ((index, Plan(targets[index].smiles, [], text, targets[index].id)) for index, text in problems.items())
-    asked = [index for index in left if index not in problems]
-    check_model(arguments.model)
+    from weftformer.routes.plans import Plan
+
+    wrong: dict[int, Plan] = {}
+    asked = []
+    for index, target in enumerate(targets):
+        problem = target.problem or _problem(target.smiles, args.on_salt)
+        if index not in done and problem is not None:
+            wrong[index] = Plan(target.smiles, [], problem, target.id)
+        elif index not in done:
+            asked.append(index)
+    check_model(args.model)
     if not asked:
-        return wrong
-    planner, forward = _load(arguments), read_forward_model(arguments)
+        return iter(wrong.items())
+    planner, forward = _load(args), read_forward_model(args)
     found = planner.stream(
-        [targets[index].smiles for index in asked],
-        n_steps=arguments.steps,
-        starting_material=arguments.starting_material,
-        beams=arguments.beams,
-        texts=arguments.texts,
-        seed=arguments.seed,
-        ranking=arguments.ranking,
-        grammar=not arguments.no_grammar,
-        impossible=arguments.impossible,
-        time_limit=arguments.time_limit,
-        salts=arguments.salts,
-        expand_leaves=arguments.expand_leaves,
-        per_reaction=arguments.per_reaction,
-        bounded=not arguments.no_bounds,
-        progress=False,
-        on_error="skip",  # the others are still worth planning; the exit status tells
-        **settings,
+        [targets[index].smiles for index in asked], n_steps=args.steps, starting_material=args.starting_material,
+        progress=False, on_error="skip", **given,  # the others are still worth planning; the exit status tells
+    )  # fmt: skip
+    named = (
+        (asked[place], replace(plan if forward is None else forward.judged(plan), id=targets[asked[place]].id))
+        for place, plan in found
     )
-
-    def named() -> Iterator[tuple[int, Plan]]:
-        for place, plan in found:
-            judged = plan if forward is None else forward.judged(plan)
-            yield asked[place], replace(judged, id=targets[asked[place]].id)
-
-    return chain(wrong, named())
+    return chain(wrong.items(), named)
 
 
-def _problem(smiles: str, salts: str) -> str | None:
+def _problem(smiles: str, on_salt: str) -> str | None:
+    from weftformer.routes.planning.targets import one_target
+
     try:
-        one_target(smiles, salts)
+        one_target(smiles, on_salt)
     except ValueError as error:
         return str(error)
     return None
@@ -325,34 +351,37 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _finish(arguments: Namespace, log: PlanLog | None, plans: list[Plan]) -> None:
+def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan]) -> None:
     """The files that are written when all is done."""
+    from weftformer.common.whole_files import write_json
+    from weftformer.routes.drawing.page import save_page
+    from weftformer.routes.files.plan_files import write_plans
+    from weftformer.routes.reaction_names import plan_with_names
+
     if log is not None:
-        if log.path != arguments.output_file:
-            left_out = write_plans(arguments.output_file, log.plans(), _form(arguments))
+        if log.path != args.output_file:
+            left_out = write_plans(args.output_file, log.plans(), _form(args))
             log.path.unlink()
             if left_out:
                 print(f"{len(left_out)} routes were left out. The first: {left_out[0]}", file=sys.stderr)
-        print(f"The routes are in {arguments.output_file}.")
-    if arguments.json is not None:
-        write_json(arguments.json, [plan_with_names(plan) for plan in plans])
-        print(f"All candidates are in {arguments.json}.")
-    if arguments.html is not None:
-        save_page(plans, arguments.html)
-        print(f"All routes are drawn in {arguments.html}.")
-    if arguments.picture is not None:
-        draw(plans, arguments.picture)
+        print(f"The routes are in {args.output_file}.")
+    if args.json is not None:
+        write_json(args.json, [plan_with_names(plan) for plan in plans])
+        print(f"All candidates are in {args.json}.")
+    if args.html is not None:
+        save_page(plans, args.html)
+        print(f"All routes are drawn in {args.html}.")
+    if args.picture is not None:
+        draw(plans, args.picture)
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:
     """The best route of each target in a picture of its own, numbered where there are several targets."""
+    from weftformer.routes.drawing.svg import save_picture
+
     for number, plan in enumerate(plans, start=1):
         for candidate in plan.distinct[:1]:
             assert candidate.route is not None
             path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
             save_picture(candidate.route, path, missing=candidate.missing, joined_at=candidate.joined_at)
             print(f"The best route for {plan.target} is drawn in {path}.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

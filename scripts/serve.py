@@ -1,12 +1,33 @@
-"""`weftformer serve`: a model behind HTTP. POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
+"""A model behind HTTP: POST /plan (a model of routes) or /translate (of texts), GET /health, the API at /docs."""
 
+import argparse
 import socket
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from weftformer.scripts.arguments import check_model, move_to, read_forward_model, read_stock, take_shipped_model
-from weftformer.scripts.parsers.serve import build_parser
+from weftformer.scripts.plan_options import add_fields
+from weftformer.serving.limits import Limits
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
+    add = parser.add_argument
+    add("--model",
+        help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE",
+        help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")  # fmt: skip
+    add("--forward-model", metavar="MODEL",
+        help="for routes, say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--host", default="127.0.0.1",
+        help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)")  # fmt: skip
+    add("--port", type=int, default=8000, metavar="N",
+        help="port to listen at; 0 for one that is free (default: %(default)s)")  # fmt: skip
+    add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
+        help="what is written on stderr; info writes a line a request (default: %(default)s)")  # fmt: skip
+    add("--max-wait-ms", type=float, help=argparse.SUPPRESS)  # of earlier versions: nothing waits any more
+    add_fields(parser.add_argument_group("bounds"), Limits)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -16,13 +37,12 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=2048)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(args: argparse.Namespace) -> None:
     """Load the model, serve it until SIGTERM or Ctrl-C: then what is computed is finished, and what waits is answered 503.
 
     Raises:
         ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.
     """
-    arguments = build_parser().parse_args(argv)
     try:
         import uvicorn
 
@@ -33,20 +53,20 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         raise ValueError(f"Serving needs {error.name}: pip install 'weftformer[serve]'.") from error
 
-    limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
+    limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded: a port that is taken shows at once
-    listener = _listen(arguments.host, arguments.port)
+    listener = _listen(args.host, args.port)
     try:
-        take_shipped_model(arguments)
-        check_model(arguments.model)
-        stock = None if arguments.stock is None else read_stock(arguments.stock)
-        forward = read_forward_model(arguments)
-        task = load_task(arguments.model, stock, limits.max_new_tokens, forward)
+        take_shipped_model(args)
+        check_model(args.model)
+        stock = None if args.stock is None else read_stock(args.stock)
+        forward = read_forward_model(args)
+        task = load_task(args.model, stock, limits.max_new_tokens, forward)
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
-    move_to(task, arguments.device)
+    move_to(task, args.device)
     # of a folder its name alone: where it lies is nobody's business
-    name = Path(arguments.model).resolve().name if Path(arguments.model).is_dir() else arguments.model
+    name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
     app = build_app(task, name=name, limits=limits)
 
     class Server(uvicorn.Server):
@@ -56,12 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
-        app, log_level=arguments.log_level, timeout_graceful_shutdown=round(limits.timeout_s) + 1, server_header=False
+        app, log_level=args.log_level, timeout_graceful_shutdown=round(limits.timeout_s) + 1, server_header=False
     )
     host, port = listener.getsockname()[:2]
     print(f"{name} at http://{host}:{port}{task.path}, its API at http://{host}:{port}/docs", flush=True)
     Server(config).run([listener])
-
-
-if __name__ == "__main__":
-    main()

@@ -2,45 +2,43 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from reprlib import Repr
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..configuration.version import __version__
-from ..inference.batching import Batcher
+from ..inference.batching import Batcher, Failed, QueueFull, Stopping
 from ..inference.tasks import RouteTask, TextTask
 from ..routes import Candidate, Plan, Route
-from ..routes.planning.constraints import NO_CONSTRAINTS, RULES, rules_without
-from ..routes.planning.planner import SALTS
-from ..routes.planning.search import RANKINGS
-from ..routes.plans import IMPOSSIBLE
+from ..routes.planning.settings import RULES, Constraints, PlanSettings
 from ..tokenization.checks import shown
-from .limits import BodyInTime, Limits
+from .limits import Limits
 from .pages import add_pages
-from .waiting import answers, too_late
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
+_STOPPING = "The server is stopping and accepts no more requests."
 _REPR = Repr()
 _REPR.maxother = _REPR.maxlong = _REPR.maxstring = 80
 _MOST_STEPS = 32
-# Each text of a target is a search of its own.
-_MOST_TEXTS = 16
-# What a request may ask of the routes, fields of `Constraints`; each molecule or substructure is looked for in every one.
-_WISHES = {"only_purchasable", "required_leaf", "forbidden", "forbidden_substructures"}
-_MOST_WISHES = 16
+# Each SMILES of a target is a search of its own.
+_MOST_AUGMENTATIONS = 16
+# Each molecule or substructure is looked for in every route.
+_MOST_FORBIDDEN = 16
 # The longest target that a model reads has 143 tokens; for the worst of 2,000 characters RDKit takes a second.
 _MOST_SMILES = 600
 
@@ -75,13 +73,7 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
         A FastAPI application. `app.state.batcher.stop()` lets it finish what it computes and answer 503 to all else.
     """
     limits = limits or Limits()
-    batcher = Batcher(
-        task.compute,
-        max_batch_size=limits.max_batch_size,
-        max_wait_s=limits.max_wait_ms / 1000,
-        max_queue=limits.max_queue,
-        pools=task if hasattr(task, "open_pool") else None,
-    )
+    batcher = Batcher(task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -114,12 +106,41 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
     return app
 
 
+def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]:
+    """The fields of a request that are those of the settings, within the bounds of the server."""
+    most = {
+        "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
+        "max_new_tokens": task.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
+        "expand_leaves": limits.max_expand_leaves,
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    for kind in (PlanSettings, Constraints):
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            about, default, hint = field.metadata, field.default, hints[field.name]
+            if "help" not in about or field.name == "enforce_limits":
+                continue
+            if "choices" in about:
+                hint = Literal[about["choices"]]
+            elif isinstance(default, tuple):
+                hint, default = list[smiles], []
+            elif str in get_args(hint):
+                hint = smiles | None
+            elif field.name in most and default is not None:
+                default = min(default, most[field.name])
+            found[field.name] = hint, Field(
+                default, description=about["help"], ge=about.get("least"), le=most.get(field.name),
+                max_length=_MOST_FORBIDDEN if default == [] else None,
+            )  # fmt: skip
+    return found
+
+
 def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -> None:
     most = min(limits.max_characters, _MOST_SMILES)
     smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
     number = Annotated[int, Field(ge=1, le=_MOST_STEPS)]
 
-    class PlanRequest(BaseModel):
+    class Targets(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         targets: _one_or_more(smiles, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
         n_steps: _one_or_more(number, _MOST_STEPS) | None = Field(  # type: ignore[valid-type]
@@ -129,55 +150,11 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         starting_material: smiles | list[smiles | None] | None = Field(
             None, description="SMILES to begin from, or a list with one (or null) for each target."
         )
-        beams: int = Field(min(10, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
-        texts: int = Field(
-            1,
-            ge=1,
-            le=_MOST_TEXTS,
-            description="SMILES of each target to search from, what they find pooled: as many times as long, and more is found.",
-        )
-        seed: int = Field(0, ge=0, lt=1 << 32, description="Of the draw of these texts.")
-        ranking: Literal[tuple(RANKINGS)] = Field(  # type: ignore[valid-type]
-            "log_probability", description="How candidates are scored; sqrt_length is DirectMultiStep's way."
-        )
-        grammar: bool = Field(True, description="Write nothing but well-formed routes; without it no rule holds.")
         allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
             [],
             max_length=len(RULES),
             description="Rules to switch off: let molecules through that cannot be read, that are made from themselves, or "
             "reactions whose reactants lack atoms.",
-        )
-        only_purchasable: bool = Field(False, description="Only routes that begin from molecules of the stock.")
-        required_leaf: smiles | None = Field(None, description="SMILES of a molecule that every route begins from.")
-        forbidden: list[smiles] = Field([], max_length=_MOST_WISHES, description="SMILES that must not occur.")
-        forbidden_substructures: list[smiles] = Field(
-            [],
-            max_length=_MOST_WISHES,
-            description="SMARTS, each connected, of what no molecule but the target may hold.",
-        )
-        impossible: Literal[IMPOSSIBLE] = Field(  # type: ignore[valid-type]
-            "behind",
-            description="Routes that break a rule all the same: ranked behind, kept in their place, or left out.",
-        )
-        max_new_tokens: int | None = Field(
-            None, ge=1, le=task.max_new_tokens, description="Tokens of a route at most."
-        )
-        time_limit: float | None = Field(
-            None,
-            le=min(limits.max_time_limit, limits.timeout_s),
-            description="Seconds above 0 for the search for each target; what is found by then is kept (default: no limit).",
-        )
-        salts: Literal[SALTS] = Field(  # type: ignore[valid-type]
-            "refuse", description="A target of several molecules: refused, or stripped to its largest organic part."
-        )
-        expand_leaves: int = Field(
-            0,
-            le=limits.max_expand_leaves,
-            description="Levels: how often a starting material that the stock lacks is planned in its turn, and the routes are "
-            "joined. 0 for none.",
-        )
-        per_reaction: int | None = Field(
-            None, description="At most so many routes, at least 1, with the same last reaction (default: all)."
         )
         max_routes: int | None = Field(
             None,
@@ -185,6 +162,8 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
             description="Only so many distinct routes for each target (default: all candidates, failed too).",
         )
         svg: bool = Field(False, description="Add a drawing to each route.")
+
+    PlanRequest: Any = create_model("PlanRequest", __base__=Targets, **_plan_fields(task, limits, smiles))
 
     class PlanAnswer(BaseModel):
         plans: list[dict[str, Any]] = Field(
@@ -194,15 +173,13 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
         """Ranked routes to each target, as "weftformer plan --json" writes them, and the names of their reactions."""
-        wishes = wanted.model_dump(include=_WISHES)
-        settings = wanted.model_dump(exclude={"max_routes", "svg", "allow", *_WISHES})
-        works = await _checked(partial(_constrained, task, wanted.allow, wishes), **settings)
+        works = await _checked(partial(_planned, task), wanted.model_dump())
         end = time.monotonic() + limits.timeout_s
-        plans: list[Plan] = await answers(request, batcher, works, limits.timeout_s)
+        plans: list[Plan] = await _answers(request, batcher, works, limits.timeout_s)
         try:  # drawing takes a while, and the loop has others to listen to
             told = await run_in_threadpool(_told, plans, wanted.max_routes, wanted.svg, end)
         except TimeoutError:
-            raise too_late(limits.timeout_s) from None
+            raise _too_late(limits.timeout_s) from None
         return PlanAnswer(plans=told)
 
 
@@ -227,8 +204,8 @@ def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limit
     @app.post("/translate", responses=_PROBLEMS)
     async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
         """What the model writes for each text."""
-        works = await _checked(task.works, **wanted.model_dump())
-        return TranslateAnswer(translations=await answers(request, batcher, works, limits.timeout_s))
+        works = await _checked(lambda values: task.works(**values), wanted.model_dump())
+        return TranslateAnswer(translations=await _answers(request, batcher, works, limits.timeout_s))
 
 
 def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
@@ -305,24 +282,98 @@ def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
     )
 
 
-def _constrained(
-    task: RouteTask, allow: list[str], wishes: dict[str, Any], targets: list[str], *, grammar: bool, **settings: Any
-) -> Sequence[Any]:
-    """Works with constraints; a wish that cannot be read is refused as a target is."""
-    rules = rules_without(allow)
-    constraints = replace(rules, **wishes)
-    if not grammar and constraints == rules:  # nothing was asked for that needs it
-        constraints = NO_CONSTRAINTS
-    return task.works(targets, grammar=grammar, constraints=constraints, **settings)
+def _planned(task: RouteTask, values: dict[str, Any]) -> Sequence[Any]:
+    """Works of a request; a molecule of its settings that cannot be read is refused as a target is."""
+    asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
+    return task.works(asked.pop("targets"), PlanSettings.from_options(values), **asked)
 
 
-async def _checked(check: Any, *args: Any, **settings: Any) -> Sequence[Any]:
+async def _checked(check: Any, values: dict[str, Any]) -> Sequence[Any]:
     """Works of a request; RDKit takes its time, so not in the event loop."""
-    inputs = settings.pop("targets" if "targets" in settings else "texts")
     try:
-        return await run_in_threadpool(check, inputs, **settings)
+        return await run_in_threadpool(check, values)
     except ValueError as error:
         raise HTTPException(422, str(error)) from error
+
+
+async def _answers(request: Request, batcher: Batcher, works: Sequence[Any], timeout_s: float) -> list[Any]:
+    """Submit the inputs of a request to the batcher, and wait for the answers. Abandon the inputs after an error.
+
+    Args:
+        request: the request, whose body has been read.
+        batcher: the batcher.
+        works: the inputs of the request.
+        timeout_s: the longest time to wait, in seconds.
+
+    Returns:
+        An answer for each input.
+
+    Raises:
+        HTTPException: with the status 429, 500, 503 or 504, and the reason.
+        ClientDisconnect: the client has disconnected.
+    """
+    try:
+        items = batcher.submit(works)
+    except QueueFull:
+        reason = f"{batcher.waiting} inputs are waiting, and there is no room for these {len(works)}: try again later."
+        raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
+    except Stopping:
+        raise HTTPException(503, _STOPPING) from None
+    computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
+    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
+    computed.add_done_callback(lambda future: future.cancelled() or future.exception())
+    left = asyncio.ensure_future(_client_leaves(request))
+    try:
+        await asyncio.wait((computed, left), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if computed.done():
+            return computed.result()
+        if left.done():
+            raise ClientDisconnect
+        raise _too_late(timeout_s)
+    except Stopping:
+        raise HTTPException(503, _STOPPING) from None
+    except Failed as error:
+        raise HTTPException(500, f"The model failed ({error}); the server's log has the cause.") from None
+    finally:
+        batcher.abandon(items)
+        computed.cancel()
+        left.cancel()
+
+
+def _too_late(timeout_s: float) -> HTTPException:
+    """What a request is told whose answer takes longer than so many seconds."""
+    return HTTPException(504, f"There was no answer within {timeout_s:g} s.")
+
+
+async def _client_leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class BodyInTime:
+    """Refuse requests whose body does not arrive in time (408), so that slow clients do not block connections."""
+
+    def __init__(self, app: ASGIApp, seconds: float):
+        self.app, self.seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        deadline: float | None = asyncio.get_running_loop().time() + self.seconds
+
+        async def receive_in_time() -> Message:
+            nonlocal deadline
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
+            if not message.get("more_body", False):
+                deadline = None  # the body is complete, and further calls wait for the client to disconnect
+            return message
+
+        await self.app(scope, receive_in_time, send)
 
 
 def _one_or_more(kind: Any, most: int) -> Any:

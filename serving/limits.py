@@ -1,12 +1,16 @@
-"""The limits of a server on size, number and time."""
+"""The limits of a server on size, number and time. The options of `weftformer serve` are made from them."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from ..common.options import check_options
+
+
+def limit(default: Any, text: str, least: float = 1, metavar: str = "N") -> Any:
+    """A field with its help and its smallest value."""
+    return field(default=default, metadata={"help": text, "least": least, "metavar": metavar})
 
 
 @dataclass(frozen=True)
@@ -17,8 +21,6 @@ class Limits:
     Args:
         max_batch_size (`int`, *optional*, defaults to 16):
             The largest number of inputs (targets or texts) that are computed at once. Each input has its own beams.
-        max_wait_ms (`float`, *optional*, defaults to 10.0):
-            The time in milliseconds that an input waits for others while the model is idle, if it is computed in a batch.
         max_queue (`int`, *optional*, defaults to 256):
             The largest number of waiting inputs. Requests that exceed it are refused with status 429.
         max_inputs (`int`, *optional*, defaults to 32):
@@ -44,47 +46,18 @@ class Limits:
         ValueError: a limit is too small or not finite.
     """
 
-    max_batch_size: int = 16
-    max_wait_ms: float = 10.0
-    max_queue: int = 256
-    max_inputs: int = 32
-    max_characters: int = 2000
-    max_beams: int = 50
-    max_new_tokens: int | None = None
-    max_request_bytes: int = 1 << 18
-    max_time_limit: float = 60.0
-    max_expand_leaves: int = 2
-    timeout_s: float = 120.0
+    max_batch_size: int = limit(16, "inputs computed together")
+    max_queue: int = limit(256, "inputs that may wait; more are refused with 429")
+    max_inputs: int = limit(32, "inputs of one request")
+    max_characters: int = limit(2000, "length of an input")
+    max_beams: int = limit(50, "widest search that may be asked for")
+    max_new_tokens: int | None = limit(
+        None, "most tokens written for an input (default: three quarters of a route model's positions; 256 of text)"
+    )
+    max_request_bytes: int = limit(1 << 18, "largest body; larger ones are refused with 413")
+    max_time_limit: float = limit(60.0, "longest `time_limit` that may be asked for", 1e-3, "S")
+    max_expand_leaves: int = limit(2, "most levels of `expand_leaves` that may be asked for; 0 for none", 0)
+    timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name in ("max_wait_ms", "max_expand_leaves") else 1 if isinstance(value, int) else 1e-3
-            if value is not None and not least <= value < float("inf"):  # false for NaN too
-                raise ValueError(f"{field.name}={value} is not allowed: give at least {least}.")
-
-
-class BodyInTime:
-    """Refuse requests whose body does not arrive in time (408), so that slow clients do not block connections."""
-
-    def __init__(self, app: ASGIApp, seconds: float):
-        self.app, self.seconds = app, seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        deadline: float | None = asyncio.get_running_loop().time() + self.seconds
-
-        async def receive_in_time() -> Message:
-            nonlocal deadline
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
-            if not message.get("more_body", False):
-                deadline = None  # the body is complete, and further calls wait for the client to disconnect
-            return message
-
-        await self.app(scope, receive_in_time, send)
+        check_options(self)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,9 +24,10 @@ import torch
 from transformers import LogitsProcessor
 
 from ..feasibility import is_among, still_missing
-from ..molecules import Molecule, is_beyond_repair, one_molecule, read_molecule, unreadable
+from ..molecules import Molecule, is_beyond_repair, read_molecule
 from ..tree import MAX_DEPTH
-from .grammar import START, RouteGrammar, State, advance, alike
+from .grammar import START, RouteGrammar, State, advance, depth_limits
+from .settings import NO_CONSTRAINTS, Constraints, substructure
 from .smiles_text import NOTHING, Smiles, advance_smiles, kind_allows
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 GIVEN_UP = -1e6
 # Masks that are kept; the rows of a search need some hundreds.
 _MOST_MASKS = 1 << 14
-# Molecules of earlier targets that are remembered in a search that goes on.
-_MOST_MOLECULES = 1 << 16
-
-# Rules by the names that a command calls them; what breaks one, in words.
-RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
 # Where the model has not written the atoms of a product, a text could go on with reactants for ever. Of the 51,366 recorded
 # reactions of PaRoutes n1 and n5, USPTO-50K and USPTO-15K, none has more than 4 reactants, or reactants with more than
@@ -50,89 +46,12 @@ MOST_OTHER_ATOMS = 50
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """Rules for the routes of a search. The first four are for all routes; what follows is asked for by name.
-
-    Args:
-        readable: molecules are SMILES that RDKit reads.
-        acyclic: no molecule is made from itself.
-        atoms_supplied: the reactants of a reaction have every heavy atom of its product.
-        size_limited: a reaction has at most `MOST_REACTANTS` reactants, with at most `MOST_OTHER_ATOMS` heavy atoms more than the
-            product has.
-        only_purchasable: routes begin from molecules of the stock only: what is not there goes on to its reactants.
-        required_leaf: SMILES of a molecule that has to be a starting material of every route.
-        forbidden: SMILES of molecules that must not occur; the target may.
-        forbidden_substructures: SMARTS of what no molecule but the target may hold, each connected, without dots.
-
-    Raises:
-        ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by dots.
-    """
-
-    readable: bool = True
-    acyclic: bool = True
-    atoms_supplied: bool = True
-    size_limited: bool = True
-    only_purchasable: bool = False
-    required_leaf: str | None = None
-    forbidden: tuple[str, ...] = ()
-    forbidden_substructures: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        # canonical, and hashable when lists were given
-        if self.required_leaf is not None:
-            object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
-        object.__setattr__(self, "forbidden", tuple(_molecule(smiles).canonical for smiles in self.forbidden))
-        object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
-        for smarts in self.forbidden_substructures:
-            _pattern(smarts)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no rule: routes have to be well-formed and no more."""
-        return self == NO_CONSTRAINTS
-
-
-NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False, size_limited=False)
-
-
-def rules_without(names: Iterable[str]) -> Constraints:
-    """Return the rules for all routes, without those of [`RULES`] that are named."""
-    switched_off: dict[str, Any] = {RULES[name]: False for name in names}
-    return Constraints(**switched_off)
-
-
-def _molecule(smiles: str) -> Molecule:
-    molecule = read_molecule(smiles)
-    if molecule is None:
-        raise ValueError(unreadable(smiles))
-    return molecule
-
-
-@lru_cache(256)
-def _pattern(smarts: str) -> Any:
-    from rdkit import Chem, rdBase
-
-    with rdBase.BlockLogs():
-        pattern = Chem.MolFromSmarts(smarts) if smarts else None
-    if pattern is None:
-        raise ValueError(f"{smarts!r} is not a substructure (SMARTS) that RDKit can read.")
-    # A dot separates parts, also within `$(...)`; behind a `|` it is one of a number. RDKit tries all combinations of parts: 20
-    # atoms that fit anywhere have 20! of them.
-    if "." in smarts.partition("|")[0]:
-        raise ValueError(
-            f"{smarts!r} is a substructure of several parts: give one that is connected. Several substructures are forbidden "
-            "one by one."
-        )
-    return pattern
-
-
 @lru_cache(1 << 14)
 def _holds(smiles: str, substructures: tuple[str, ...]) -> bool:
     from rdkit import Chem
 
     molecule = Chem.MolFromSmiles(smiles)
-    return any(molecule.HasSubstructMatch(_pattern(smarts)) for smarts in substructures)
+    return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
 
 
 class Frame(NamedTuple):
@@ -193,20 +112,19 @@ ENDED = Text(None)
 
 
 class ConstrainedGrammar(LogitsProcessor):
-    """[`RouteGrammar`] with rules: rules out every token that breaks one, and ends what can no longer become a route.
+    """Rules out every token that cannot continue a route or breaks a rule, and ends what can no longer become a route.
 
-    A text that is given up ends with [`GIVEN_UP`] added to its score: every other text is above it.
+    A text that is given up ends with [`GIVEN_UP`] added to its score: every other text is above it. It is a processor of
+    `generate`, or follows sources that join and leave a running search.
 
     Args:
-        tokenizer, limits: as in [`RouteGrammar`].
+        tokenizer: of the routes. Start and pad tokens may come before a route.
+        limits: for each source, the largest number of reactions on a path, or None for no limit.
         constraints: the rules.
         stock: what can be bought, for `only_purchasable`.
 
     Attributes:
         refusals: for the number of each source, how often the model's first choice was ruled out, by the reason.
-
-    Raises:
-        ValueError: a stock is needed and none is given.
     """
 
     def __init__(
@@ -216,13 +134,11 @@ class ConstrainedGrammar(LogitsProcessor):
         constraints: Constraints,
         stock: Stock | None = None,
     ):
-        if constraints.only_purchasable and stock is None:
-            raise ValueError("Routes from purchasable molecules alone need a stock: give one.")
-        self.grammar = RouteGrammar(tokenizer, limits)
+        self.grammar = RouteGrammar(tokenizer)
         self.texts = self.grammar.texts
         self.rules, self.stock = constraints, stock
-        self.forbidden = tuple(_molecule(smiles) for smiles in constraints.forbidden)
-        self.wanted = None if constraints.required_leaf is None else _molecule(constraints.required_leaf)
+        self.forbidden = [molecule for molecule in map(read_molecule, constraints.forbidden) if molecule]
+        self.wanted = None if constraints.required_leaf is None else read_molecule(constraints.required_leaf)
         # whether a molecule may be refused for what it is
         self.asks_molecules = constraints != replace(
             NO_CONSTRAINTS,
@@ -231,45 +147,37 @@ class ConstrainedGrammar(LogitsProcessor):
             required_leaf=constraints.required_leaf,
         )
         self.quote = self.texts.index("'")
-        self.places: dict[tuple, int] = {}
+        self.mask_rows: dict[tuple, int] = {}
         self.masks_KV = np.zeros((0, len(self.texts)), np.float32)
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
         """Forget the last search: searches one after the other may share a grammar, and so its masks."""
-        self.limits = self.grammar.begin(limits).limits
+        self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
         self.refusals = {number: Counter[Fault]() for number in self.numbers}
         self.came = len(limits)
-        # Of the rows of the step before: where each text of a source stands, what is known of it, and its log-probability; the scores
-        # of the next token.
+        # Of the rows of the step before: where each text of a source stands, the first row with the same text, what is known of it,
+        # and its log-probability; the scores of the next token.
         self.rows: dict[tuple[int, bytes], int] = {}
-        # in a search that calls `follow`: the first row with the text of each row
         self.firsts: list[int] = []
         self.written: list[Text] = []
         self.totals_W = np.zeros(0)
         self.scores_WV = np.zeros((0, 0), np.float32)
-        self.known: dict[str, Molecule | None] = {}
-        self.bought: dict[str, bool] = {}
         return self
 
     def keep_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Go on with some sources, in this order (see `modeling/decoding/search.py`)."""
-        self.grammar.keep_sources(sources, beams)
-        self.limits = self.grammar.limits
+        """Go on with some sources, in this order: the others have left the search."""
+        self.limits = [self.limits[source] for source in sources]
         self.numbers = [self.numbers[source] for source in sources]
 
     def join(self, limits: Sequence[int | None]) -> list[int]:
-        """Let sources join a search that calls [`follow`] (see `ContinuousSearch`), and return their numbers."""
-        self.grammar.join(limits)
-        self.limits = self.grammar.limits
+        """Let sources join a search that calls [`follow`], and return their numbers."""
+        self.limits = [*self.limits, *depth_limits(limits)]
         new = list(range(self.came, self.came + len(limits)))
         self.numbers, self.came = [*self.numbers, *new], self.came + len(limits)
         self.refusals |= {number: Counter[Fault]() for number in new}
-        if len(self.known) > _MOST_MOLECULES:  # such a search may run for ever
-            self.known.clear()
-            self.bought.clear()
         return new
 
     # What a text is after one more token
@@ -340,7 +248,7 @@ class ConstrainedGrammar(LogitsProcessor):
         fault = self._against_molecule(text, limit)
         if fault:
             return text._replace(state=None, fault=fault)
-        read, frame = self._read(text.molecule), text.frame
+        read, frame = read_molecule(text.molecule), text.frame
         if frame is not None:
             missing = None if read is None or frame.missing is None else still_missing(frame.missing, [read])
             room = frame.room if read is None or frame.room is None else frame.room - sum(read.atoms.values())
@@ -349,16 +257,11 @@ class ConstrainedGrammar(LogitsProcessor):
 
     # The rules
 
-    def _read(self, smiles: str) -> Molecule | None:
-        if smiles not in self.known:
-            self.known[smiles] = read_molecule(smiles)
-        return self.known[smiles]
-
     def _against_molecule(self, text: Text, limit: int) -> Fault | None:
         """Why a molecule may not end here, None where it may."""
         if self.rules.readable and not text.smiles.is_closed:
             return Fault("a SMILES is not closed", "readable")
-        read = self._read(text.molecule)
+        read = read_molecule(text.molecule)
         if read is None:
             return Fault("RDKit cannot read a molecule", "readable") if self.rules.readable else None
         if text.frame is None:
@@ -382,12 +285,7 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def _must_be_bought(self, smiles: str) -> bool:
         """Whether a molecule may not be a leaf."""
-        if not self.rules.only_purchasable:
-            return False
-        if smiles not in self.bought:
-            assert self.stock is not None
-            self.bought[smiles] = smiles in self.stock
-        return not self.bought[smiles]
+        return self.rules.only_purchasable and smiles not in cast("Stock", self.stock)
 
     def _must_go_on(self, text: Text) -> bool:
         return text.frame is not None and self._must_be_bought(text.molecule)
@@ -406,16 +304,12 @@ class ConstrainedGrammar(LogitsProcessor):
 
     # What may follow a text
 
-    @property
-    def _kind(self) -> type:
-        return np.int16 if len(self.texts) < 1 << 15 else np.int32
-
     def _key(self, text: Text, limit: int, may_end: bool) -> tuple:
         """Texts of the same key may go on with the same tokens."""
         state = text.state
         if state is None:
             return (text.fault is not None,)
-        same = alike(state, limit) if self.grammar.is_simple else (state, limit)
+        same = self.grammar.alike(state, limit)
         if state.literal or state.place == "end":
             return same
         if state.place == "smiles":
@@ -426,19 +320,19 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def _masks(self, keys: list[tuple]) -> np.ndarray:
         """What to add to the scores of all tokens, a row for each key."""
-        if len(self.places) > _MOST_MASKS:
-            self.places, self.masks_KV = {}, self.masks_KV[:0]
-        new = [key for key in dict.fromkeys(keys) if key not in self.places]
+        if len(self.mask_rows) > _MOST_MASKS:
+            self.mask_rows, self.masks_KV = {}, self.masks_KV[:0]
+        new = [key for key in dict.fromkeys(keys) if key not in self.mask_rows]
         if new:
             self.masks_KV = np.concatenate([self.masks_KV, np.stack([self._mask(key) for key in new])])
-            self.places |= {key: len(self.places) + index for index, key in enumerate(new)}
-        return self.masks_KV[[self.places[key] for key in keys]]
+            self.mask_rows |= {key: len(self.mask_rows) + index for index, key in enumerate(new)}
+        return self.masks_KV[[self.mask_rows[key] for key in keys]]
 
     def _mask(self, key: tuple) -> np.ndarray:
         if len(key) == 1:  # given up, or ended: behind its end anything may stand
             return self._end_alone() if key[0] else np.zeros(len(self.texts), np.float32)
         state, limit = key[:2]
-        mask = self.grammar.allowed(state, limit).numpy().astype(np.float32)
+        mask = self.grammar.allowed(state, limit).copy()
         if len(key) == 4:
             kind, may_end = key[2:]
             close = {"smiles": "'", "molecule": "}", "child": "]"}[state.place]
@@ -457,7 +351,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return mask
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        ids_WT: np.ndarray = input_ids.cpu().numpy().astype(self._kind)
+        ids_WT: np.ndarray = input_ids.cpu().contiguous().numpy()
         beams = max(1, len(ids_WT) // len(self.limits))
         rows: dict[tuple[int, bytes], int] = {}
         parents: list[int] = []
@@ -466,39 +360,30 @@ class ConstrainedGrammar(LogitsProcessor):
             source, whole = self.numbers[index // beams], row.tobytes()
             rows.setdefault((source, whole), index)
             parents.append(self.rows.get((source, whole[: -row.itemsize]), -1))
-        prompts = {row: ids_WT[row].tolist() for row, parent in enumerate(parents) if parent < 0}
-        found = self._process(parents, ids_WT[:, -1].tolist(), prompts, list(rows.values()), scores)
         self.rows = rows
-        return found
+        prompts = {row: ids_WT[row].tolist() for row, parent in enumerate(parents) if parent < 0}
+        return cast(torch.FloatTensor, self.follow(parents, ids_WT[:, -1].tolist(), prompts, scores))
 
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Do the same for rows that continue rows of the call before (see `ContinuousSearch`)."""
-        beams = len(parents) // len(self.limits)
+        """Return the scores with what breaks a rule ruled out.
+
+        Args:
+            parents: for each row the row of the call before that it continues, -1 in the first step of a source.
+            tokens: the last token of each row.
+            prompts: the ids of each row in the first step of its source.
+            scores: the scores of the next token (W, V).
+        """
+        beams = max(1, len(parents) // len(self.limits))
+        # of rows with the same text, one counts
         rows: dict[tuple[int, int], int] = {}
         self.firsts = [
             rows.setdefault((-1 - row // beams, 0) if parent < 0 else (self.firsts[parent], token), row)
             for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))
         ]
-        return self._process(parents, tokens, prompts, list(rows.values()), scores)
-
-    def _process(
-        self,
-        parents: list[int],
-        tokens: list[int],
-        prompts: dict[int, list[int]],
-        firsts: list[int],
-        scores: torch.Tensor,
-    ) -> torch.FloatTensor:
-        """The scores with what breaks a rule ruled out.
-
-        Args:
-            parents, tokens, prompts, scores: as in [`follow`].
-            firsts: the first row of each text.
-        """
+        firsts = list(rows.values())
         raw_WV = scores.detach().to(device="cpu", dtype=torch.float32).numpy()[:, : len(self.texts)]
-        beams = max(1, len(parents) // len(self.limits))
         limits = [self.limits[index // beams] for index in range(len(parents))]
         totals_W = self._advance(parents, tokens, prompts, limits)
         ends = [self._may_end(text) for text in self.written]
@@ -518,7 +403,7 @@ class ConstrainedGrammar(LogitsProcessor):
         found = torch.from_numpy(found_WV)
         if found.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
             found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
-        return cast(torch.FloatTensor, found.to(device=scores.device, dtype=scores.dtype))
+        return found.to(device=scores.device, dtype=scores.dtype)
 
     def _advance(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], limits: list[int]
@@ -552,7 +437,7 @@ class ConstrainedGrammar(LogitsProcessor):
         text = self.written[index]
         if self._against_molecule(text, limit) is None:
             return True
-        if self.rules.readable and self._read(text.molecule) is None and is_beyond_repair(text.molecule):
+        if self.rules.readable and read_molecule(text.molecule) is None and is_beyond_repair(text.molecule):
             self.written[index] = text._replace(state=None, fault=Fault("an atom has too many bonds", "readable"))
         return False
 

@@ -8,12 +8,9 @@ stock lacks, routes to these are searched in their turn, and so on to a given de
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING
 
 from ..molecules import canonical_smiles
@@ -192,22 +189,11 @@ def _paths(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 def _cheapest(options: list[list[Joined]], most: int) -> list[tuple[Joined, ...]]:
-    """The choices of one from each list with the least sum of costs; each list is sorted by cost."""
-    if prod(map(len, options)) <= most:
-        return list(itertools.product(*options))
-    # from the best of all, one step further in one of the lists at a time
-    first = (0,) * len(options)
-    waiting = [(sum(option[0].cost for option in options), first)]
-    seen, found = {first}, list[tuple[Joined, ...]]()
-    while waiting and len(found) < most:
-        cost, places = heapq.heappop(waiting)
-        found.append(tuple(option[place] for option, place in zip(options, places, strict=True)))
-        for index, option in enumerate(options):
-            place = places[index] + 1
-            further = (*places[:index], place, *places[index + 1 :])
-            if place < len(option) and further not in seen:
-                seen.add(further)
-                heapq.heappush(waiting, (cost + option[place].cost - option[place - 1].cost, further))
+    """The choices of one from each list with the least sum of costs."""
+    found: list[tuple[Joined, ...]] = [()]
+    for option in options:  # the cheapest choices begin with the cheapest of the lists before
+        longer = [(*choice, one) for choice in found for one in option]
+        found = sorted(longer, key=lambda choice: sum(one.cost for one in choice))[:most]
     return found
 
 

@@ -11,7 +11,7 @@ from transformers import Pipeline
 class RoutesPipeline(Pipeline):
     """Plans ranked routes for one or several SMILES. Needs RDKit.
 
-    The settings are those of [`RoutePlanner.plan`]. They are given to the pipeline or to a call.
+    The settings are fields of [`PlanSettings`] and arguments of [`RoutePlanner.stream`]. They are given to the pipeline or to a call.
     """
 
     _load_processor = False
@@ -27,7 +27,7 @@ class RoutesPipeline(Pipeline):
             inputs (`str` or `Iterable[str]`):
                 One SMILES, or several.
             kwargs:
-                Settings of [`RoutePlanner.plan`], including `batch_size`.
+                Arguments of [`RoutePlanner.plan`], including `batch_size`.
 
         Returns:
             `dict[str, Any]` or `list[dict[str, Any]]`: for each target, the result of `Plan.to_dict`, a dictionary

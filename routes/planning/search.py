@@ -1,34 +1,28 @@
-"""One search for routes: encode targets, force the beginning of their routes, read what comes out as data."""
+"""Searches for routes: encode targets, force the beginning of their routes, read what comes out as data."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
-from ...modeling.decoding import ContinuousSearch, Found, reason_against
+from ...common.watching import Watch
+from ...modeling.decoding import ContinuousSearch, reason_against
 from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import NOTHING_FOUND, Candidate
 from ..tree import Route
-from .constraints import GIVEN_UP, NO_CONSTRAINTS, ConstrainedGrammar, Constraints
-from .grammar import RouteGrammar
+from .constraints import GIVEN_UP, ConstrainedGrammar
+from .settings import RANKINGS, PlanSettings
 
 if TYPE_CHECKING:
     from ..stock import Stock
-
-# How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
-# division by the length would prefer longer routes.
-RANKINGS: dict[str, dict[str, Any]] = {
-    "log_probability": {"length_penalty": 0.0},
-    "sqrt_length": {"custom_generate": "sqrt_length"},
-}
-
 
 # A ranking may divide a score by the root of the length, some ten at most: no text of a model is as improbable as this.
 _LOST = GIVEN_UP / 100
@@ -61,6 +55,11 @@ class Deadline(LogitsProcessor):
     def has_passed(self) -> bool:
         return time.monotonic() >= self.at
 
+    def ends(self) -> bool:
+        """Whether the time is up, before a search has begun. It counts as ended then."""
+        self.is_over = self.is_over or self.has_passed
+        return self.is_over
+
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         if not self.has_passed:
             return scores
@@ -81,52 +80,60 @@ class Job:
     starting_material: str | None = None
 
 
+def beginning(tokenizer: Any, smiles: str) -> list[int]:
+    """What every route of this target begins with: forced, so that the search spends itself on the reactants."""
+    whole = Route(smiles, (Route("C"),)).to_string()
+    text = whole[: whole.rindex("C'")]
+    return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+
+class _Task(NamedTuple):
+    """A job in a search: its deadline, the bound that was asked for within its room, its number in the grammar, and the tokens
+    that it may write."""
+
+    job: Job
+    deadline: Deadline | None
+    max_new_tokens: int | None
+    number: int = 0
+    most: int = 0
+
+
 class RouteSearch:
-    """Finds candidates for targets, a batch at a time.
+    """Searches for the candidates of jobs, which join and leave between steps. Each gets what it gets alone.
+
+    Where no search can go on while others join, a step searches for a batch of jobs from beginning to end.
 
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
         tokenizer: the tokenizer it was trained with.
-        beams: width of the search, and candidates of each job.
-        ranking: one of `RANKINGS`.
-        grammar: let only tokens through that continue a well-formed route, no deeper than `Job.n_steps`.
-        constraints: what else routes have to be; without the grammar there are none (default: [`Constraints`] as they are).
+        settings: those of the search: beams, ranking, grammar and constraints.
         stock: what can be bought, where the constraints ask for it.
-        max_new_tokens: bound on what the model writes (default: what its positions allow).
-        logits_processor: more processors for `generate`; one that raises ends a search from outside.
-
-    Raises:
-        ValueError: a setting is not allowed; the message says what is.
+        watch: is called before each token; what it raises ends the search.
     """
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any,
-        *,
-        beams: int,
-        ranking: str = "log_probability",
-        grammar: bool = True,
-        constraints: Constraints | None = None,
+        settings: PlanSettings,
         stock: Stock | None = None,
-        max_new_tokens: int | None = None,
-        logits_processor: Sequence[Any] = (),
+        watch: Callable[[], None] | None = None,
     ):
-        if ranking not in RANKINGS:
-            raise ValueError(f"ranking={ranking!r} is not allowed: choose one of {', '.join(RANKINGS)}.")
-        for name, value in (("beams", beams), ("max_new_tokens", max_new_tokens)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not allowed: give at least 1.")
-        if not grammar and constraints is not None and constraints != NO_CONSTRAINTS:
-            raise ValueError("Constraints need the grammar: leave `grammar=False` or the constraints out.")
-        self.grammar: RouteGrammar | ConstrainedGrammar | None = None
-        if grammar and constraints != NO_CONSTRAINTS:
-            self.grammar = ConstrainedGrammar(tokenizer, [], constraints or Constraints(), stock)
-        elif grammar:
-            self.grammar = RouteGrammar(tokenizer, [])
-        self.model, self.tokenizer = model, tokenizer
-        self.beams, self.ranking, self.max_new_tokens = beams, ranking, max_new_tokens
-        self.logits_processor = list(logits_processor)
+        self.model, self.tokenizer, self.watch = model, tokenizer, watch
+        self.beams, self.ranking, self.has_rules = settings.beams, settings.ranking, not settings.rules.is_empty
+        self.grammar = ConstrainedGrammar(tokenizer, [], settings.rules, stock) if settings.grammar else None
+        # of a single beam the log-probability is the score, whatever the length
+        ranking = {} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]
+        self._options = ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
+        self._running: ContinuousSearch | None = None
+        if self.ranking == "log_probability" and reason_against(model, **self._options) is None:
+            followers = [] if self.grammar is None else [self.grammar]
+            self._running = ContinuousSearch(model, followers=followers, **self._options)
+        self._tickets = count()
+        self._tasks: dict[int, _Task] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """A time to hand to searches, that many seconds from now."""
@@ -134,15 +141,82 @@ class RouteSearch:
             return None
         return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
 
-    def __call__(self, jobs: list[Job], deadline: Deadline | None = None) -> list[list[Candidate]]:
-        """The candidates of each job, best first; what was not finished when the deadline passed is none."""
-        inputs, _ = self._inputs(jobs)
+    def add(
+        self,
+        jobs: Sequence[Job],
+        deadlines: Sequence[Deadline | None] | None = None,
+        max_new_tokens: Sequence[int | None] | None = None,
+    ) -> list[int]:
+        """Let jobs join, and return a ticket for each.
+
+        Args:
+            jobs: what is searched.
+            deadlines: when the search for each ends.
+            max_new_tokens: the largest number of tokens of each (default: what the model's positions allow).
+        """
+        none = [None] * len(jobs)
+        tasks = []
+        for job, deadline, asked in zip(jobs, deadlines or none, max_new_tokens or none, strict=True):
+            room = self._most(len(beginning(self.tokenizer, job.smiles)))
+            tasks.append(_Task(job, deadline, asked and min(asked, room), most=min(asked or room, room)))
+        tickets: list[int] = [next(self._tickets) for _ in jobs]
+        if self._running is not None:
+            inputs = self._inputs(jobs)
+            tickets = self._running.add(inputs, [task.most for task in tasks], [task.deadline for task in tasks])
+            if self.grammar is not None:
+                numbers = self.grammar.join([job.n_steps for job in jobs])
+                tasks = [task._replace(number=number) for task, number in zip(tasks, numbers, strict=True)]
+        self._tasks |= dict(zip(tickets, tasks, strict=True))
+        return tickets
+
+    def remove(self, tickets: Sequence[int]) -> None:
+        """Let jobs leave that nobody wants any more."""
+        if self._running is not None:
+            self._running.remove(tickets)
+        for ticket in tickets:
+            self._forget(self._tasks.pop(ticket))
+
+    def step(self) -> list[tuple[int, list[Candidate]]]:
+        """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best first."""
+        if self._running is None:
+            return self._batch() if self._tasks else []
+        if self.watch is not None:
+            self.watch()
+        done = []
+        for found in self._running.step():
+            task = self._tasks.pop(found.ticket)
+            start = beginning(self.tokenizer, task.job.smiles)
+            texts = [self._read([*start, *ids]) for ids in found.sequences]
+            done.append((found.ticket, self._candidates(task, list(zip(texts, found.scores, strict=True)))))
+            self._forget(task)
+        return done
+
+    def _forget(self, task: _Task) -> None:
+        if self.grammar is not None and self._running is not None:
+            self.grammar.refusals.pop(task.number)
+
+    def _batch(self) -> list[tuple[int, list[Candidate]]]:
+        """Search for the oldest job, and for those that have the same deadline and bound, in one batch."""
+        first = next(iter(self._tasks.values()))
+        asked = (first.deadline, first.max_new_tokens)
+        tickets = [ticket for ticket, task in self._tasks.items() if (task.deadline, task.max_new_tokens) == asked]
+        tasks = [self._tasks.pop(ticket) for ticket in tickets]
+        if first.deadline is not None and first.deadline.ends():
+            return [(ticket, [self.out_of_time(task.job)]) for ticket, task in zip(tickets, tasks, strict=True)]
+        return list(zip(tickets, self._generate(tasks, *asked), strict=True))
+
+    def _generate(
+        self, tasks: list[_Task], deadline: Deadline | None, max_new_tokens: int | None
+    ) -> list[list[Candidate]]:
+        inputs = self._inputs([task.job for task in tasks])
         length = inputs["decoder_input_ids"].shape[1]
-        most = self._most(length)
-        grammar = [] if self.grammar is None else [self.grammar.begin([job.n_steps for job in jobs])]
+        most = max_new_tokens or self._most(length)
+        processors: list[Any] = [] if self.watch is None else [Watch(self.watch)]
+        if self.grammar is not None:
+            processors.append(self.grammar.begin([task.job.n_steps for task in tasks]))
         output = self.model.generate(
             **inputs,
-            **self._settings,
+            **self._options,
             do_sample=False,
             max_new_tokens=most,
             max_length=None,
@@ -150,28 +224,22 @@ class RouteSearch:
             output_scores=self.beams > 1,
             output_logits=self.beams == 1,  # of beams there is a score
             only_sequences=self.beams > 1,
-            logits_processor=[*self.logits_processor, *grammar, *([] if deadline is None else [deadline])],
+            logits_processor=[*processors, *([] if deadline is None else [deadline])],
         )
-        sequences, scores = output.sequences.tolist(), self._scores(output, length).tolist()
-        is_over = deadline is not None and deadline.is_over
-        found = []
-        for index, job in enumerate(jobs):
-            chosen = slice(index * self.beams, (index + 1) * self.beams)
-            texts = [self._read(row) for row in sequences[chosen]]
-            found.append(self._candidates(job, index, list(zip(texts, scores[chosen], strict=True)), most, is_over))
-        return found
+        texts, scores = list(map(self._read, output.sequences.tolist())), self._scores(output, length).tolist()
+        found = list(zip(texts, scores, strict=True))
+        return [
+            self._candidates(
+                task._replace(number=number, most=most), found[number * self.beams : (number + 1) * self.beams]
+            )
+            for number, task in enumerate(tasks)
+        ]
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        """Settings of `generate` for the search."""
-        ranking = {} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]
-        return ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
-
-    def _inputs(self, jobs: list[Job]) -> tuple[dict[str, torch.Tensor], list[list[int]]]:
-        """Inputs of `generate`, and the forced beginning of each route."""
+    def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
+        """Inputs of `generate`, with the forced beginning of each route."""
         tokenizer, device = self.tokenizer, self.model.device
         sources = [encode_source(tokenizer, job.smiles, job.starting_material) for job in jobs]
-        starts = [self._beginning(job.smiles) for job in jobs]
+        starts = [beginning(tokenizer, job.smiles) for job in jobs]
         inputs = {
             "input_ids": _pad(sources, tokenizer.pad_token_id, side="right").to(device),
             "decoder_input_ids": _pad(starts, tokenizer.pad_token_id, side="left").to(device),
@@ -179,58 +247,33 @@ class RouteSearch:
         }
         if self.model.config.num_condition_features:
             inputs["condition_values"] = torch.tensor([[float(job.n_steps or 0)] for job in jobs], device=device)
-        return inputs, starts
+        return inputs
 
     def _most(self, length: int) -> int:
-        """Tokens that are written at most behind a beginning of this length."""
-        room = self._room(length)
-        return room if self.max_new_tokens is None else min(self.max_new_tokens, room)
+        """Tokens that may be written behind a beginning of this length: the last is written and never read."""
+        return self.model.config.max_target_positions + 1 - length
 
-    def _candidates(
-        self, job: Job, number: int, found: list[tuple[tuple[str, bool], float]], most: int, is_over: bool
-    ) -> list[Candidate]:
+    def _candidates(self, task: _Task, found: list[tuple[tuple[str, bool], float]]) -> list[Candidate]:
         """The candidates of a job.
 
         Args:
-            job: the job.
-            number: its number in the grammar.
+            task: the job.
             found: its texts, whether each has ended, and their scores.
-            most: the tokens that it could write.
-            is_over: whether the time ended the search.
         """
-        candidates = [self._candidate(*one, job.n_steps, None if is_over else most) for one in found]
+        is_over = task.deadline is not None and task.deadline.is_over
+        candidates = [self._candidate(*one, task.job.n_steps, None if is_over else task.most) for one in found]
         kept = [candidate for candidate in candidates if candidate is not None]
-        if isinstance(self.grammar, ConstrainedGrammar) and self.grammar.refusals[number]:
-            kept = _with_reason(kept, self.grammar.why_nothing(number))
-        return kept or [self._nothing(job, "the time was up" if is_over else self._why_nothing(number))]
+        why = "no text came to its end" if self.grammar is None else self.grammar.why_nothing(task.number)
+        if self.grammar is not None and self.grammar.refusals[task.number]:
+            kept = _with_reason(kept, why)
+        return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
 
-    def running(self) -> RunningRoutes | None:
-        """A search that jobs join and leave, or None where only one batch after the other is possible.
-
-        There may be one at a time, and no other search meanwhile.
-        """
-        if self.ranking != "log_probability" or any(getattr(one, "reads_rows", True) for one in self.logits_processor):
-            return None
-        return None if reason_against(self.model, **self._settings) else RunningRoutes(self)
-
-    def out_of_time(self, jobs: Sequence[Job]) -> list[list[Candidate]]:
-        """What the searches give that are not begun, because the time is up."""
-        return [[self._nothing(job, "the time was up")] for job in jobs]
+    def out_of_time(self, job: Job) -> Candidate:
+        """What a search gives that has found nothing when the time is up."""
+        return self._nothing(job, "the time was up")
 
     def _nothing(self, job: Job, why: str) -> Candidate:
         return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)
-
-    def _why_nothing(self, index: int) -> str:
-        if isinstance(self.grammar, ConstrainedGrammar):
-            return self.grammar.why_nothing(index)
-        return "no text came to its end"
-
-    def room(self, smiles: str) -> int:
-        """Most tokens that the model's positions leave for a route of this target; in a batch, the longest target's count."""
-        return self._room(len(self._beginning(smiles)))
-
-    def _room(self, length: int) -> int:
-        return self.model.config.max_target_positions + 1 - length  # the last token is written and never read
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
         """Log-probability of each sequence after its forced beginning."""
@@ -242,12 +285,6 @@ class RouteSearch:
         ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
         after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
         return steps.masked_fill(after, 0.0).sum(dim=1)
-
-    def _beginning(self, smiles: str) -> list[int]:
-        """What every route of this target begins with: forced, so that the search spends itself on the reactants."""
-        whole = Route(smiles, (Route("C"),)).to_string()
-        text = whole[: whole.rindex("C'")]
-        return [self.tokenizer.bos_token_id, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     def _read(self, ids: list[int]) -> tuple[str, bool]:
         """Ids to text, without pads and start in front, up to the end; and whether it has ended."""
@@ -271,80 +308,10 @@ class RouteSearch:
         try:
             return Candidate(text, score, n_steps, route=canonical_route(Route.from_string(text)))
         except ValueError as error:
-            if most is None or (isinstance(self.grammar, ConstrainedGrammar) and (has_ended or score < _LOST)):
+            if most is None or (self.has_rules and (has_ended or score < _LOST)):
                 return None
             problem = str(error) if has_ended else f"the text was not finished within {most} tokens"
             return Candidate(text, score, n_steps, problem=problem)
-
-
-class RunningRoutes:
-    """A search for routes that jobs join and leave between steps. Each gets what it gets alone.
-
-    Args:
-        search: how routes are searched.
-    """
-
-    def __init__(self, search: RouteSearch):
-        self.search, self.grammar = search, search.grammar
-        followers = [] if self.grammar is None else [self.grammar.begin([])]
-        self._continuous = ContinuousSearch(search.model, followers=followers, **search._settings)
-        # of each ticket: the job, its number in the grammar, its beginning, its most tokens and its time
-        self._jobs: dict[int, tuple[Job, int, list[int], int, Deadline | None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def __contains__(self, ticket: int) -> bool:
-        return ticket in self._jobs
-
-    def add(
-        self, jobs: list[Job], deadlines: Sequence[Deadline | None], most: Sequence[int | None] | None = None
-    ) -> list[int]:
-        """Let jobs join, and return a ticket for each.
-
-        Args:
-            jobs: what is searched.
-            deadlines: when the search for each ends.
-            most: the largest number of tokens of each (default: that of the search).
-        """
-        inputs, starts = self.search._inputs(jobs)
-        own = [None] * len(jobs) if most is None else most
-        limits = [min(self.search._most(len(start)), one or 1 << 30) for start, one in zip(starts, own, strict=True)]
-        if min(limits) < 1:
-            raise ValueError(f"The model has no room for a route to {jobs[limits.index(min(limits))].smiles!r}.")
-        tickets = self._continuous.add(inputs, limits, deadlines)
-        numbers = [0] * len(jobs)
-        if isinstance(self.grammar, ConstrainedGrammar):
-            numbers = self.grammar.join([job.n_steps for job in jobs])
-        elif self.grammar is not None:
-            self.grammar.join([job.n_steps for job in jobs])
-        self._jobs |= dict(zip(tickets, zip(jobs, numbers, starts, limits, deadlines, strict=True), strict=True))
-        return tickets
-
-    def step(self) -> list[tuple[int, list[Candidate]]]:
-        """Write a token of each text. Return the tickets of the jobs that are done, and their candidates."""
-        for processor in self.search.logits_processor:
-            processor(None, None)
-        return [(found.ticket, self._read(found)) for found in self._continuous.step()]
-
-    def remove(self, tickets: Sequence[int]) -> None:
-        """Let jobs leave that nobody wants any more."""
-        self._continuous.remove(tickets)
-        for ticket in tickets:
-            self._forget(self._jobs.pop(ticket)[1])
-
-    def _forget(self, number: int) -> None:
-        if isinstance(self.grammar, ConstrainedGrammar):
-            self.grammar.refusals.pop(number)
-
-    def _read(self, found: Found) -> list[Candidate]:
-        search = self.search
-        job, number, start, most, deadline = self._jobs.pop(found.ticket)
-        texts = [search._read([*start, *ids]) for ids in found.sequences]
-        is_over = deadline is not None and deadline.is_over
-        candidates = search._candidates(job, number, list(zip(texts, found.scores, strict=True)), most, is_over)
-        self._forget(number)
-        return candidates
 
 
 def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:

@@ -65,7 +65,7 @@ def test_a_plan_is_written_and_read():
 
 def test_the_line_of_a_table():
     wrong = Route("COC(C)=O", leaf("C"))
-    best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "behind")
+    best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "rank_last")
     line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
     assert line == {
         "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "possible": 2, "best_score": -1.0, "seconds": 2.0,

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_model
-from weftformer.scripts import evaluate
+from weftformer.scripts import cli
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,18 @@ def shipped(planner, known, tmp_path_factory):
     (source / "generation_config.json").write_text(json.dumps(settings))
     planner.tokenizer.save_pretrained(source)
     write_routes(routes, known)
-    evaluate.main(
-        [str(routes), "--model", str(source), "--with", "steps", "--beams", "2", "--json", str(folder / "found.json")]
-    )
+    words = [
+        str(routes),
+        "--model",
+        str(source),
+        "--with",
+        "steps",
+        "--beams",
+        "2",
+        "--json",
+        str(folder / "found.json"),
+    ]
+    assert cli.main(["evaluate", *words]) == 0
     arguments = ["--model", source, "--evaluation", folder / "found.json", "--num-routes", 1234, "--num-reactions", 5]
     arguments += ["--stock-routes", routes, "--out", folder / "model", "--out-stock", folder / "stock.smi.gz"]
     shipped_routes.main([str(word) for word in arguments])

@@ -7,10 +7,6 @@ import pytest
 
 from weftformer.conversion.adaptation import DTYPES, FAMILIES
 from weftformer.routes.data.training_data import RouteArguments
-from weftformer.routes.planning.constraints import RULES
-from weftformer.routes.planning.search import RANKINGS
-from weftformer.routes.plans import IMPOSSIBLE
-from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import arguments
 from weftformer.scripts.parsers import adapt
 from weftformer.scripts.train_routes import RouteTrainingArguments
@@ -67,19 +63,7 @@ def test_help_all_shows_everything_with_hyphens(capsys):
 def test_choices_and_defaults_that_are_written_twice():
     assert tuple(FAMILIES) == adapt.FAMILIES
     assert [str(dtype) for dtype in DTYPES] == [f"torch.{name}" for name in adapt.DTYPES]
-    assert tuple(RANKINGS) == arguments.RANKINGS
-    assert tuple(RULES) == arguments.RULES_TO_SWITCH_OFF
-    assert tuple(IMPOSSIBLE) == arguments.IMPOSSIBLE
-    assert actions(parser("evaluate"))["ks"].default == list(KS)
     assert tuple(DEVICES) == arguments.GPUS
     found, default = actions(parser("estimate")), Workload()
     for field in fields(default):
         assert found[field.name].default == getattr(default, field.name), field.name
-
-
-def test_bounds_of_the_server():
-    limits = pytest.importorskip("weftformer.serving").Limits
-    found = actions(parser("serve"))
-    assert {field.name: getattr(limits(), field.name) for field in fields(limits)} == {
-        field.name: found[field.name].default for field in fields(limits)
-    }

@@ -3,7 +3,6 @@
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import httpx
@@ -18,12 +17,6 @@ from weftformer.inference.batching import Unwanted
 from weftformer.serving import Limits, build_app
 
 
-@dataclass(frozen=True)
-class StubWork:
-    text: str
-    settings: int
-
-
 class StubTask:
     """Shouts texts back. "wait" is computed until `go` is set or nobody wants it, "fail" fails, "bad" is refused at once."""
 
@@ -31,26 +24,46 @@ class StubTask:
 
     def __init__(self):
         self.go, self.started = threading.Event(), threading.Event()
-        self.batches: list[list[str]] = []
+        self.computed: list[str] = []
         self.gave_up = 0
 
     def works(self, texts, *, beams, max_new_tokens, conditions):
         if "bad" in texts:
             raise ValueError("'bad' is no text.")
-        return [StubWork(text, beams) for text in texts]
+        return texts
 
-    def compute(self, works, is_wanted):
-        self.batches.append([work.text for work in works])
-        for index, work in enumerate(works):
-            if work.text == "fail":
-                raise RuntimeError("secret of the house")
-            if work.text == "wait":
-                self.started.set()
-                while not self.go.wait(0.01):
-                    if not is_wanted():
-                        self.gave_up += 1
-                        raise Unwanted
-            yield index, work.text.upper()
+    def pool_key(self, work):
+        return "all"
+
+    def open_pool(self, key, watch):
+        return StubPool(self, watch)
+
+
+class StubPool(dict):
+    """Computes one text a step."""
+
+    def __init__(self, task, watch):
+        super().__init__()
+        self.task, self.watch = task, watch
+
+    add, remove = dict.__setitem__, dict.pop
+
+    def step(self):
+        if not self:
+            return []
+        key, text = next(iter(self.items()))
+        self.task.computed.append(text)
+        if text == "fail":
+            raise RuntimeError("secret of the house")
+        if text == "wait":
+            self.task.started.set()
+            while not self.task.go.wait(0.01):
+                try:
+                    self.watch()
+                except Unwanted:
+                    self.task.gave_up += 1
+                    raise
+        return [(key, self.pop(key).upper())]
 
 
 def soon(condition, seconds=20.0):

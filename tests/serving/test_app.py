@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from weftformer.inference.batching import Item
+from weftformer.serving import Limits
 
 from .conftest import running, soon
 
@@ -19,14 +20,8 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture
 def server(stub):
-    with running(stub, max_batch_size=2, max_wait_ms=0, max_queue=3, max_inputs=3, timeout_s=30) as made:
+    with running(stub, max_batch_size=1, max_queue=3, max_inputs=3, timeout_s=30) as made:
         yield made
-
-
-def test_answers_one_and_several(server):
-    for texts, expected in (("a", ["A"]), (["b", "c", "d"], ["B", "C", "D"])):
-        response = server.client.post("/translate", json={"texts": texts})
-        assert response.status_code == 200 and response.json() == {"translations": expected}
 
 
 def test_health_and_openapi(server, stub):
@@ -107,19 +102,21 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_input_is_refused_with_the_reason(server, stub, name):
-    body, reason = MALFORMED[name]
-    response = server.client.post("/translate", content=body, headers=JSON)
-    assert response.status_code in (400, 422)
-    assert set(response.json()) == {"detail"} and reason in response.json()["detail"]
-    assert "Traceback" not in response.text and ".py" not in response.text
-    assert len(response.json()["detail"]) < 700 and stub.batches == []
+def test_malformed_input_is_refused_with_the_reason(server, stub):
+    for name, (body, reason) in MALFORMED.items():
+        response = server.client.post("/translate", content=body, headers=JSON)
+        assert response.status_code in (400, 422), name
+        assert set(response.json()) == {"detail"} and reason in response.json()["detail"], name
+        assert "Traceback" not in response.text and ".py" not in response.text
+        assert len(response.json()["detail"]) < 700 and stub.computed == []
+    assert server.client.post("/translate", content=b'{"texts": "a"}').status_code == 422  # of another kind
+    for method, path, status in (("GET", "/translate", 405), ("POST", "/nothing", 404)):
+        response = server.client.request(method, path)
+        assert response.status_code == status and "detail" in response.json()
+    response = server.client.post("/plan", json={"targets": "CCO"})
+    assert response.status_code == 404
+    assert response.json() == {"detail": "stub writes texts, not routes: POST /translate."}
     assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
-
-
-def test_a_body_of_another_kind_is_refused(server):
-    assert server.client.post("/translate", content=b'{"texts": "a"}').status_code == 422
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
@@ -157,7 +154,7 @@ def test_too_many_are_refused_until_there_is_room(server, stub):
 
 
 def test_an_answer_that_takes_too_long_is_given_up_and_its_computation_ends(stub):
-    with running(stub, timeout_s=0.3, max_wait_ms=0) as server:
+    with running(stub, timeout_s=0.3) as server:
         first = server.later({"texts": "wait"})
         assert stub.started.wait(20)
         soon(lambda: first)
@@ -176,7 +173,7 @@ def test_a_client_that_leaves_is_not_computed_for(server, stub):
     assert stub.gave_up == 0
     soon(lambda: stub.gave_up == 1)  # the first has left too
     assert server.client.post("/translate", json={"texts": "b"}).status_code == 200
-    assert ["never"] not in stub.batches
+    assert "never" not in stub.computed
 
 
 def test_a_failing_model_is_a_500_without_its_secrets(server, caplog):
@@ -224,13 +221,10 @@ def test_nothing_of_a_request_stays_behind(server, stub):
     soon(lambda: alive() <= before, 5)
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/translate", 405), ("POST", "/nothing", 404)])
-def test_other_paths_and_methods(server, method, path, status):
-    response = server.client.request(method, path)
-    assert response.status_code == status and "detail" in response.json()
-
-
-def test_the_other_endpoint_says_what_is_served(server):
-    response = server.client.post("/plan", json={"targets": "CCO"})
-    assert response.status_code == 404
-    assert response.json() == {"detail": "stub writes texts, not routes: POST /translate."}
+@pytest.mark.parametrize(
+    "wrong", [{"max_queue": 0}, {"timeout_s": float("nan")}, {"timeout_s": 0.0}, {"max_expand_leaves": -1}]
+)
+def test_bounds_are_positive(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name}=.* is not allowed: give at least"):
+        Limits(**wrong)

@@ -8,15 +8,14 @@ pytest.importorskip("rdkit")
 
 import numpy as np
 import torch
-from transformers import LogitsProcessor
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import NO_CONSTRAINTS, Constraints, Route, Stock
+from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route, Stock
 from weftformer.routes.feasibility import check_route
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.planning import constraints, search
 from weftformer.routes.planning.constraints import ConstrainedGrammar
-from weftformer.routes.planning.grammar import RouteGrammar
+from weftformer.routes.planning.grammar import START, RouteGrammar
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.tokenization import build_route_tokenizer
 
@@ -51,6 +50,22 @@ class SmallTokenizer:
             found.append(self.words.index(word))
             text = text[len(word) :]
         return found
+
+
+class Plain:
+    """The grammar alone, row by row: what a processor that remembers rows and masks is held against."""
+
+    def __init__(self, tokenizer, limit):
+        self.grammar, self.limit = RouteGrammar(tokenizer), limit
+
+    def __call__(self, rows, scores):
+        masks = []
+        for row in rows.tolist():
+            state = START
+            for token in row:
+                state = self.grammar.after(state, token, self.limit)
+            masks.append(self.grammar.allowed(state, self.limit))
+        return scores + torch.from_numpy(np.stack(masks))
 
 
 def beginning(target):
@@ -124,7 +139,7 @@ def keeps(rules, text, stock=None):
 def test_what_is_let_through_is_what_keeps_the_rules(rules, limit, letters):
     tokenizer = SmallTokenizer("CO=")
     stock = Stock(["C", "C=O", "O"])
-    free = all_texts(RouteGrammar(tokenizer, [limit]), tokenizer, TARGET, letters)
+    free = all_texts(Plain(tokenizer, limit), tokenizer, TARGET, letters)
     assert len(free) > 200 and {Route.from_string(text).depth for text in free} == set(range(1, limit + 1))
     found = all_texts(ConstrainedGrammar(tokenizer, [limit], rules, stock), tokenizer, TARGET, letters)
     assert found == {text for text in free if keeps(rules, text, stock)}
@@ -189,18 +204,7 @@ TARGETS = ["CCO", "CCCCN"]
 
 
 @pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
-def test_every_route_that_a_search_finishes_is_possible(planner, known, ranking):
-    settings = {"beams": 8, "ranking": ranking, "progress": False, "max_new_tokens": 100}
-    targets = [route.smiles for route in known]
-    free = planner.plan(targets, n_steps=2, **settings, constraints=NO_CONSTRAINTS)
-    ruled = planner.plan(targets, n_steps=2, **settings) + restless(2).plan(TARGETS, **SETTINGS, beams=8)
-    assert sum(not check_route(route).is_possible for plan in free for route in plan.routes) > 5
-    routes = [route for plan in ruled for route in plan.routes]
-    assert len(routes) > 15 and all(check_route(route).is_possible for route in routes)
-
-
-@pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
-@pytest.mark.parametrize("beams", [1, 4, 9])
+@pytest.mark.parametrize("beams", [1, 9])
 def test_reading_likely_ends_alone_finds_what_reading_all_finds(ranking, beams, planner, known, monkeypatch):
     # when a text is given up depends on when it is read
     monkeypatch.setattr(constraints, "is_beyond_repair", lambda smiles: False)
@@ -230,13 +234,9 @@ def test_neighbours_in_a_batch_make_no_difference(planner, known):
 
 
 def test_without_rules_the_grammar_is_the_plain_one(tokenizer):
-    planner = restless()
-    assert isinstance(
-        search.RouteSearch(planner.model, tokenizer, beams=2, constraints=NO_CONSTRAINTS).grammar, RouteGrammar
-    )
     rng = random.Random(3)
     for _ in range(10):
-        plain, ruled = RouteGrammar(tokenizer, [2]), ConstrainedGrammar(tokenizer, [2], NO_CONSTRAINTS)
+        plain, ruled = Plain(tokenizer, 2), ConstrainedGrammar(tokenizer, [2], NO_CONSTRAINTS)
         ids = [tokenizer.bos_token_id]
         while ids[-1] != tokenizer.eos_token_id and len(ids) < 60:
             scores = torch.randn(1, 53)
@@ -251,18 +251,6 @@ def allowed(processor, tokenizer, texts):
     rows = [[tokenizer.pad_token_id] * (width - len(row)) + row for row in ids]
     scores = processor(torch.tensor(rows), torch.zeros(len(rows), 53))
     return [{processor.texts[i] or "end" for i in torch.nonzero(row > -1e5)[:, 0].tolist()} for row in scores]
-
-
-def test_lists_end_when_all_atoms_are_there(tokenizer):
-    start = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O'}"
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [start])
-    assert found == {","}
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [start + ",{'smiles':'CO'}"])
-    assert found == {",", "]"}
-    # a reaction within counts for itself
-    made = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O','children':[{'smiles':'CC=O'},{'smiles':'O'}]},{'smiles':'CO'}"
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [3], ALL), tokenizer, [made])
-    assert found == {",", "]"}
 
 
 def test_a_backslash_is_one_character_of_a_molecule(tokenizer):
@@ -302,54 +290,26 @@ def test_what_nothing_mends_is_given_up(tokenizer):
 
 @pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
 @pytest.mark.parametrize("beams", [1, 4])
-def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams):
+def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams, monkeypatch):
     """Carbons with five neighbours are all that this model writes."""
-    planner = restless()
-    calls = []
-    tokenizer = planner.tokenizer
-    ids = tokenizer("CC(C)(C)(C)C'", add_special_tokens=False)["input_ids"]
-    begun = len(tokenizer(beginning("CCO"), add_special_tokens=False)["input_ids"]) + 1
+    planner, calls = restless(), []
+    ids = planner.tokenizer("CC(C)(C)(C)C'", add_special_tokens=False)["input_ids"]
 
-    class Stubborn(LogitsProcessor):
-        def __call__(self, input_ids, scores):
-            calls.append(1)
+    class Stubborn(ConstrainedGrammar):
+        def follow(self, parents, tokens, prompts, scores):
             only = torch.full_like(scores, float("-inf"))
-            only[:, ids[min(input_ids.shape[1] - begun, len(ids) - 1)]] = 0.0
-            return only
+            only[:, ids[min(len(calls), len(ids) - 1)]] = 0.0
+            calls.append(1)
+            return super().follow(parents, tokens, prompts, only)
 
-    run = search.RouteSearch(
-        planner.model, tokenizer, beams=beams, ranking=ranking, logits_processor=[Stubborn()], max_new_tokens=60
-    )
-    (candidates,) = run([search.Job("CCO", 1)])
+    monkeypatch.setattr(search, "ConstrainedGrammar", Stubborn)
+    settings = PlanSettings(beams=beams, ranking=ranking, max_new_tokens=60)
+    (plan,) = planner.plan(["CCO"], settings, n_steps=1, progress=False)
     assert len(calls) < 20
-    (candidate,) = candidates
+    (candidate,) = plan.candidates
     assert candidate.route is None and candidate.score == float("-inf")
     assert candidate.problem.startswith("no route was found") and "too many bonds" in candidate.problem
     assert candidate.to_dict()["score"] is None
-
-
-def test_routes_from_the_stock_alone(tokenizer):
-    stock = Stock(["CC=O", "O"])
-    rules = Constraints(only_purchasable=True)
-    with pytest.raises(ValueError, match="need a stock"):
-        ConstrainedGrammar(tokenizer, [2], rules)
-    start = beginning("CC(=O)O")
-    texts = [start + "CC=O'", start + "CC#N'"]
-    assert allowed(ConstrainedGrammar(tokenizer, [2], rules, stock), tokenizer, texts[:1]) == [{"}", ","}]
-    assert allowed(ConstrainedGrammar(tokenizer, [2], rules, stock), tokenizer, texts[1:]) == [{","}]
-    # in the last reaction nothing can go on
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], rules, stock), tokenizer, [start + "CC#N"])
-    assert "'" not in found
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], rules, stock), tokenizer, [start + "CC=O"])
-    assert "'" in found
-
-
-def test_a_starting_material_that_must_be_a_leaf(tokenizer):
-    rules = Constraints(required_leaf="OC")
-    assert rules.required_leaf == "CO"
-    start = "{'smiles':'CC(=O)OC','children':[{'smiles':'CC(=O)O'},{'smiles':'CO'"
-    for text, expected in ((start + "}", {",", "]"}), (start + ",'children':[{'smiles':'C=O'}]}", {","})):
-        assert allowed(ConstrainedGrammar(tokenizer, [3], rules), tokenizer, [text]) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -367,13 +327,7 @@ def test_wishes_that_cannot_be_read_are_refused(rules, message):
         Constraints(**rules)
 
 
-def test_a_dot_behind_a_substructure_is_no_part_of_it():
+def test_wishes_as_they_are_read():
+    assert Constraints(required_leaf="OC").required_leaf == "CO"  # canonical
     smarts = "CO |(0.5,1.25,;1.5,0,)|"
     assert Constraints(forbidden_substructures=[smarts]).forbidden_substructures == (smarts,)
-
-
-def test_rules_need_the_grammar(tokenizer):
-    planner = restless()
-    with pytest.raises(ValueError, match="Constraints need the grammar"):
-        planner.plan(["CCO"], grammar=False, constraints=Constraints(), progress=False)
-    planner.plan(["CCO"], n_steps=1, beams=1, max_new_tokens=2, grammar=False, progress=False)

@@ -5,8 +5,9 @@ import random
 import pytest
 import torch
 
-from weftformer.routes import Route
-from weftformer.routes.planning.grammar import START, RouteGrammar, advance
+from weftformer.routes import NO_CONSTRAINTS, Route
+from weftformer.routes.planning.constraints import ConstrainedGrammar
+from weftformer.routes.planning.grammar import START, advance
 from weftformer.routes.tree import MAX_DEPTH
 from weftformer.tokenization import build_route_tokenizer
 
@@ -16,6 +17,10 @@ ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route(
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_route_tokenizer()
+
+
+def plain(tokenizer, limits):
+    return ConstrainedGrammar(tokenizer, limits, NO_CONSTRAINTS)
 
 
 def ids_of(tokenizer, text):
@@ -40,7 +45,7 @@ def test_characters_lead_to_a_route_or_nowhere():
 
 
 def test_every_token_of_a_route_is_let_through(tokenizer):
-    rng, processor = random.Random(0), RouteGrammar(tokenizer, [2])
+    rng, processor = random.Random(0), plain(tokenizer, [2])
     for _ in range(5):
         ids = [tokenizer.bos_token_id, *ids_of(tokenizer, ROUTE.shuffled(rng).to_string()), tokenizer.eos_token_id]
         for end in range(1, len(ids)):
@@ -55,10 +60,10 @@ def test_what_may_follow_is_what_the_grammar_says(tokenizer):
         ("{'smiles':'C','children':[{'smiles':'O'}", {",", "]"}), ("{'smiles':'C','children':[{'smiles':'O'", {"}", ","}),
         ("{'smiles':'C','children':[{'smiles':'O','children':[{'smiles':'O'", {"}"}), ("{'smiles':'C\\", {"\\"}),
     ):  # fmt: skip
-        assert allowed(RouteGrammar(tokenizer, [2]), [[start, *ids_of(tokenizer, text)]]) == [expected], text
-    (inside,) = allowed(RouteGrammar(tokenizer, [2]), [[start, *ids_of(tokenizer, "{'smiles':'C")]])
+        assert allowed(plain(tokenizer, [2]), [[start, *ids_of(tokenizer, text)]]) == [expected], text
+    (inside,) = allowed(plain(tokenizer, [2]), [[start, *ids_of(tokenizer, "{'smiles':'C")]])
     assert {"C", "[", "]", "(", "\\", "'"} <= inside and not inside & {"{", "}", ",", "end", "'children':"}
-    (begun,) = allowed(RouteGrammar(tokenizer, [2]), [[start, *ids_of(tokenizer, "{'smiles':'")]])
+    (begun,) = allowed(plain(tokenizer, [2]), [[start, *ids_of(tokenizer, "{'smiles':'")]])
     assert "'" not in begun and "C" in begun
 
 
@@ -66,7 +71,7 @@ def test_what_may_follow_is_what_the_grammar_says(tokenizer):
 def test_random_walks_are_routes_no_deeper_than_asked(tokenizer, limit):
     rng, depths = random.Random(1), set()
     for _ in range(40):
-        processor, ids = RouteGrammar(tokenizer, [limit]), [tokenizer.bos_token_id]
+        processor, ids = plain(tokenizer, [limit]), [tokenizer.bos_token_id]
         while ids[-1] != tokenizer.eos_token_id:
             scores = processor(torch.tensor([ids]), torch.zeros(1, 53))[0]
             choices = scores.isfinite().nonzero()[:, 0].tolist()
@@ -80,7 +85,7 @@ def test_random_walks_are_routes_no_deeper_than_asked(tokenizer, limit):
 
 
 def test_beams_that_change_places_keep_their_states(tokenizer):
-    processor, start = RouteGrammar(tokenizer, [1, 3]), tokenizer.bos_token_id
+    processor, start = plain(tokenizer, [1, 3]), tokenizer.bos_token_id
     first = [[start, *ids_of(tokenizer, "{'smiles':'")]] * 4
     allowed(processor, first)
     one = [[*row, *ids_of(tokenizer, character)] for row, character in zip(first, "CNOS", strict=True)]
@@ -91,15 +96,15 @@ def test_beams_that_change_places_keep_their_states(tokenizer):
     assert found[0] == {"}", ","} and "'" in found[1] and found[2] == found[3] == {"}", ","}
     # the text after the end of a route is padding, and whatever follows is no matter
     whole = [[start, *ids_of(tokenizer, "{'smiles':'C'}"), tokenizer.eos_token_id, tokenizer.pad_token_id]]
-    assert len(allowed(RouteGrammar(tokenizer, [1]), whole)[0]) > 40
+    assert len(allowed(plain(tokenizer, [1]), whole)[0]) > 40
 
 
 def test_rows_with_pads_in_front_and_wider_scores(tokenizer):
-    processor = RouteGrammar(tokenizer, [1])
+    processor = plain(tokenizer, [1])
     row = [tokenizer.pad_token_id, tokenizer.bos_token_id, *ids_of(tokenizer, "{'smiles':'C'")]
     scores = processor(torch.tensor([row]), torch.zeros(1, 60))
     assert scores.shape == (1, 60) and scores[0, 53:].isneginf().all() and scores.isfinite().sum() == 2
 
 
 def test_no_route_is_deeper_than_what_can_be_read():
-    assert RouteGrammar(build_route_tokenizer(), [500, None, 3]).limits == [MAX_DEPTH, MAX_DEPTH, 3]
+    assert plain(build_route_tokenizer(), [500, None, 3]).limits == [MAX_DEPTH, MAX_DEPTH, 3]

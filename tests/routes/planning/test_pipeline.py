@@ -8,6 +8,7 @@ import transformers
 
 import weftformer  # noqa: F401  registers the pipeline
 from weftformer.routes import Stock
+from weftformer.routes.planning.search import RouteSearch
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +31,14 @@ def test_plans_as_the_planner_does(planner, known, folder):
 
 def test_several_targets_are_planned_together(known, folder, monkeypatch):
     pipeline = transformers.pipeline("weft-routes", model=folder, batch_size=3)
-    searches = []
-    generate = type(pipeline.model).generate
+    searches, add = [], RouteSearch.add
     monkeypatch.setattr(
-        type(pipeline.model), "generate", lambda self, **inputs: searches.append(1) or generate(self, **inputs)
+        RouteSearch, "add", lambda self, jobs, *rest: searches.append(len(jobs)) or add(self, jobs, *rest)
     )
     targets = [route.smiles for route in known]
     stock = Stock(known[0].leaves())
     plans = pipeline(iter(targets), n_steps=[route.depth for route in known], beams=2, stock=stock)
-    assert [plan["target"] for plan in plans] == targets and len(searches) == 2  # of three and one
+    assert [plan["target"] for plan in plans] == targets and searches == [3, 1]
     assert plans[0]["candidates"][0]["purchasable"] is True and plans[1]["candidates"][0]["purchasable"] is False
 
 

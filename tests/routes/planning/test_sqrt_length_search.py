@@ -108,7 +108,7 @@ def no_pads(model):
 
 
 @pytest.mark.parametrize("prefix", [[START], PREFIX], ids=["free", "forced"])
-@pytest.mark.parametrize("beams", [1, 3, 8])
+@pytest.mark.parametrize("beams", [1, 4])
 def test_finds_what_a_plain_search_finds(no_pads, beams, prefix):
     source = draw()
     output = search(no_pads, source, STEPS, beams, decoder_input_ids=torch.tensor([prefix] * 3))
@@ -128,6 +128,13 @@ def test_the_score_is_log_p_by_the_root_of_the_length(model):
     assert torch.equal(output.sequences_scores, expected)
     for scores in output.sequences_scores.view(3, 4):
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+    settings = {
+        "custom_generate": "sqrt_length",
+        "max_length": LENGTH,
+        "decoder_input_ids": torch.tensor([PREFIX] * 3),
+    }
+    best = model.generate(draw(), condition_values=STEPS, num_beams=4, num_return_sequences=2, **settings)
+    assert torch.equal(best.view(3, 2, -1), output.sequences.view(3, 4, -1)[:, :2])
 
 
 def test_prefixes_of_different_length_stand_beside_each_other(model):
@@ -150,24 +157,15 @@ def test_a_cache_changes_nothing(model):
     torch.testing.assert_close(cached.sequences_scores, free.sequences_scores, atol=1e-5, rtol=1e-5)
 
 
-def test_only_as_many_as_were_asked_for_are_returned_best_first(model):
-    source, settings = draw(), {"custom_generate": "sqrt_length", "max_length": LENGTH}
-    all_of_them = search(model, source, STEPS, 5)
-    best = model.generate(source, condition_values=STEPS, num_beams=5, num_return_sequences=2, **settings)
-    assert torch.equal(best.view(3, 2, -1), all_of_them.sequences.view(3, 5, -1)[:, :2])
-
-
 def test_forbidden_tokens_are_not_written(model):
     output = search(model, draw(), STEPS, 3, suppress_tokens=[END])
     assert not (output.sequences == END).any() and output.sequences.shape[1] == LENGTH
 
 
 def test_sampling_is_refused(model):
+    settings = {"num_beams": 2, "do_sample": True, "max_length": LENGTH, "custom_generate": "sqrt_length"}
     with pytest.raises(ValueError, match="deterministic"):
-        model.generate(
-            draw(), condition_values=STEPS, num_beams=2, do_sample=True, max_length=LENGTH,
-            custom_generate="sqrt_length",
-        )  # fmt: skip
+        model.generate(draw(), condition_values=STEPS, **settings)
 
 
 # --- against DirectMultiStep itself
@@ -204,7 +202,7 @@ def as_text(ids, tokens):
 
 
 @pytest.mark.parametrize("prefix", [None, PREFIX], ids=["free", "forced"])
-@pytest.mark.parametrize("beams", [1, 5, 10])
+@pytest.mark.parametrize("beams", [1, 5])
 def test_equals_beam_search_optimized(both, beams, prefix):
     from directmultistep.generation.tensor_gen import BeamSearchOptimized
 
@@ -214,42 +212,10 @@ def test_equals_beam_search_optimized(both, beams, prefix):
     results = found(search(model, source, STEPS, beams, **forced), beams)
     theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
     start = None if prefix is None else torch.tensor([prefix])
-    for row in range(3):  # one at a time: see the next test
+    for row in range(
+        3
+    ):  # one at a time: in a batch, the second target of the original continues the beams of the first
         one = source[row : row + 1], STEPS[row : row + 1].long()
         (expected,) = theirs.decode(*one, path_start_BL=start, progress_bar=False)
         assert [as_text(list(ids), tokens) for ids, _ in results[row]] == [text.strip(" ") for text, _ in expected]
         assert [total for _, total in results[row]] == pytest.approx([total for _, total in expected], abs=2e-4)
-
-
-def test_beam_search_optimized_mixes_the_targets_of_a_batch(both):
-    """Why the original is asked for one target at a time: in a batch, the second target continues the first one's beams.
-
-    Not even that works once the targets have different numbers of running beams.
-    """
-    from directmultistep.generation.tensor_gen import BeamSearchOptimized
-
-    theirs, _ = originals_search(BeamSearchOptimized, both[0], 5)
-    source, steps = draw()[:2], STEPS[:2].long()
-    alone = [theirs.decode(source[r : r + 1], steps[r : r + 1], progress_bar=False)[0] for r in range(2)]
-    try:
-        together = theirs.decode(source, steps, progress_bar=False)
-    except RuntimeError:
-        return
-    assert together != alone
-
-
-@pytest.mark.parametrize("beams", [1, 5, 10])
-def test_equals_the_plain_beam_search_of_several_targets(both, beams):
-    from directmultistep.generation.generation import BeamSearch
-
-    original, model = both
-    with torch.no_grad():  # of the two stages of the other search this one has one: without pads they are the same
-        for head in (original.decoder.fc_out, model.lm_head):
-            head.bias[[PAD, START]] = -1e4
-    source = draw()
-    theirs, tokens = originals_search(BeamSearch, original, beams)
-    theirs.max_length = LENGTH
-    results = found(search(model, source, STEPS, beams), beams)
-    for mine, expected in zip(results, theirs.decode(source, STEPS.long()), strict=True):
-        assert [as_text(list(ids), tokens) for ids, _ in mine] == [text for text, _ in expected]
-        assert [total for _, total in mine] == pytest.approx([total for _, total in expected], abs=2e-4)

@@ -1,0 +1,24 @@
+"""A logits processor that calls a function before each token, which may end `generate` by an error."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from transformers import LogitsProcessor
+
+
+class Watch(LogitsProcessor):
+    """Calls a function before each token. (A stopping criterion would be asked about every candidate of a beam search.)
+
+    Args:
+        check: the function. What it raises ends the generation.
+    """
+
+    def __init__(self, check: Callable[[], None]):
+        self.check = check
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        self.check()
+        return scores
+
+    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+        """Sources may leave the batch: no row is looked at."""

@@ -1,0 +1,262 @@
+"""Targets, starting materials and numbers of steps become requests: they are read and checked before any search."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
+from ...tokenization.checks import shown
+from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
+from ..tree import MAX_DEPTH
+from .search import Job, beginning
+from .settings import PlanSettings
+from .spelling import check_spelling
+
+_logger = logging.getLogger(__name__)
+
+# Tried in turn, and pooled, when a model that is told the number of steps is not.
+DEFAULT_STEPS = range(1, 6)
+# The longest path that may be asked for where the model does not say what it was trained on, and the tokens that a reaction
+# of a route takes at least: `,'children':[{'smiles':'C'}]`, with a token for each key.
+MOST_STEPS = 20
+_TOKENS_OF_A_REACTION = 9
+# Beams that may be asked for, for each token of the vocabulary: a step of the search chooses its beams among that many texts
+# for each beam. With the 53 tokens of DirectMultiStep it is 1,060, where 50 are usual.
+BEAMS_OF_A_TOKEN = 20
+
+Steps = int | range | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A target as it is planned, or why it cannot be.
+
+    Args:
+        target: its canonical SMILES; as it was given where there is a problem.
+        jobs: the searches for it.
+        settings: how it is planned.
+        remarks: what has to be said of it.
+        problem: why it cannot be planned.
+    """
+
+    target: str
+    jobs: tuple[Job, ...] = ()
+    settings: PlanSettings = field(default_factory=PlanSettings)
+    remarks: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def read_targets(
+    model: Any,
+    tokenizer: Any,
+    targets: Sequence[str],
+    settings: PlanSettings,
+    *,
+    n_steps: Steps | Sequence[Steps] = None,
+    starting_material: str | Sequence[str | None] | None = None,
+    on_error: str = "raise",
+) -> list[PlanRequest]:
+    """Read and check targets and settings.
+
+    Args:
+        model, tokenizer: they say what can be asked for.
+        targets, settings, and the others: as in [`RoutePlanner.plan`].
+
+    Returns:
+        A request for each target.
+
+    Raises:
+        ValueError: as in [`RoutePlanner.plan`].
+    """
+    if isinstance(targets, str):
+        raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error={on_error!r} is not allowed: choose one of raise, skip.")
+    if settings.enforce_limits:
+        _check_beams(tokenizer, settings.beams)
+    steps = _steps(model, n_steps, len(targets), settings.enforce_limits)
+    materials = _materials(model, starting_material, len(targets))
+    requests = []
+    for target, tried, begin in zip(targets, steps, materials, strict=True):
+        try:
+            smiles, remarks = one_target(target, settings.on_salt)
+            begin = None if begin is None else one_molecule(begin)
+            check_source(model, tokenizer, smiles, begin)
+        except ValueError as error:
+            # some speak of the canonical SMILES: the one that was given is named too
+            problem = str(error) if target in str(error) else f"{target!r}: {error}"
+            if on_error == "raise":
+                raise ValueError(problem) from error
+            requests.append(PlanRequest(target, settings=settings, problem=problem))
+        else:
+            texts = _augmented(model, tokenizer, smiles, begin, settings)
+            jobs = tuple(Job(text, count, begin) for text in texts for count in tried)
+            requests.append(PlanRequest(smiles, jobs, settings, remarks))
+    return requests
+
+
+def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
+    """The canonical SMILES to plan, and what has to be said of it.
+
+    Args:
+        target: SMILES, as it was given.
+        on_salt: "error" or "strip", as in [`PlanSettings`].
+
+    Raises:
+        ValueError: the target is no molecule, or several and `on_salt` is "error".
+    """
+    smiles = canonical_smiles(target)
+    if "." not in smiles:
+        return smiles, ()
+    if on_salt == "error":
+        raise ValueError(
+            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--on-salt strip` "
+            '(`on_salt="strip"` in Python) plans its largest organic part.'
+        )
+    part = largest_organic_part(smiles)
+    return part, (f"{target} is {smiles.count('.') + 1} molecules: {part}, its largest organic part, was planned.",)
+
+
+def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str | None = None) -> None:
+    """Check that the model can read a target.
+
+    Raises:
+        ValueError: it is too long, or holds a character that the vocabulary lacks, or its starting material is or does.
+    """
+    for text in (smiles, starting_material):
+        if text is not None:
+            check_spelling(tokenizer, text)
+    room = model.config.max_source_positions
+    encode_source(
+        tokenizer,
+        smiles,
+        starting_material,
+        product_length=min(PRODUCT_LENGTH, room),
+        source_length=min(SOURCE_LENGTH, room),
+    )
+    if len(beginning(tokenizer, smiles)) > model.config.max_target_positions:
+        raise ValueError(f"{shown(smiles)} is too long: the model has no room for a route to it.")
+
+
+def _augmented(
+    model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
+) -> Iterator[str]:
+    """The texts of a target that are searched from, without those that are too long or that the model cannot spell."""
+    if settings.num_augmentations == 1:
+        yield smiles
+        return
+    is_aligned = bool(about_routes(model).get("aligned"))
+    for text in drawn_smiles(smiles, settings.num_augmentations, settings.seed, rooted=is_aligned):
+        try:
+            check_source(model, tokenizer, text, starting_material)
+        except ValueError:
+            continue
+        yield text
+
+
+def about_routes(model: Any) -> dict[str, Any]:
+    """What the model says of the routes that it was trained on; nothing where it was saved without."""
+    return getattr(model.generation_config, "routes", None) or {}
+
+
+def default_steps(model: Any) -> list[int]:
+    """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
+    fewest, most = about_routes(model).get("steps", (1, 5))
+    return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
+
+
+def step_bounds(model: Any) -> list[tuple[int, str]]:
+    """The longest paths that may be asked for, in reactions, each with its reason. The smallest holds."""
+    positions = model.config.max_target_positions
+    bounds = [(max(1, positions // _TOKENS_OF_A_REACTION), f"what its {positions} positions have room for")]
+    _, longest = about_routes(model).get("steps", (None, None))
+    if longest:
+        bounds.append((2 * int(longest), f"twice the longest path that it was trained on, {longest}"))
+    else:
+        bounds.append((MOST_STEPS, "for a model that does not say what it was trained on"))
+    return [*bounds, (MAX_DEPTH, "for any route")]
+
+
+def _check_beams(tokenizer: Any, beams: int) -> None:
+    most = BEAMS_OF_A_TOKEN * len(tokenizer)
+    if beams > most:
+        raise ValueError(
+            f"{beams:,} beams are above the bound of {most:,}, {BEAMS_OF_A_TOKEN} for each of the "
+            f"{len(tokenizer)} tokens of the vocabulary: time and memory grow with each beam, and 10 to 50 are usual. "
+            "`--no-limits` (`enforce_limits=False` in Python) lifts the bound."
+        )
+
+
+def _materials(model: Any, starting_material: str | Sequence[str | None] | None, count: int) -> Sequence[str | None]:
+    """The starting material of each target."""
+    if isinstance(starting_material, str):
+        # one for all: what is wrong with it is wrong for every target
+        starting_material = [one_molecule(starting_material)] * count
+    materials = [None] * count if starting_material is None else list(starting_material)
+    if len(materials) != count:
+        raise ValueError(f"{len(materials)} starting materials for {count} targets: give one for each.")
+    if any(materials):
+        _check_reads_materials(model)
+    return materials
+
+
+def _check_reads_materials(model: Any) -> None:
+    """Refuse a starting material where the model is known to have been trained without.
+
+    What a folder says in `generation_config.json` decides. One that says nothing, such as a converted or an older one, is
+    taken at its word that its source has room for two molecules, with a warning.
+    """
+    way_out = (
+        "Leave `starting_material` out. `--required-leaf` (`Constraints(required_leaf=...)` in Python) makes every route "
+        "begin from a molecule, with any model."
+    )
+    room, is_trained = model.config.max_source_positions, about_routes(model).get("starting_material")
+    if room <= PRODUCT_LENGTH:
+        raise ValueError(
+            f"This model reads no starting material: its source of {room} tokens has room for the target alone. {way_out}"
+        )
+    if is_trained is False:
+        raise ValueError(f"This model was trained without a starting material and cannot read one. {way_out}")
+    if is_trained is None:
+        _logger.warning(
+            "The model does not say whether it was trained with a starting material: without, it cannot read one. %s",
+            way_out.partition(". ")[2],
+        )
+
+
+def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Sequence[int | None]]:
+    """For each target the numbers of steps to try."""
+    if model.config.num_condition_features == 0:
+        if n_steps is not None:
+            raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
+        return [[None]] * count
+    several = n_steps is not None and not isinstance(n_steps, Integral | range)
+    wanted: list[Any] = list(n_steps) if several else [n_steps] * count
+    tried = [
+        default_steps(model) if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
+        for steps in wanted
+    ]
+    if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
+        raise ValueError(
+            f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
+            "or a list with one of these for each target."
+        )
+    longest = max((number for steps in tried for number in steps), default=0)
+    bound, why = min(step_bounds(model))
+    if is_bounded and n_steps is not None and longest > bound:
+        raise ValueError(
+            f"{longest} steps are above the bound of {bound}, {why}: the model would write until it has no room left. "
+            "`--no-limits` (`enforce_limits=False` in Python) lifts the bound."
+        )
+    fewest, most = about_routes(model).get("steps", (None, None))
+    outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
+    if outside:
+        _logger.warning(
+            "The model was trained on routes of %d to %d steps: it has not learned what %s steps mean.",
+            fewest, most, ", ".join(map(str, outside)),
+        )  # fmt: skip
+    return tried

@@ -1,0 +1,206 @@
+"""The plans that an evaluation scores: of a model that plans recorded targets, or of files that this or another program wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import math
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ...common.progress import Progress
+from ..data.training_data import read_canonical
+from ..files.entries import BROKEN_GZIP
+from ..files.predictions import read_predictions as read_predicted_routes
+from ..molecules import canonical_smiles
+from ..planning.planner import RoutePlanner
+from ..planning.settings import PlanSettings
+from ..plans import Candidate, Plan
+from ..tree import Route
+from .conditions import CONDITIONS
+
+_logger = logging.getLogger(__name__)
+
+# Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
+CHUNK = 16
+
+# A plan and the starting material that the model was told.
+Told = tuple[Plan, str | None]
+
+
+def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
+    """Recorded routes, canonical, each with the one of its leaves that the model may be told.
+
+    Raises:
+        ValueError: no route is left, or fewer than `limit`.
+    """
+    rng = random.Random(seed)
+    references = []
+    for route in read_canonical(file):
+        # a salt stands in routes as one molecule, and is none that can be begun from
+        leaves = [leaf for leaf in route.leaves() if "." not in leaf] or route.leaves()
+        references.append((route, rng.choice(leaves)))
+    if not references:
+        raise ValueError(f"{file} holds no route that can be evaluated.")
+    if limit is None:
+        return references
+    if limit > len(references):
+        raise ValueError(f"--limit {limit}: {file} holds {len(references)} routes.")
+    return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
+
+
+def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
+    """What the model is told, a column each.
+
+    Raises:
+        ValueError: a condition was asked for that the model does not know.
+    """
+    takes_steps = config.num_condition_features > 0
+    if asked is None:
+        return ["steps", "nothing"] if takes_steps else ["nothing"]
+    for condition in asked:
+        if "steps" in condition and not takes_steps:
+            raise ValueError(f"--with {condition}: this model was trained without the number of steps.")
+    return list(dict.fromkeys(asked))
+
+
+def predict(
+    planner: RoutePlanner,
+    references: list[tuple[Route, str]],
+    condition: str,
+    settings: PlanSettings,
+    sink: IO[str],
+    **given: Any,
+) -> list[Told]:
+    """Plan the targets; what is found goes to `sink` as it comes.
+
+    Args:
+        planner: the planner.
+        references: recorded routes, each with the one of its leaves that the model may be told.
+        condition: one of `CONDITIONS`.
+        settings: how routes are searched.
+        sink: the file.
+        given: `stock` and `batch_size`, as in [`RoutePlanner.stream`].
+    """
+    plans = []
+    with Progress(CONDITIONS[condition], len(references), "targets") as bar:
+        for start in range(0, len(references), CHUNK):
+            chunk = references[start : start + CHUNK]
+            materials = [material if "material" in condition else None for _, material in chunk]
+            found = planner.plan(
+                [route.smiles for route, _ in chunk],
+                settings,
+                n_steps=[route.depth for route, _ in chunk] if "steps" in condition else None,
+                starting_material=materials if "material" in condition else None,
+                on_error="skip",  # counts as not found, and is told at the end
+                progress=False,
+                **given,
+            )
+            for plan, material in zip(found, materials, strict=True):
+                plans.append((plan, material))
+                row = {"condition": CONDITIONS[condition], "starting_material": material} | plan.to_dict()
+                sink.write(json.dumps(row, separators=(",", ":")) + "\n")
+            sink.flush()
+            bar.update(len(chunk))
+    return plans
+
+
+def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
+    """Plans by column and canonical target: JSON lines, a list as `weftformer plan --json` writes it, or routes of any program.
+
+    Raises:
+        ValueError: a file holds something else; the message names the place.
+    """
+    columns: dict[str, dict[str, list[Told]]] = {}
+    for file in files:
+        if not _holds_plans(file):
+            # the names of the files tell them apart, or their whole paths
+            name = _column(file, files) if len(files) > 1 else "predictions"
+            for target, routes in read_predicted_routes(file).items():
+                columns.setdefault(name, {})[target] = [(_as_plan(target, routes), None)]
+            continue
+        for place, row in _rows(file):
+            try:
+                plan, material = Plan.from_dict(row), row.get("starting_material")
+            except (TypeError, KeyError, ValueError, AttributeError) as error:
+                raise ValueError(f"{file}, {place}: no plan of `weftformer plan --json`: {error!r}") from error
+            names = [_column(file, files)] if len(files) > 1 else []
+            names += [row["condition"]] if "condition" in row else []
+            try:
+                target = canonical_smiles(plan.target)
+            except ValueError:
+                continue  # what was asked for was no molecule: it is no target of the references
+            columns.setdefault(", ".join(names) or "predictions", {}).setdefault(target, []).append((plan, material))
+    if not columns:
+        raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
+    return columns
+
+
+def _column(file: Path, files: Sequence[Path]) -> str:
+    return file.stem if len({one.stem for one in files}) == len(files) else str(file)
+
+
+def _holds_plans(file: Path) -> bool:
+    """Whether a file is this package's own: a target with candidates, each of which has a text."""
+    try:
+        _, row = next(_rows(file))
+    except (StopIteration, ValueError):
+        return False
+    candidates = row.get("candidates") if isinstance(row, dict) and isinstance(row.get("target"), str) else None
+    return isinstance(candidates, list) and all(isinstance(one, dict) and "text" in one for one in candidates)
+
+
+def _as_plan(target: str, routes: Sequence[Route]) -> Plan:
+    """Routes as candidates; no model gave them a score."""
+    return Plan(target, [Candidate(r.to_string(), -math.inf, None, r, rank=rank) for rank, r in enumerate(routes, 1)])
+
+
+def _rows(file: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        text = (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()).decode("utf-8")
+    except (UnicodeDecodeError, *BROKEN_GZIP) as error:
+        raise ValueError(f"{file} is no text, or no whole gzip file: {error}") from error
+    try:
+        if text.lstrip().startswith("["):
+            yield from ((f"plan {number}", row) for number, row in enumerate(json.loads(text), 1))
+            return
+        # not `splitlines`: an id may have other ends of a line, which JSON leaves as they are
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                yield f"line {number}", json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is neither a list of plans in JSON nor one plan a line: {error}") from error
+
+
+def matched(
+    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, missing_targets: str = "refuse"
+) -> list[tuple[Route, Told]]:
+    """Each reference with its plan; the second route to a target takes the second plan for it, where there are two.
+
+    Args:
+        missing_targets: targets without a plan are a mistake ("refuse"), left out ("skip"), or "count" as not found.
+
+    Raises:
+        ValueError: a plan is missing that must not be, or all are.
+    """
+    pairs, used, missing = list[tuple[Route, Told]](), dict[str, int](), 0
+    for route, _ in references:
+        plans = column.get(route.smiles)
+        if plans:
+            index = used.get(route.smiles, 0)
+            used[route.smiles] = index + 1
+            pairs.append((route, plans[min(index, len(plans) - 1)]))
+            continue
+        missing += 1
+        if missing_targets == "count":
+            pairs.append((route, (Plan(route.smiles, [], "there is no prediction"), None)))
+    if missing == len(references) or (missing and missing_targets == "refuse"):
+        hint = " --skip-missing scores the others, --count-missing counts these as not found."
+        hint = "" if missing == len(references) else hint
+        raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
+    if missing and missing_targets == "skip":
+        _logger.warning("%s: %d of %d targets have no prediction and are left out.", name, missing, len(references))
+    return pairs

@@ -1,0 +1,83 @@
+"""Options of commands from the fields of a dataclass, and the settings of a planner from options."""
+
+import argparse
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+from weftformer.common.options import NotAllowed
+from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
+
+# Old names of options and of their values, which are understood for one version.
+_OLD_NAMES = {
+    "num_augmentations": "--texts", "on_salt": "--salts", "on_impossible": "--impossible", "enforce_limits": "--no-bounds",
+}  # fmt: skip
+_OLD_VALUES = {"refuse": "error", "behind": "rank_last"}
+
+
+def add_fields(parser: Any, kind: type, *names: str) -> None:
+    """Add an option for each field of a dataclass that has a help.
+
+    Args:
+        parser: a parser or a group of one.
+        kind: the dataclass. The metadata of its fields are explained at `option` of `routes.planning.settings`.
+        names: the fields (default: all).
+    """
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        about, default = field.metadata, field.default
+        if "help" not in about or (names and field.name not in names):
+            continue
+        more: dict[str, Any] = {"dest": field.name, "default": default, "help": about.get("off", about["help"])}
+        if isinstance(default, bool):
+            more["action"] = "store_false" if default else "store_true"
+        elif isinstance(default, tuple):
+            more |= {"action": "append", "default": [], "metavar": about["metavar"]}
+        else:
+            value = next((one for one in get_args(hints[field.name]) if one is not type(None)), hints[field.name])
+            more |= {"type": value, "metavar": about.get("metavar", "N")}
+        if "choices" in about:
+            more |= {"choices": about["choices"], "type": lambda text: _OLD_VALUES.get(text, text.replace("-", "_"))}
+            more["metavar"] = about.get("metavar")
+        if not isinstance(default, bool | tuple) and default is not None:
+            more["help"] += " (default: %(default)s)"
+        parser.add_argument(_flag(field), **more)
+        if field.name in _OLD_NAMES:
+            parser.add_argument(
+                _OLD_NAMES[field.name], **more | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+            )
+
+
+def _flag(field: Any) -> str:
+    return field.metadata.get("flag", f"--{'no-' if field.default is True else ''}{field.name.replace('_', '-')}")
+
+
+def add_plan_options(parser: Any, *names: str) -> None:
+    """Add the options of [`PlanSettings`], all or those that are named, and those of the constraints."""
+    add_fields(parser, PlanSettings, *names)
+    parser.add_argument("--allow", action="append", choices=list(RULES), default=[], metavar="RULE",
+                        help=f"switch off a rule: {', '.join(RULES)} (repeatable)")  # fmt: skip
+    add_fields(parser, Constraints)
+
+
+def plan_settings(args: argparse.Namespace) -> PlanSettings:
+    """The settings of the options that [`add_plan_options`] added.
+
+    Raises:
+        ValueError: an option is not allowed, or its stock is lacking.
+    """
+    try:
+        settings = PlanSettings.from_options(vars(args))
+    except NotAllowed as error:
+        raise ValueError(f"--{error.name.replace('_', '-')} {error.value} is not allowed: {error.remedy}") from error
+    settings.check_stock(args.stock)
+    return settings
+
+
+def told_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of [`add_plan_options`] that are not at their defaults, by the names that a user knows."""
+    told = {"allow": args.allow} if args.allow else {}
+    for field in (*fields(PlanSettings), *fields(Constraints)):
+        value = getattr(args, field.name, None)
+        if "help" in field.metadata and value is not None and value not in (field.default, []):
+            told[_flag(field).removeprefix("--")] = value or True  # a switch that is off
+    return told

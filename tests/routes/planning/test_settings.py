@@ -1,0 +1,31 @@
+"""One object for all settings of a plan."""
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings
+
+
+def test_what_targets_of_one_search_have_in_common():
+    one = PlanSettings(
+        beams=3, num_augmentations=4, seed=1, time_limit=3, per_reaction=1, on_salt="strip", max_new_tokens=5,
+        on_impossible="drop", enforce_limits=False,
+    )  # fmt: skip
+    assert one.for_search == PlanSettings(beams=3).for_search
+    for other in ({"beams": 4}, {"ranking": "sqrt_length"}, {"grammar": False}, {"constraints": NO_CONSTRAINTS}):
+        assert PlanSettings(**{"beams": 3} | other).for_search != one.for_search
+    # what the stock lacks is made afterwards
+    wishes = Constraints(only_purchasable=True, required_leaf="CO")
+    assert PlanSettings(expand_leaves=1, constraints=wishes).for_search.rules == Constraints(required_leaf="CO")
+    assert PlanSettings(constraints=wishes).for_search.rules == wishes
+
+
+def test_settings_of_flat_options():
+    assert PlanSettings.from_options({}) == PlanSettings() and PlanSettings().rules == Constraints()
+    free = PlanSettings.from_options({"grammar": False, "allow": ["cycles"], "forbidden": [], "html": "other"})
+    assert free == PlanSettings(grammar=False) and free.rules == NO_CONSTRAINTS
+    ruled = PlanSettings.from_options({"beams": 4, "allow": ["oversized"], "forbidden": ["OC"]})
+    assert ruled == PlanSettings(beams=4, constraints=Constraints(size_limited=False, forbidden=("CO",)))
+    with pytest.raises(ValueError, match="Constraints need the grammar"):
+        PlanSettings.from_options({"grammar": False, "required_leaf": "CO"})
