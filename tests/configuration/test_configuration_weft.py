@@ -3,7 +3,6 @@
 import copy
 import json
 import logging
-import math
 import pickle
 
 import pytest
@@ -132,20 +131,9 @@ def test_fields_at_odds_are_refused_with_both_values_and_a_remedy(case):
         assert word in str(error.value)
 
 
-LENGTHS = {"factor": 2.0, "original_max_position_embeddings": 512}
-ROPE = [
-    {"rope_type": "linear", "factor": 2.0},
-    {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.5},
-    {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.5},
-    {"rope_type": "longrope", "short_factor": [1.0, 2.0, 3.0, 4.0], "long_factor": [2.0, 3.0, 4.0, 5.0]} | LENGTHS,
-    {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0} | LENGTHS,
-    {"rope_type": "proportional", "partial_rotary_factor": 0.5},
-    {"rope_type": "default", "partial_rotary_factor": 0.25},
-]
-
-
-@pytest.mark.parametrize("rope", ROPE, ids=lambda rope: rope["rope_type"])
-def test_every_rope_type_that_is_accepted_builds_and_runs(rope):
+@pytest.mark.parametrize("kind", ["proportional", "default"])
+def test_heads_may_be_turned_in_part(kind):
+    rope = {"rope_type": kind, "partial_rotary_factor": 0.5}
     model = WeftModel(WeftConfig(**SMALL | {"rope_parameters": rope})).eval()
     ids = torch.arange(3, 12)[None]
     assert torch.isfinite(model(input_ids=ids, decoder_input_ids=ids).last_hidden_state).all()
@@ -199,23 +187,6 @@ def test_a_field_that_is_gone_loads_if_it_changed_nothing_and_is_named_if_it_did
             load()
 
 
-@pytest.mark.parametrize(
-    ("alias", "field", "value"),
-    [
-        ("hidden_size", "d_model", 48),
-        ("num_hidden_layers", "encoder_layers", 4),
-        ("num_attention_heads", "encoder_attention_heads", 8),
-        ("max_position_embeddings", "max_target_positions", 7),
-    ],
-)
-def test_transformers_names_are_aliases(alias, field, value):
-    config = WeftConfig(**{alias: value})
-    assert getattr(config, field) == getattr(config, alias) == value
-    setattr(config, alias, 2 * value)
-    assert getattr(config, field) == 2 * value
-    assert alias not in config.to_dict()
-
-
 def test_an_alias_is_checked_like_its_field():
     with pytest.raises(ValueError, match="d_model='wide' is not allowed"):
         WeftConfig(hidden_size="wide")
@@ -241,12 +212,6 @@ def test_a_configuration_survives_files_copies_and_its_own_dictionary(fields, tm
         found = other.to_dict()
         assert {name: found.get(name) for name in expected} == expected, way
         other.validate()
-
-
-def test_a_dtype_is_kept_in_the_file(tmp_path):
-    WeftConfig(**SMALL, dtype="bfloat16").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
-    assert WeftConfig.from_pretrained(tmp_path).dtype is torch.bfloat16
 
 
 def test_an_unknown_field_of_a_file_is_named_in_a_warning_and_ignored(tmp_path, caplog):
@@ -275,29 +240,15 @@ def test_fields_given_while_loading_replace_and_are_checked(tmp_path):
     assert unused == {"foo": 1}
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("dropout", 3.0, "dropout=3.0 is not allowed"),
-        ("encoder_layers", 4, "encoder_mlp_layer_types has 2 entries, but encoder_layers is 4"),
-        ("d_model", math.nan, "d_model=nan is not allowed"),
-    ],
-)
-def test_a_field_set_later_is_checked_before_anything_is_saved(field, value, words, tmp_path):
+def test_a_field_set_later_is_checked_before_anything_is_saved(tmp_path):
     config = WeftConfig(**SMALL)
-    setattr(config, field, value)
-    with pytest.raises(ValueError, match=words):
+    config.encoder_layers = 4
+    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries, but encoder_layers is 4"):
         config.save_pretrained(tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
-def test_derived_widths_and_switches():
-    config = WeftConfig(**SMALL)
-    assert config.stack_heads(is_decoder=False) == (2, 2, 8)
-    assert config.target_vocab_size == 31
-    assert config.has_final_norm
+def test_a_final_norm_follows_the_order_of_norms():
+    assert WeftConfig(**SMALL).has_final_norm
     assert not WeftConfig(**SMALL, norm_first=False).has_final_norm
     assert WeftConfig(**SMALL, norm_first=False, final_norm=True).has_final_norm
-    other = WeftConfig(**UNUSUAL)
-    assert other.stack_heads(is_decoder=True) == (2, 2, 6)
-    assert other.target_vocab_size == 29

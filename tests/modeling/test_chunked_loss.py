@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from weftformer.modeling import losses
 from weftformer.modeling.losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
@@ -106,21 +105,6 @@ def test_logits_are_left_out_where_that_is_asked_for_alone():
         assert small(**BATCH, chunked_loss=True).logits is None
     without_labels = {"input_ids": BATCH["input_ids"], "decoder_input_ids": BATCH["input_ids"]}
     assert model.train()(**without_labels, chunked_loss=True).logits is not None
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_tuples_are_those_of_transformers(training):
-    """What is None is left out: after a loss without logits stands the encoder's last state."""
-    model = large().train(training)
-    named, plain = model(**BATCH), model(**BATCH, return_dict=False)
-    wanted = Seq2SeqLMOutput(
-        loss=named.loss, logits=named.logits, encoder_last_hidden_state=named.encoder_last_hidden_state
-    ).to_tuple()
-    assert len(plain) == len(wanted) == 3
-    assert all(torch.equal(one, other) for one, other in zip(plain, wanted, strict=True))
-    loss, state = model(**BATCH, chunked_loss=True, return_dict=False)
-    torch.testing.assert_close(loss, named.loss, atol=1e-10, rtol=1e-10)
-    assert torch.equal(state, named.encoder_last_hidden_state)
 
 
 def test_heads_that_must_be_called_are_called():

@@ -15,7 +15,6 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BartConfi
 
 from weftformer import (
     WeftConfig,
-    WeftDecoder,
     WeftEncoder,
     WeftForConditionalGeneration,
     WeftModel,
@@ -95,16 +94,6 @@ def test_the_folder_of_a_whole_model_loads_without_its_head_and_back(kind, tmp_p
     else:
         assert info["missing_keys"] == {"lm_head.weight", "lm_head.bias"}
         assert 0.1 < again.lm_head.weight.std() < 0.4 and not again.lm_head.bias.any()
-
-
-@torch.no_grad()
-def test_stacks_survive_the_disk_alone(tmp_path):
-    for stack in (WeftEncoder, WeftDecoder):
-        model = build(stack)
-        model.save_pretrained(tmp_path / stack.__name__)
-        other = stack.from_pretrained(tmp_path / stack.__name__)
-        same_weights(model, other)
-        assert torch.equal(other(IDS)[0], model(IDS)[0])
 
 
 @torch.no_grad()

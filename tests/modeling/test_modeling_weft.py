@@ -9,7 +9,7 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftConfig, WeftDecoder, WeftForConditionalGeneration
 from weftformer.configuration import PRESETS
 from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
@@ -96,25 +96,15 @@ def test_every_parameter_of_every_preset_gets_a_gradient(preset):
 # --- outputs
 
 
-def test_recorded_outputs_number_and_shapes(build):
+def test_recorded_outputs(build):
     model = build(encoder_layers=3, encoder_mlp_layer_types=["dense", "sparse", "dense"], **{
         key: value for key, value in SPARSE.items() if key != "encoder_mlp_layer_types"})  # fmt: skip
     output = model(
         input_ids=IDS, attention_mask=MASK, decoder_input_ids=TARGET, output_hidden_states=True,
         output_attentions=True, output_router_logits=True,
     )  # fmt: skip
-    shapes = {
-        "encoder_hidden_states": [(2, 6, 16)] * 4,
-        "decoder_hidden_states": [(2, 5, 16)] * 3,
-        "encoder_attentions": [(2, 4, 6, 6)] * 3,
-        "decoder_attentions": [(2, 4, 5, 5)] * 2,
-        "cross_attentions": [(2, 4, 5, 6)] * 2,
-        "encoder_router_logits": [(12, 4)],
-        "decoder_router_logits": [(10, 4)] * 2,
-    }
-    for name, expected in shapes.items():
-        assert [tuple(tensor.shape) for tensor in output[name]] == expected, name
-    assert output.logits.shape == (2, 5, 29)
+    assert [tuple(one.shape) for one in output.encoder_router_logits] == [(12, 4)]
+    assert [tuple(one.shape) for one in output.decoder_router_logits] == [(10, 4)] * 2
     torch.testing.assert_close(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
     assert output.loss is output.aux_loss is output.z_loss is None
     for attentions in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions):
@@ -154,20 +144,6 @@ def test_nothing_is_recorded_that_was_not_asked_for(build):
     assert set(output.keys()) == {"logits", "past_key_values", "encoder_last_hidden_state"}
     trained = build(**SPARSE)(input_ids=IDS, labels=LABELS)
     assert set(trained.keys()) == {"loss", "logits", "encoder_last_hidden_state", "aux_loss", "z_loss"}
-
-
-def flat(values):
-    return [tensor for value in values for tensor in (value if isinstance(value, tuple) else (value,))]
-
-
-@pytest.mark.parametrize("model_class", [WeftForConditionalGeneration, WeftModel, WeftEncoder, WeftDecoder])
-def test_tuples_hold_the_same_in_the_same_order(build, model_class):
-    model = build(model_class=model_class, **SPARSE)
-    call = {"input_ids": TARGET, "use_cache": False, "output_hidden_states": True, "output_attentions": True,
-            "output_router_logits": True}  # fmt: skip
-    named, plain = model(**call), model(**call, return_dict=False)
-    assert isinstance(plain, tuple) and len(plain) == len(named.keys())
-    assert all(torch.equal(one, other) for one, other in zip(flat(plain), flat(named.values()), strict=True))
 
 
 def test_only_the_kept_positions_are_scored(build):
