@@ -35,7 +35,7 @@ class PlanLog:
         """The plans of the targets that an earlier run has finished, by their index. A line that was cut is taken off.
 
         Raises:
-            ValueError: the file holds something else, or was begun with other settings or for other targets.
+            ValueError: the file is of another kind, or was begun with other settings or for other targets.
         """
         found: dict[int, Plan] = {}
         whole_lines(self.path)
