@@ -122,7 +122,7 @@ def evaluate(
         found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
-                estimate = share(table[list(chosen), column])
+                estimate = share(table[list(chosen), column].tolist())
             elif name != "edit_distance":  # all else is between 0 and 1
                 estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
