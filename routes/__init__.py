@@ -1,6 +1,6 @@
 """Retrosynthesis: the route tree, molecules and stock; files, data, planning, scoring and drawing in rooms of their own.
 
-Nothing is imported before it is asked for: a pipeline that is registered costs no chemistry.
+Nothing is imported before it is used: a pipeline that is registered costs no chemistry.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .tree import Route
 MOST_CHARACTERS = 2000
 # The number of SMILES whose results a process keeps.
 _KNOWN = 1 << 16
-# How a line of RDKit's log begins, and where it says what is wrong with a text.
+# The beginning of a line of RDKit's log, and the position of an error in it.
 _STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
 _PLACE = re.compile(r" around position \d+")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
@@ -54,9 +54,9 @@ def canonical_or_given(smiles: str) -> str:
 
 
 def unreadable(smiles: str) -> str:
-    """Return the sentence that says that RDKit cannot read a SMILES, with its reason where it gives one.
+    """Return the error message for a SMILES that RDKit cannot read, with RDKit's reason if there is one.
 
-    The log that holds the reason is one for the whole process: of two threads that ask at once, one may get none.
+    The reason is in a log that all threads share: of two threads at once, one may get none.
     """
     smiles = smiles.strip()
     told = f"{smiles!r} is not a molecule that RDKit can read"
@@ -72,7 +72,7 @@ def unreadable(smiles: str) -> str:
     return f"{told}: {reason}{place}."
 
 
-@lru_cache(_KNOWN // 16)  # each entry holds many SMILES
+@lru_cache(_KNOWN // 16)  # each entry has many SMILES
 def rooted_smiles(smiles: str) -> tuple[str, ...]:
     """Return the distinct SMILES of a molecule that begin at each of its atoms. RDKit's canonical SMILES is the first.
 

@@ -39,9 +39,8 @@ class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes eight bytes. A molecule
-    that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
-    23 million.
+    Each molecule takes eight bytes. A molecule that is not in a stock of n molecules is mistaken for one of them with a
+    probability of n / 2^64, about 10^-12 for 23 million.
 
     Args:
         names (`Iterable[str]`):
@@ -51,12 +50,9 @@ class Stock:
     """
 
     def __init__(self, names: Iterable[str], kind: str = "smiles"):
-        hashes = np.fromiter((hash64(name) for name in names), dtype=np.uint64)
-        self._fill(np.unique(hashes), kind)
+        self.kind = kind
+        self._hashes = np.unique(np.fromiter((hash64(name) for name in names), dtype=np.uint64))
         self.num_bad, self.bad_lines = 0, cast(list[str], [])
-
-    def _fill(self, hashes: np.ndarray, kind: str) -> None:
-        self.kind, self._hashes = kind, hashes
 
     @classmethod
     def from_file(
@@ -123,19 +119,16 @@ class Stock:
                 f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
                 "column 'smiles' or 'inchikey'."
             )
-        stock, bad = cls([], kind), cast(list[str], [])
-        hashes, num_bad = np.zeros(0, np.uint64), 0
-        parts: list[np.ndarray] = []
+        stock, parts = cls([], kind), list[np.ndarray]()
         with Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar:
             for found, wrong in _canonical(itertools.chain(head, entries), kind, workers):
                 parts.append(found)
-                num_bad += len(wrong)
-                bad += wrong[: 5 - len(bad)]
+                stock.num_bad += len(wrong)
+                stock.bad_lines += wrong[: 5 - len(stock.bad_lines)]
                 bar.update(len(found) + len(wrong))
                 if len(parts) > 100_000:
-                    hashes, parts = np.unique(np.concatenate([hashes, *parts])), []
-        stock._fill(np.unique(np.concatenate([hashes, *parts])), kind)
-        stock.num_bad, stock.bad_lines = num_bad, bad
+                    parts = [np.unique(np.concatenate(parts))]
+        stock._hashes = np.unique(np.concatenate(parts))
         return stock
 
     @classmethod
@@ -144,8 +137,8 @@ class Stock:
             with np.load(known, allow_pickle=False) as data:
                 if str(data["stamp"]) != stamp:
                     return None
-                stock = cls([])
-                stock._fill(data["hashes"], str(data["kind"]))
+                stock = cls([], str(data["kind"]))
+                stock._hashes = data["hashes"]
                 stock.num_bad, stock.bad_lines = int(data["num_bad"]), [str(line) for line in data["bad_lines"]]
                 return stock
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):

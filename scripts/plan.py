@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftformer.routes.files.plan_files import PLAN_FORMS
+from weftformer.routes.files.streams import PLAN_FORMS
 from weftformer.scripts.arguments import (
     check_folders,
     check_model,

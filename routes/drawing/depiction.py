@@ -36,7 +36,7 @@ SEARCH_SECONDS = 1
 ROUTE_SEARCH_SECONDS = 5.0
 # The number of ways to place the common part on the product that are compared.
 _MAX_MATCHES = 256
-# Whether the neighbours of a double bond that its geometry is told by are on the same side.
+# Whether the two neighbours that define the geometry of a double bond are on the same side.
 _GEOMETRIES = {
     Chem.BondStereo.STEREOZ: True, Chem.BondStereo.STEREOCIS: True,
     Chem.BondStereo.STEREOE: False, Chem.BondStereo.STEREOTRANS: False,
@@ -200,7 +200,7 @@ def _is_squeezed(molecule: Chem.Mol) -> bool:
 
 
 def _is_twisted(molecule: Chem.Mol) -> bool:
-    """Return whether a double bond is drawn E and is Z, or the other way round. The common part says nothing of that."""
+    """Return whether a double bond is drawn E and is Z, or the other way round. The common part does not include that."""
     points = molecule.GetConformer().GetPositions()[:, :2]
     for bond in molecule.GetBonds():
         neighbours = list(bond.GetStereoAtoms())

@@ -1,6 +1,6 @@
-"""Reads the molecules that routes are wanted for, each with its name, from lists, tables and SD files.
+"""Reads the molecules to plan routes for, each with its name, from lists, tables and SD files.
 
-What a file holds is seen from its content, as for files of routes: an SD file has records that end in `$$$$` or hold a line
+The content of a file decides its form, as for files of routes: an SD file has records that end in `$$$$` or contain a line
 `M  END`; a table has a header with a column of SMILES; any other text is a list with a SMILES in front of each line and, if
 there is one, a name behind it.
 """

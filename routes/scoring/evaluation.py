@@ -1,4 +1,4 @@
-"""Plans held against the recorded routes: every metric with its 95 % interval, by depth and by shape.
+"""Plans compared with the recorded routes: every metric with its 95 % interval, by depth and by shape.
 
 The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped, but
 for means of shares that are 0 or 1: these have Wilson's too.
@@ -48,7 +48,7 @@ Metrics = dict[str, dict[str, Estimate]]
 class Evaluation:
     """The metrics over all targets, by the depth of the recorded route, and by its shape ("linear", "convergent").
 
-    `targets` tells for each target which rank each metric found, `not_planned` why a target has no candidates.
+    `targets` has the rank that each metric found for each target, and `not_planned` the reason why a target has no candidates.
     """
 
     overall: Metrics
@@ -85,7 +85,7 @@ def evaluate(
         plans: one for each reference, in their order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
         stock: what can be bought, for `purchasable`.
-        starting_materials: what the model was told to begin from; DirectMultiStep's count removes routes without it.
+        starting_materials: those that the model was given; DirectMultiStep's count removes routes without them.
         ks: ranks to report; those above the most candidates that a target has are left out, the smallest never.
         resamples, seed: of the bootstrap.
 
@@ -108,7 +108,7 @@ def evaluate(
     targets, rows = [], []
     for plan, reference, material in zip(plans, references, materials, strict=True):
         if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
-            raise ValueError(f"a plan for {plan.target} cannot be held against a route to {reference.smiles}")
+            raise ValueError(f"a plan for {plan.target} cannot be compared with a route to {reference.smiles}")
         ranks, others = _score(plan, reference, material, stock)
         rows.append(_counted(ranks, ks) | others)
         shape = "convergent" if is_convergent(reference) else "linear"
@@ -122,7 +122,7 @@ def evaluate(
         found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
-                estimate = share(table[list(chosen), column])
+                estimate = share(table[list(chosen), column].tolist())
             elif name != "edit_distance":  # all else is between 0 and 1
                 estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
@@ -246,7 +246,7 @@ def directmultistep_rank(
 
 
 class _Cached:
-    """A stock for canonical SMILES that is asked for the same molecules again and again."""
+    """A stock that remembers the answers, because candidates share molecules. SMILES have to be canonical."""
 
     def __init__(self, stock: Stock):
         self.stock, self.known = stock, dict[str, bool]()

@@ -18,6 +18,7 @@ AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route(
         ("CC(=O)NCc1ccccc1", ["NCc1ccccc1", "OC(C)=O"], "amide coupling"),  # in any order and spelling
         ("NCc1ccccc1", ["N#Cc1ccccc1"], "nitrile reduction"),
         ("c1ccc(-c2ccccc2)cc1", ["Brc1ccccc1", "OB(O)c1ccccc1"], "Suzuki coupling"),
+        ("COC(=O)c1ccccc1", ["O=C(O)c1ccccc1", "CO"], "esterification"),  # and not the protection, which comes later
         ("CC(=O)NCc1ccccc1", ["CC(=O)Cl", "NCc1ccccc1"], None),  # made so in the lab, and no template says it
         ("CC(=O)NCc1ccccc1", ["NCc1ccccc1"], None),  # half of it
         ("CC(=O)NCc1ccccc1", ["CC(=O)O", "NCc1ccccc1", "O"], None),  # something else besides

@@ -31,6 +31,9 @@ def test_texts_differ_and_stay_the_same_molecules():
     pairs = list(forward_pairs([reaction], texts=4, seed=1))
     assert pairs[0] == ("CC(=O)O.NCc1ccccc1", "CC(=O)NCc1ccccc1")
     assert len({source for source, _ in pairs}) == 4 and {product for _, product in pairs} == {reaction[0]}
+    assert {canonical_smiles(source.split(".")[0]) for source, _ in forward_pairs([reaction], texts=8)} == set(
+        reaction[1]
+    )
     for source, _ in pairs:
         assert sorted(map(canonical_smiles, source.split("."))) == list(reaction[1])
     assert pairs == list(forward_pairs([reaction], texts=4, seed=1))

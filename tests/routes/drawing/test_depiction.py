@@ -154,3 +154,11 @@ def test_squeezed():
     assert module._is_squeezed(molecule)
     at.SetAtomPosition(3, at.GetAtomPosition(0))
     assert module._is_squeezed(molecule)
+
+
+@pytest.mark.parametrize("product", ["c1ccc(-n2ccnc2)cc1", "n1ccn(-c2ccccc2)c1", "c1n(-c2ccccc2)ccn1"])
+def test_a_free_valence_lies_where_the_bond_was(product):
+    drawn, imidazole, _ = (
+        drawn.molecule for drawn in depict_route(Route(product, (Route("c1c[nH]cn1"), Route("Ic1ccccc1"))))
+    )
+    assert math.dist(points(drawn, "[n;$(n-c)]")[0], points(imidazole, "[nH]")[0]) < 1e-3

@@ -99,6 +99,11 @@ def test_validity_tells_three_things_apart():
     }  # fmt: skip
 
 
+def test_edit_distance_of_the_first_candidate():
+    assert evaluated(SHORT, REFERENCE).overall["edit_distance"]["top-1"].value == 1.0
+    assert evaluated("{", REFERENCE).overall["edit_distance"]["top-1"].value == 4.0
+
+
 def test_a_target_without_candidates_counts_as_not_found():
     plans = [as_plan(AMIDE, [REFERENCE.to_string()]), Plan("CCO", [], "too long")]
     result = evaluate(plans, [REFERENCE, made("CCO", "CO")], resamples=50)
@@ -138,7 +143,7 @@ def test_molecules_are_canonicalised_on_both_sides():
         ([Plan(AMIDE)], [REFERENCE, REFERENCE], {}, "as many plans"),
         ([Plan(AMIDE)], [REFERENCE], {"starting_materials": []}, "as many plans"),
         ([Plan(AMIDE)], [REFERENCE], {"ks": [0]}, "at least 1"),
-        ([Plan("CCO")], [REFERENCE], {}, "cannot be held against"),
+        ([Plan("CCO")], [REFERENCE], {}, "cannot be compared with"),
         ([Plan("C(")], [made("C(", "C")], {}, "not a molecule"),
     ],
 )
