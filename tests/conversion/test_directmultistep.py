@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from .references import largest_error
-from .references.directmultistep import SPARSE, of_preset, preset_of, published, reference, sizes, small
+from .references.directmultistep import DENSE, SPARSE, of_preset, preset_of, published, reference, sizes, small
 
 # the package's way to its own files
 pytestmark = [pytest.mark.filterwarnings("ignore:path is deprecated"), pytest.mark.dtype(torch.float64)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["flash_10M", "explorer_xl_50M"])
+@pytest.mark.parametrize("name", [*DENSE, *SPARSE])
 @torch.no_grad()
 def test_published_size(name):
     one = reference(published(name), "deterministic", preset_of(name), length=200)

@@ -136,12 +136,20 @@ def test_what_weft_has_no_form_for_is_refused(family, field, value):
         reference(family, **{field: value}).converted()
 
 
+OPUS_MT = {"decoder_start_token_id": 58100, "pad_token_id": 58100}
+
+
 @pytest.mark.slow
-def test_the_size_of_opus_mt():
-    sizes = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048}
+@pytest.mark.parametrize(
+    ("family", "width", "heads", "vocabulary", "lengths", "tokens"),
+    [("bart", 768, 12, 50265, (300, 60), {}), ("marian", 512, 8, 58101, (512, 512), OPUS_MT)],
+    ids=["bart-base", "opus-mt"],
+)
+def test_published_sizes(family, width, heads, vocabulary, lengths, tokens):
+    sizes = {"layers": 6, "attention_heads": heads, "ffn_dim": 4 * width}
     fields = {f"{stack}_{name}": size for name, size in sizes.items() for stack in ("encoder", "decoder")}
-    fields |= {"d_model": 512, "vocab_size": 58101, "max_position_embeddings": 1024, "std": 512**-0.5}
-    one = reference("marian", lengths=(512, 512), decoder_start_token_id=58100, pad_token_id=58100, **fields)
+    fields |= {"d_model": width, "vocab_size": vocabulary, "max_position_embeddings": 1024, "std": width**-0.5}
+    one = reference(family, lengths=lengths, **fields, **tokens)
     assert error(one) <= 1
     with torch.no_grad():
         assert one.converted().build().generate(**one.generation).tolist() == one.written(one.module).tolist()

@@ -69,7 +69,7 @@ def table(start: str) -> list[list[str]]:
 
 def test_errors_against_originals_are_those_of_the_documentation():
     found: dict[str, list[list[str]]] = {}
-    for source, *cells in table("| source | held against |"):
+    for source, *cells in table("| source | compared with |"):
         name = source.strip("`") or name  # noqa: F821 (the first row has one)
         found.setdefault(name, []).append(cells)
     assert found == {name: known["parity"] for name, known in written_facts()["sources"].items()}

@@ -37,24 +37,28 @@ def original(family, seed=0, sizes=SMALL):
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
     if has_own_head:
         model.lm_head.weight = nn.Parameter(torch.randn_like(model.shared.weight))
+    noise = 0.05 * (32 / config.d_model) ** 0.5
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            parameter.add_(torch.randn_like(parameter) * (1.0 if "relative_attention_bias" in key else 0.05))
+            parameter.add_(torch.randn_like(parameter) * (1.0 if "relative_attention_bias" in key else noise))
     return model.eval()
 
 
-def draw(source_length=30, target_length=25, vocabulary=50):
-    """Three sources, one padded on the left and one on the right, and targets that begin as in training."""
+def draw(source_length=30, target_length=25, vocabulary=50, side="left"):
+    """Three sources, one padded on this side and one on the right, and targets that begin as in training."""
     generator = torch.Generator().manual_seed(1)
     source = torch.randint(2, vocabulary, (3, source_length), generator=generator)
     target = torch.randint(2, vocabulary, (3, target_length), generator=generator)
-    source[1, : source_length // 2] = source[2, -source_length // 4 :] = target[:, 0] = 0
+    half, quarter = source_length // 2, source_length // 4
+    source[1, -half if side == "right" else 0 : None if side == "right" else half] = source[2, -quarter:] = target[
+        :, 0
+    ] = 0
     return {"input_ids": source, "attention_mask": source.ne(0).long(), "decoder_input_ids": target}
 
 
-def reference(family, sizes=SMALL, lengths=(), new_tokens=20) -> Reference:
+def reference(family, sizes=SMALL, lengths=(), new_tokens=20, side="left") -> Reference:
     module = original(family, sizes=sizes)
-    batch = draw(*lengths, vocabulary=module.config.vocab_size)
+    batch = draw(*lengths, vocabulary=module.config.vocab_size, side=side)
     # no token twice, or random weights write one again and again
     settings = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens, "num_beams": 3, "do_sample": False,
                 "no_repeat_ngram_size": 1}  # fmt: skip
