@@ -1,6 +1,6 @@
 """The accuracy of a route model with its weights in bfloat16 or int8: `python -m weftformer.benchmarks.precision`.
 
-The same held-out targets are planned with the same search in each precision. They are the synthetic targets that
+The same held-out targets are planned with the same search in each precision. They are the targets of the sample that
 `weftformer train-routes` holds out by default. A model that was trained on other routes, or with another seed, may
 have seen them. int8 is torchao's weight-only quantization: 8-bit integers and a scale for each output. Activations
 stay in float32.

@@ -27,7 +27,7 @@ from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, SECONDS,
 if TYPE_CHECKING:
     from ..routes.plans import Candidate, Plan
 
-# Molecules like those of the synthetic routes that the model of `make demo-train` is trained on.
+# Small molecules, which a route of one or two steps makes.
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]
 # The number of routes that the tab draws. The page to download has all of them.
 _SHOWN = 10

@@ -9,10 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data.building_blocks import load_building_blocks
     from .data.rows import drop_shared_targets, training_pairs
-    from .data.synthetic import generate_routes, train_test_split
-    from .data.templates import TEMPLATES
+    from .data.sample import sample_routes, train_test_split
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
     from .files import read_routes, write_routes
@@ -34,56 +32,26 @@ _MODULES = {
     "Route": "tree",
     "RoutePlanner": "planning.planner",
     "Stock": "stock",
-    "TEMPLATES": "data.templates",
     "drop_shared_targets": "data.rows",
     "edit_distance": "scoring.comparison",
     "evaluate": "scoring.evaluation",
-    "generate_routes": "data.synthetic",
     "is_convergent": "scoring.comparison",
     "is_prefix": "scoring.comparison",
-    "load_building_blocks": "data.building_blocks",
     "read_routes": "files",
     "route_png": "drawing.svg",
     "route_svg": "drawing.svg",
     "routes_page": "drawing.page",
+    "sample_routes": "data.sample",
     "save_page": "drawing.page",
     "save_picture": "drawing.svg",
     "top_k_exact": "scoring.metrics",
-    "train_test_split": "data.synthetic",
+    "train_test_split": "data.sample",
     "training_pairs": "data.rows",
     "truncated": "scoring.comparison",
     "write_routes": "files",
 }
 
-__all__ = [
-    "NO_CONSTRAINTS",
-    "TEMPLATES",
-    "Candidate",
-    "Constraints",
-    "Evaluation",
-    "Plan",
-    "Route",
-    "RoutePlanner",
-    "Stock",
-    "drop_shared_targets",
-    "edit_distance",
-    "evaluate",
-    "generate_routes",
-    "is_convergent",
-    "is_prefix",
-    "load_building_blocks",
-    "read_routes",
-    "route_png",
-    "route_svg",
-    "routes_page",
-    "save_page",
-    "save_picture",
-    "top_k_exact",
-    "train_test_split",
-    "training_pairs",
-    "truncated",
-    "write_routes",
-]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,14 @@ def canonical_smiles(smiles: str) -> str:
     return Chem.MolToSmiles(molecule)
 
 
+def canonical_or_given(smiles: str) -> str:
+    """Return RDKit's canonical SMILES, or the text itself if RDKit cannot read it."""
+    try:
+        return canonical_smiles(smiles)
+    except ValueError:
+        return smiles
+
+
 def unreadable(smiles: str) -> str:
     """Return the sentence that says that RDKit cannot read a SMILES, with its reason where it gives one.
 

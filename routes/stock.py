@@ -33,16 +33,13 @@ _LOOK_AT = 1000
 _CACHE_VERSION = 1
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
-# The upper bits of a hash select its bucket, so that each bucket has about one entry. This is the largest number of
-# bits.
-_MOST_BITS = 24
 
 
 class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes a little over eight bytes. A lookup takes the same time for every size of the stock. A molecule
+    Each molecule takes eight bytes. A molecule
     that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
     23 million.
 
@@ -60,9 +57,6 @@ class Stock:
 
     def _fill(self, hashes: np.ndarray, kind: str) -> None:
         self.kind, self._hashes = kind, hashes
-        self._shift = np.uint64(64 - min(_MOST_BITS, max(1, len(hashes).bit_length())))
-        edges = np.arange((1 << (64 - int(self._shift))), dtype=np.uint64) << self._shift
-        self._starts = np.append(np.searchsorted(hashes, edges), len(hashes)).astype(np.uint32)
 
     @classmethod
     def from_file(
@@ -176,8 +170,8 @@ class Stock:
         if name is None:
             return False
         wanted = np.uint64(hash64(name))
-        bucket = int(wanted >> self._shift)
-        return bool((self._hashes[self._starts[bucket] : self._starts[bucket + 1]] == wanted).any())
+        place = int(np.searchsorted(self._hashes, wanted))
+        return place < len(self._hashes) and bool(self._hashes[place] == wanted)
 
     def missing(self, route: Route) -> list[str]:
         """Return the starting materials of a route that are not in the stock, each once, from left to right."""

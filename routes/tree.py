@@ -103,7 +103,7 @@ class Route:
         return {"smiles": self.smiles, "children": [child.to_dict() for child in self.children]}
 
     @classmethod
-    def from_dict(cls, data: Any, *, max_depth: int = MAX_DEPTH) -> Route:
+    def from_dict(cls, data: Any) -> Route:
         """
         Read a route from nested dictionaries. Fields other than `smiles` and `children` are ignored.
 
@@ -111,32 +111,28 @@ class Route:
             data (`dict[str, Any]`):
                 What `to_dict` returns, with or without further fields. A starting material may have an empty
                 `children` or none.
-            max_depth (`int`, *optional*, defaults to 64):
-                The largest allowed number of reactions on a path.
 
         Returns:
             `Route`: the route.
 
         Raises:
-            ValueError: a field is missing, has a wrong type or is not a SMILES, or the tree is too deep. The message
+            ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in a row. The message
                 names the place, such as `children[1].smiles`.
         """
-        return _from_dict(data, "", max_depth)
+        return _from_dict(data, "", MAX_DEPTH)
 
     def to_string(self) -> str:
         """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash twice."""
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod
-    def from_string(cls, text: str, *, max_depth: int = MAX_DEPTH, max_length: int = MAX_LENGTH) -> Route:
+    def from_string(cls, text: str, *, max_length: int = MAX_LENGTH) -> Route:
         """
         Parse the DirectMultiStep text. `to_string` returns every accepted text character for character.
 
         Args:
             text (`str`):
                 The text, without spaces.
-            max_depth (`int`, *optional*, defaults to 64):
-                The largest allowed number of reactions on a path.
             max_length (`int`, *optional*, defaults to 20000):
                 The largest allowed number of characters.
 
@@ -144,12 +140,12 @@ class Route:
             `Route`: the route.
 
         Raises:
-            ValueError: the text is too long, too deep or does not follow the grammar. The message names the position
+            ValueError: the text is too long, has more than 64 reactions in a row or does not follow the grammar. The message names the position
                 and what was expected there.
         """
         if len(text) > max_length:
             raise ValueError(f"route text has {len(text)} characters, at most {max_length} are allowed")
-        route, end = _parse(text, 0, max_depth)
+        route, end = _parse(text, 0, MAX_DEPTH)
         if end != len(text):
             raise _unexpected(text, end, "the end of the text")
         return route

@@ -16,7 +16,7 @@ RANKINGS = ("log_probability", "sqrt_length")
 RULES_TO_SWITCH_OFF = ("unreadable", "cycles", "missing-atoms", "oversized")
 # As in `routes/planning/planner.py`.
 SALTS = ("refuse", "strip")
-# As in `routes/files/plan_files.py`.
+# As in `routes/files/streams.py`.
 PLAN_FORMS = ("json", "jsonl", "aizynthfinder", "retrocast", "reactions", "csv")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")

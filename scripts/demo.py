@@ -1,5 +1,5 @@
 """See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs that it was not
-trained on, write a page with their routes, and train the model on for about a minute. `make demo` runs this."""
+trained on, write a page with their routes, and train a small new model for about a minute. `make demo` runs this."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRUGS = {
     "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
 }
 STEPS = range(1, 4)
-NUM_ROUTES, NUM_TEST_ROUTES, BATCH = 2000, 50, 16
+PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 
 
 def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
@@ -44,25 +44,24 @@ def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
 
 
 def rows(tokenizer: Any, config: Any, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Grow routes, and return the rows for training and for the test."""
-    from weftformer.routes import generate_routes, train_test_split
+    """Return the rows of recorded routes for training and for the test."""
+    from weftformer.routes import sample_routes, train_test_split
     from weftformer.routes.data.training_data import RouteArguments, encode, pairs_of
 
-    routes = generate_routes(NUM_ROUTES, seed=seed, max_depth=2, max_smiles_length=36, progress=False)
     train, test = (
         encode(pairs_of(part, RouteArguments(), seed), tokenizer, config)
-        for part in train_test_split(routes, NUM_TEST_ROUTES, seed=seed)
+        for part in train_test_split(sample_routes(), NUM_TEST_ROUTES, seed=seed)
     )
     return train, test
 
 
 def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
-    """transformers' own trainer, with the grown routes."""
+    """transformers' own trainer, with the recorded routes."""
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     train, test = rows(tokenizer, model.config, seed)
     settings = Seq2SeqTrainingArguments(
-        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-4,
+        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-3,
         lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",
         report_to="none", disable_tqdm=not sys.stderr.isatty(), seed=seed, dataloader_pin_memory=False,
     )  # fmt: skip
@@ -86,13 +85,14 @@ def main(args: argparse.Namespace) -> None:
     """Load, plan, draw, train, save and load again.
 
     Raises:
-        ValueError: a number is below 1, or the trained model that was loaded again is not the one that was saved.
+        ValueError: a number is below 1, or the new model that was loaded again is not the one that was saved.
         OSError: there is no such model, or the folder cannot be written.
     """
     check_at_least_one(args, "beams", "max_steps")
     import datasets
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 
+    from weftformer import WeftConfig
     from weftformer.routes.shipped import MODEL, describe_model
 
     started = time.monotonic()
@@ -103,9 +103,12 @@ def main(args: argparse.Namespace) -> None:
     datasets.disable_progress_bars()  # a moment each
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
-    print(f"\nNow the model is trained on with {NUM_ROUTES - NUM_TEST_ROUTES:,} routes that are grown from templates.")
+    new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
+    print(
+        f"\nNow a new model of {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) is trained on recorded routes."
+    )
     folder = args.output_dir / "model"
-    trainer = trainer_of(model, tokenizer, folder, args.seed, args.max_steps)
+    trainer = trainer_of(new, tokenizer, folder, args.seed, args.max_steps)
     before = trainer.evaluate()["eval_loss"]
     trainer.train()
     after = trainer.evaluate()["eval_loss"]
@@ -117,7 +120,7 @@ def main(args: argparse.Namespace) -> None:
             f"The model in {folder} has a loss of {again:.4f} after loading. It was saved with {after:.4f}."
         )
     print(
-        f"Loss of {NUM_TEST_ROUTES} grown routes that it was not trained on: {before:.3f} before, {after:.3f} after "
+        f"Loss of {NUM_TEST_ROUTES} recorded routes that it was not trained on: {before:.3f} before, {after:.3f} after "
         f"{args.max_steps} steps, {again:.3f} saved and loaded again.\n"
         f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
         "Next:\n  weftformer plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"

@@ -1,7 +1,7 @@
 """`weftformer train-routes`: train a model that writes synthesis routes, test it on held-out targets, plan one of them.
 
-Without files it grows its own routes from reaction templates; with `--train-file` and `--test-file` it reads real
-ones, `--train-file` also from a folder that `weftformer prepare-routes` made.
+Without files it learns from the sample of recorded routes that comes with Weft; with `--train-file` and `--test-file` it reads
+others, `--train-file` also from a folder that `weftformer prepare-routes` made.
 """
 
 import logging
@@ -42,7 +42,7 @@ logger = logging.getLogger("weftformer.scripts.train_routes")
 
 @dataclass
 class RouteTrainingArguments(WeftTrainingArguments):
-    """The training arguments of `weftformer train` with defaults that learn the grown routes in minutes on two CPU cores."""
+    """The training arguments of `weftformer train` with defaults for a small model on two CPU cores."""
 
     output_dir: str | None = field(default="runs/routes", metadata={"help": "Folder for the model."})
     max_steps: int = field(default=1800, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
@@ -121,8 +121,8 @@ def card_details(
     """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
     if arguments.train_file is None:
         data = (
-            f"Routes grown by `weftformer.routes.generate_routes`: {arguments.num_routes:,} of them with those of the test, targets "
-            f"of at most {arguments.max_smiles_length} characters, at most {arguments.max_depth} reactions in a row, seed {seed}."
+            f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "
+            f"(`weftformer.routes.sample_routes`), without those of the test, drawn with seed {seed}."
         )
     else:
         data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"

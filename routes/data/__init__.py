@@ -1,1 +1,1 @@
-"""Training rows, made from recorded routes or from routes that are grown from templates."""
+"""Recorded routes, of the sample or of files, and the training rows that are made from them."""

@@ -6,23 +6,33 @@ The random orders of a route are drawn from the seed and the route itself.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+from datasets import Dataset, DatasetDict, Features, Value
+from datasets.arrow_writer import ArrowWriter
 
 from ...common.progress import Progress
+from ...common.whole_files import whole_folder
 from ...common.workers import Workers
 from ..files.entries import read_entries
 from ..molecules import hash64
 from .selection import REASONS, Outcome, Preparation, Selection
-from .tables import Tables, data_folder
 
-__all__ = ["REASONS", "Preparation", "Report", "prepare"]
+__all__ = ["REASONS", "REPORT", "Preparation", "Report", "prepare"]
 
+REPORT = "report.json"
+
+# The rows are written here first, within the folder.
+_PARTS = ".parts"
 _EXAMPLES = 3
 # A file is refused if none of this many first entries is a route.
 _LOOK_AT = 1000
@@ -120,6 +130,38 @@ def prepare(
     """
     settings = settings or Preparation()
     paths, held_out = [Path(file) for file in files], [Path(file) for file in exclude]
+    workers = multiprocessing.cpu_count() if workers is None else workers
+    _check_arguments(paths, held_out, settings, workers)
+    report = Report(rows={"train": 0, "validation": 0}, sources=dict.fromkeys(map(str, paths), 0))
+    sized = sum(path.stat().st_size for path in (*paths, *held_out))
+    _check_folder(Path(out), paths, overwrite)
+    with (
+        whole_folder(out, replace=overwrite) as folder,
+        Workers(Selection(settings), workers) as pool,
+        Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
+    ):
+        excluded = _excluded(held_out, settings, pool, bar)
+        with _tables(folder, settings) as tables:
+            for path, outcome in _sifted(_outcomes(paths, settings, pool, bar), settings, excluded, report):
+                split = _split(outcome.target, settings)
+                for row in outcome.rows:
+                    tables[split].write(row)
+                report.rows[split] += len(outcome.rows)
+                report.sources[str(path)] += len(outcome.rows)
+        if not report.kept:
+            counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
+            raise ValueError(f"no route is left of {report.read}: {counts}")
+        if settings.validation and min(report.rows.values()) == 0:
+            raise ValueError(f"{report.kept} routes are too few to split: one of train and validation is empty")
+        if not settings.validation:
+            del report.rows["validation"]
+        _save_tables(folder, list(report.rows))
+        about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
+        (folder / REPORT).write_text(json.dumps(about | asdict(report), indent=2) + "\n", encoding="utf-8")
+    return report
+
+
+def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], settings: Preparation, workers: int) -> None:
     for path in (*paths, *held_out):
         if path.is_dir() or not path.exists():
             raise FileNotFoundError(
@@ -129,32 +171,53 @@ def prepare(
         raise ValueError("there is no file to prepare: give at least one file of routes")
     if settings.weights and len(settings.weights) != len(paths):
         raise ValueError(f"{len(settings.weights)} weights for {len(paths)} files: give one for each, or none.")
-    report, workers = (
-        Report(sources=dict.fromkeys(map(str, paths), 0)),
-        multiprocessing.cpu_count() if workers is None else workers,
-    )
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    sized = sum(path.stat().st_size for path in (*paths, *held_out))
-    with (
-        data_folder(Path(out), paths, overwrite) as folder,
-        Workers(Selection(settings), workers) as pool,
-        Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
-    ):
-        excluded = _excluded(held_out, settings, pool, bar)
-        with Tables(folder, settings.starting_material != "none", ("train", "validation")) as tables:
-            for path, outcome in _sifted(_outcomes(paths, settings, pool, bar), settings, excluded, report):
-                tables.write(_split(outcome.target, settings), outcome.rows)
-                report.sources[str(path)] += len(outcome.rows)
-        report.rows = {name: rows for name, rows in tables.rows.items() if rows or name == "train"}
-        if not report.kept:
-            counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
-            raise ValueError(f"no route is left of {report.read}: {counts}")
-        if settings.validation and min(tables.rows.values()) == 0:
-            raise ValueError(f"{report.kept} routes are too few to split: one of train and validation is empty")
-        about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
-        tables.save(bool(settings.validation), about | asdict(report))
-    return report
+
+
+def _check_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> None:
+    """Raise a ValueError for a folder that must not be replaced, or that one of the input files is in."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise ValueError(
+                f"{folder} exists and is not empty: choose another folder, or replace it with --overwrite."
+            )
+        if not (folder / REPORT).is_file():
+            raise ValueError(
+                f"{folder} is not overwritten: {REPORT} is missing, so `weftformer prepare-routes` did not write it."
+            )
+    if inside := [path for path in inputs if folder.resolve() in path.resolve().parents]:
+        raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")
+
+
+@contextlib.contextmanager
+def _tables(folder: Path, settings: Preparation) -> Iterator[dict[str, ArrowWriter]]:
+    """Yield a writer of rows for each split. The rows stay on the disk, in a folder of their own."""
+    columns = {"source": Value("string"), "target": Value("string"), "n_steps": Value("int64")}
+    if settings.starting_material != "none":
+        columns["starting_material"] = Value("string")
+    (folder / _PARTS).mkdir()
+    writers = {
+        name: ArrowWriter(features=Features(columns), path=str(folder / _PARTS / name))
+        for name in ("train", "validation")
+    }
+    try:
+        yield writers
+    finally:
+        for writer in writers.values():
+            writer.finalize()
+
+
+def _save_tables(folder: Path, splits: Sequence[str]) -> None:
+    """Save the rows as `datasets` does: all splits by their names, or the rows of the only one."""
+    tables = {name: Dataset.from_file(str(folder / _PARTS / name)) for name in splits}
+    was_shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # a moment each
+    (DatasetDict(tables) if len(splits) > 1 else tables["train"]).save_to_disk(str(folder))
+    if was_shown:
+        datasets.enable_progress_bars()
+    del tables  # release the files, which are mapped into memory
+    shutil.rmtree(folder / _PARTS)
 
 
 def _split(target: int, settings: Preparation) -> str:

@@ -14,9 +14,9 @@ from ...tokenization import encode_route, encode_source
 from ..files import read_routes
 from ..molecules import canonical_route, canonical_smiles
 from ..tree import Route
+from .preparation import REPORT
 from .rows import drop_shared_targets, training_pairs
-from .synthetic import generate_routes, train_test_split
-from .tables import REPORT
+from .sample import sample_routes, train_test_split
 
 
 @dataclass
@@ -29,23 +29,22 @@ class RouteArguments:
         default=None,
         metadata={
             "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. "
-            "Default: routes that are grown from templates."
+            "Default: the sample of recorded routes that comes with Weft."
         },
     )
     test_file: str | None = field(
         default=None, metadata={"help": "Routes to test on. Training routes to the same targets are left out."}
     )
-    num_routes: int = field(
-        default=20000, metadata={"help": "Number of routes to grow if no file is given, with the test routes."}
+    num_routes: int | None = field(
+        default=None,
+        metadata={"help": "Number of routes of the sample if no file is given, with the test routes. Default: all."},
     )
     num_test_routes: int = field(
-        default=400, metadata={"help": "Number of test routes: grown, or the first of the test file."}
+        default=400, metadata={"help": "Number of test routes: drawn from the sample, or the first of the test file."}
     )
-    max_depth: int = field(default=2, metadata={"help": "Largest number of reactions in a row in a grown route."})
-    max_smiles_length: int = field(default=36, metadata={"help": "Longest target of a grown route, in characters."})
     preset: str | None = field(
         default=None,
-        metadata={"help": "Size of the model. Default: dms-tiny for grown routes, dms-flash-10m for files."},
+        metadata={"help": "Size of the model. Default: dms-tiny for the sample, dms-flash-10m for files."},
     )
     config_overrides: str | None = field(
         default=None, metadata={"help": "Fields of the configuration to change: JSON, or key=value,key=value."}
@@ -103,13 +102,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         ValueError: a file contains no route, all targets are tested, or only one of the two files is given.
     """
     if arguments.train_file is None and arguments.test_file is None:
-        routes = generate_routes(
-            arguments.num_routes,
-            seed=seed,
-            max_depth=arguments.max_depth,
-            max_smiles_length=arguments.max_smiles_length,
-        )
-        train, test = train_test_split(routes, arguments.num_test_routes, seed=seed)
+        train, test = train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
         return (drop_shared_targets(_with_parts(train), test) if arguments.sub_routes else train), test
     if arguments.train_file is None or arguments.test_file is None:
         raise ValueError(
@@ -231,7 +224,7 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
         names = {Path(file).name: count for file, count in sources.items()}
     else:
         settings = vars(arguments)
-        names = {Path(arguments.train_file).name if arguments.train_file else "grown": len(rows)}
+        names = {Path(arguments.train_file).name if arguments.train_file else "sample": len(rows)}
     return {
         **about,
         "aligned": settings.get("aligned", 0),

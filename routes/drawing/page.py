@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...common.whole_files import whole_file
-from ..molecules import canonical_smiles
+from ..molecules import canonical_or_given
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .depiction import Depiction, depict
@@ -187,7 +187,7 @@ def _score(score: float) -> str:
 
 
 def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
-    smiles = _canonical(plan.target)
+    smiles = canonical_or_given(plan.target)
     known = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
     try:
         portrait = _portrait(depict(smiles), shared)
@@ -197,18 +197,11 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     for rank, candidate in enumerate(plan.distinct, 1):
         assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
         shown = contents(candidate.route, candidate.missing, joined_at=candidate.joined_at)
-        key = tuple(sorted(_canonical(child.smiles) for child in candidate.route.children))
+        key = tuple(sorted(canonical_or_given(child.smiles) for child in candidate.route.children))
         if key not in groups:
             groups[key] = _group(shown, shared)
         groups[key].routes.append(_drawn(number, rank, candidate, shown, shared))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
-
-
-def _canonical(smiles: str) -> str:
-    try:
-        return canonical_smiles(smiles)
-    except ValueError:
-        return smiles
 
 
 def _group(shown: Contents, shared: dict[str, str]) -> _Group:
@@ -241,7 +234,7 @@ def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
     """Return what the routes of a page begin from: what most routes need first, what is not in stock last."""
     found: dict[str, _Need] = {}
     for drawn in routes:
-        for smiles, kind in dict.fromkeys((_canonical(leaf), drawn.kind(leaf)) for leaf in drawn.leaves):
+        for smiles, kind in dict.fromkeys((canonical_or_given(leaf), drawn.kind(leaf)) for leaf in drawn.leaves):
             need = found.setdefault(smiles, _Need(smiles, kind, []))
             need.routes.append(drawn)
             if need.kind == "unknown":  # another target may have been planned with a stock

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..files.formats import reaction_smiles
-from ..molecules import canonical_smiles
+from ..molecules import canonical_or_given
 from ..reaction_names import route_name
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
@@ -199,18 +199,20 @@ def contents(
     """
     if missing is not None and stock is not None:
         raise ValueError("give `missing` or `stock`, not both: each of them says which molecules can be bought")
-    absent = None if missing is None else {_name(smiles) for smiles in missing}
-    joints = {_name(smiles) for smiles in joined_at}
+    absent = None if missing is None else {canonical_or_given(smiles) for smiles in missing}
+    joints = {canonical_or_given(smiles) for smiles in joined_at}
     tree = nodes(route)
     kinds = []
     for node, parent in tree:
         if node.children:
-            is_joint = bool(joints) and _name(node.smiles) in joints
+            is_joint = bool(joints) and canonical_or_given(node.smiles) in joints
             kinds.append("target" if parent is None else "joined" if is_joint else "intermediate")
         elif absent is None and stock is None:
             kinds.append("unknown")
         else:
-            found = node.smiles in stock if stock is not None else _name(node.smiles) not in (absent or ())
+            found = (
+                node.smiles in stock if stock is not None else canonical_or_given(node.smiles) not in (absent or ())
+            )
             kinds.append("in-stock" if found else "missing")
     steps = {index: (number, route_name(tree[index][0])) for number, index in enumerate(_steps(tree), 1)}
     return Contents(route, tree, depict_route(route), kinds, steps)
@@ -382,13 +384,6 @@ def _label(shown: Contents, index: int, is_first: bool, number_of: dict[int, int
         words.append(part if is_first else f"made in {part}")
     words.append("" if shown.depictions[index].molecule else "not drawn")
     return ", ".join(filter(None, words))
-
-
-def _name(smiles: str) -> str:
-    try:
-        return canonical_smiles(smiles)
-    except ValueError:
-        return smiles
 
 
 def _size(shown: Contents, index: int, label: str) -> tuple[float, float]:

@@ -44,8 +44,6 @@ def route_svg(
     missing: Iterable[str] | None = None,
     stock: Container[str] | None = None,
     joined_at: Iterable[str] = (),
-    interactive: bool = False,
-    shared: dict[str, str] | None = None,
     max_width: float | None = None,
     down: bool = False,
 ) -> str:
@@ -66,12 +64,6 @@ def route_svg(
             The molecules that can be bought, as an alternative to `missing`.
         joined_at (`Iterable[str]`, *optional*):
             The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
-        interactive (`bool`, *optional*, defaults to `False`):
-            Whether the picture is for a page with scripts. The keyboard can then reach the molecules, which carry
-            `data-smiles`.
-        shared (`dict[str, str]`, *optional*):
-            The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
-            added.
         max_width (`float`, *optional*):
             The width in pixels at which a long route continues in another row. Defaults to one row.
         down (`bool`, *optional*, defaults to `False`):
@@ -83,8 +75,7 @@ def route_svg(
     Raises:
         ValueError: both `missing` and `stock` are given.
     """
-    drawn = picture(route, missing, stock, joined_at=joined_at, max_width=max_width, down=down)
-    return picture_svg(drawn, interactive, shared)
+    return picture_svg(picture(route, missing, stock, joined_at=joined_at, max_width=max_width, down=down))
 
 
 def route_png(
@@ -192,7 +183,22 @@ def check_picture(path: Path) -> None:
 
 
 def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
-    """Write a picture as a `<svg>` element. The arguments are those of [`route_svg`]."""
+    """
+    Write a picture as a `<svg>` element.
+
+    Args:
+        drawn ([`Picture`]):
+            The picture.
+        interactive (`bool`, *optional*, defaults to `False`):
+            Whether the picture is for a page with scripts. The keyboard can then reach the molecules, which carry
+            `data-smiles`.
+        shared (`dict[str, str]`, *optional*):
+            The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
+            added.
+
+    Returns:
+        `str`: the element.
+    """
     width, height = _number(drawn.width), _number(drawn.height)
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
     # cannot reach the parts of an image.

@@ -1,8 +1,8 @@
 """A reader for JSON documents that may be larger than memory.
 
 It yields the items of lists and of named targets one by one. The standard library's decoder reads one value at a time
-from a moving buffer. That is as fast as decoding the whole document at once. A value that is not valid JSON can be
-skipped up to the bracket that closes it, which event parsers such as `ijson` cannot do.
+from a moving buffer. That is as fast as decoding the whole document at once. Event
+parsers such as `ijson` are slower, and refuse the `NaN` that `json.dump` writes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _OF_ONE = frozenset({"children", "route", "target", "ground_truth"})
 _OF_MANY = frozenset(WRAPPERS) - _OF_ONE
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-# The last alternative matches the start of a string that continues after the end of the buffer.
-_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]|"', re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
@@ -43,8 +41,7 @@ def document_entries(chunks: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
             The bytes of the document.
 
     Yields:
-        `tuple[str, Any]`: the place and the value. An entry that is not valid JSON has, as its value, the `ValueError`
-        that says why.
+        `tuple[str, Any]`: the place and the value.
 
     Raises:
         ValueError: the rest of the document cannot be read. The message begins with the place or the line.
@@ -56,6 +53,8 @@ def is_container(data: Any) -> bool:
     """Return whether a document contains several routes that are entries of their own."""
     if not isinstance(data, dict):
         return isinstance(data, list)
+    if isinstance(data.get("target"), str):  # it is the entry of a target
+        return False
     return any(key in _OF_MANY or (key not in _OF_ONE and holds_routes(value)) for key, value in data.items())
 
 
@@ -93,7 +92,7 @@ class _Document:
                 continue
             place = f"[{key!r}]"
             value = self._decode(place)
-            if isinstance(value, ValueError) or is_container({key: value}):
+            if is_container({key: value}):
                 found = True
                 yield place, value
             else:
@@ -129,49 +128,23 @@ class _Document:
         return key
 
     def _decode(self, place: str) -> Any:
-        """Decode the value at the position, and read as much more of the file as it needs.
-
-        If the text there is not valid JSON, skip it and return a ValueError as the value.
-        """
+        """Decode the value at the position, and read as much more of the file as it needs."""
         self._next()
         while True:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.position)
             except RecursionError:
-                return self._step_over(place, "nested too deeply")
+                raise _broken(place, "nested too deeply") from None
             except json.JSONDecodeError as error:
                 cut_off = error.msg.startswith("Unterminated") or error.pos >= len(self.text) - _LONGEST_TOKEN
                 # read twice as much each time, so that the time for repeated decoding stays proportional to the length
                 if not (cut_off and self._more(max(_CHUNK, len(self.text) - self.position))):
-                    return self._step_over(place, f"{error.msg} ({self._here(error.pos)})")
+                    raise _broken(place, f"{error.msg} ({self._here(error.pos)})") from error
                 continue
             if end == len(self.text) and isinstance(value, int | float) and self._more(_CHUNK):
                 continue  # the number may have more digits
             self.position = end
             return value
-
-    def _step_over(self, place: str, why: str) -> ValueError:
-        """Skip a faulty value up to the bracket that closes it. Return the error.
-
-        Raises:
-            ValueError: the brackets do not close, so the entries after the fault cannot be found.
-        """
-        depth, position = 0, self.position
-        while self.text[self.position : self.position + 1] in ("{", "["):
-            found = _BRACKETS.search(self.text, position)
-            if found is None or found[0] == '"':
-                position = (found.start() if found else len(self.text)) - self.position
-                if not self._more(max(_CHUNK, len(self.text) - self.position)):
-                    break
-                continue
-            position = found.end()
-            depth += (found[0] in "[{") - (found[0] in "]}")
-            if depth == 0:
-                self.position = position
-                return ValueError(why)
-        raise ValueError(
-            f"{place or 'the document'}: {why}; the file is cut off, or the entries after this place cannot be found"
-        )
 
     def _next(self) -> str:
         """Return the next character that is not blank, or an empty string at the end of the file."""
@@ -206,3 +179,9 @@ class _Document:
         position = self.position if position is None else position
         line = 1 + self.lines + self.text.count("\n", 0, position)
         return f"line {line}, character {self.characters + position} of the file"
+
+
+def _broken(place: str, why: str) -> ValueError:
+    return ValueError(
+        f"{place or 'the document'}: {why}; the file is cut off, or the entries after this place cannot be found"
+    )

@@ -179,8 +179,7 @@ def _delimiter_of_table(head: bytes) -> str | None:
 
 
 def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
-    text = _whole_lines(codecs.iterdecode(chunks, "utf-8"))
-    rows = csv.reader(text, delimiter=delimiter)
+    rows = csv.reader((line.decode("utf-8") + "\n" for line in _raw_lines(chunks)), delimiter=delimiter)
     header = [name.strip().lower() for name in next(rows)]
     try:
         for row in rows:
@@ -188,17 +187,6 @@ def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
                 yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: the table cannot be read: {error}") from error
-
-
-def _whole_lines(texts: Iterator[str]) -> Iterator[str]:
-    rest = ""
-    for text in texts:
-        *lines, rest = (rest + text).split("\n")
-        if len(rest) > MAX_ENTRY:
-            raise ValueError(f"a line is longer than {MAX_ENTRY} characters, so this is not a table of routes")
-        yield from (line + "\n" for line in lines)
-    if rest:
-        yield rest
 
 
 def _table_entry(row: dict[str, str]) -> Any:
@@ -216,29 +204,29 @@ def _table_entry(row: dict[str, str]) -> Any:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
-    number, parts, size = 0, list[bytes](), 0
-
-    def entry(line: bytes) -> Entry | None:
+    for number, line in enumerate(_raw_lines(chunks), 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            return Entry(f"line {number}", ValueError(f"the text is not UTF-8: {error}"), True)
-        return Entry(f"line {number}", text, True) if text.strip() else None
+            yield Entry(f"line {number}", ValueError(f"the text is not UTF-8: {error}"), True)
+            continue
+        if text.strip():
+            yield Entry(f"line {number}", text, True)
 
+
+def _raw_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines without their ends. `\\n` alone ends a line: a SMILES or a name may contain other ends."""
+    parts, size, number = list[bytes](), 0, 1
     for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            number += 1
-            if found := entry(b"".join([*parts, end])):
-                yield found
-            parts, size = [], 0
+            yield b"".join([*parts, end])
+            parts, size, number = [], 0, number + 1
         parts.append(rest)
         size += len(rest)
         if size > MAX_ENTRY:
-            raise ValueError(f"line {number + 1} is longer than {MAX_ENTRY} bytes, so this is not a file of routes")
-    number += 1
-    if found := entry(b"".join(parts)):
-        yield found
+            raise ValueError(f"line {number} is longer than {MAX_ENTRY} bytes, so this is not a file of routes")
+    yield b"".join(parts)
 
 
 def _line_routes(line: str) -> list[Route]:

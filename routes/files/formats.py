@@ -258,8 +258,13 @@ def reaction_smiles(route: Route) -> str:
     return ".".join(child.smiles for child in route.children) + ">>" + route.smiles
 
 
-def reactions(route: Route) -> list[str]:
-    """Return the reactions of a route as reaction SMILES, each after the reactions that make its reactants."""
+def made(route: Route) -> list[Route]:
+    """Return the route to each molecule that is made, each after those to its reactants, as often as it is made."""
     if not route.children:
         return []
-    return [line for child in route.children for line in reactions(child)] + [reaction_smiles(route)]
+    return [*(part for child in route.children for part in made(child)), route]
+
+
+def reactions(route: Route) -> list[str]:
+    """Return the reactions of a route as reaction SMILES, each after the reactions that make its reactants."""
+    return [reaction_smiles(part) for part in made(route)]

@@ -112,15 +112,12 @@ def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
 
 def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
     """Give each molecule its first spelling. Maps decide how it is written, and each reaction has its own."""
-    from ..molecules import canonical_smiles  # needs RDKit
+    from ..molecules import canonical_or_given  # needs RDKit
 
     first: dict[str, str] = {}
 
     def spelled(smiles: str) -> str:
-        try:
-            return first.setdefault(canonical_smiles(smiles), smiles)
-        except ValueError:  # it has the one spelling
-            return smiles
+        return first.setdefault(canonical_or_given(smiles), smiles)
 
     return [Reaction(spelled(product), tuple(map(spelled, reactants))) for product, reactants in steps]
 

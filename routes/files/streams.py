@@ -1,23 +1,35 @@
-"""Reading route files of any form as a stream, and writing them atomically in a chosen form."""
+"""Files of routes as streams: the reader of all forms, and the writers of recorded routes and of plans.
+
+A writer takes the targets one after the other, each with its routes, and yields the texts of a file between which a
+separator stands (`_Form`). Recorded routes and plans differ only in how their targets are made.
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...common.whole_files import whole_file
+from ..plans import Plan
 from ..tree import Route
 from .entries import read_entries
-from .formats import to_reaction_tree, to_retrocast_target
+from .formats import to_reaction_tree, to_retrocast, to_retrocast_target
 from .reaction_lines import to_reaction_line
 
 if TYPE_CHECKING:
     from ..stock import Stock
+
+CSV_COLUMNS = (
+    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "possible", "missing", "impossible_because",
+    "joined_at", "reactions", "route", "problem",
+)  # fmt: skip
 
 
 def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
@@ -85,95 +97,243 @@ def write_routes(
         ValueError: the form is unknown or cannot express a route. The message gives the index of the route.
         OSError: the file cannot be written. After any error, also one from `routes`, an existing file is unchanged.
     """
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+    _check_form(form, FORMS)
     path = Path(path)
-    counted = _Counted(routes)
-    with whole_file(path) as temporary, create(temporary, path.suffix == ".gz") as file:
-        for text in FORMS[form](counted, path.name.split(".")[0], stock):
-            file.write(text)
-    return counted.count
+    left = itertools.count()
+
+    def targets() -> Iterator[_Target]:
+        groups = itertools.groupby(routes, lambda route: route.smiles)
+        for number, (smiles, group) in enumerate(groups, 1):
+            yield _Target(f"target-{number}", smiles, [_Ranked(route, next(left), stock) for route in group])
+
+    _write(path, FORMS[form], targets(), None)
+    return next(left)
 
 
-def create(path: Path, is_gzip: bool) -> IO[str]:
-    """Open a file to write text to, gzipped or not."""
-    opener: Callable[..., IO[str]] = gzip.open if is_gzip else open
-    return opener(path, "wt", encoding="utf-8", newline="\n")
+def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
+    """Write a file of plans atomically.
+
+    Args:
+        path: the file. It is gzipped if its name ends in `.gz`.
+        plans: in the order in which they are written. They are consumed as a stream.
+        form: one of `PLAN_FORMS`:
+
+            - `"json"`: a list of `Plan.to_dict`, with all candidates.
+            - `"jsonl"`: the same, one a line.
+            - `"aizynthfinder"`: AiZynthFinder's table of targets, each with its `trees`, which `pandas.read_json(...,
+              orient="table")` reads. Of molecules on the way `in_stock` is false.
+            - `"retrocast"`: RetroCast's predictions, by the ids of the targets. Needs RDKit.
+            - `"reactions"`: the reactions of a route a line (see `routes.files.reaction_lines`), and behind a tab the target's
+              id, rank and score.
+            - `"csv"`: a route a line, with its reactions and, in the column `route`, the route as JSON. A target without a
+              route has a line with its `problem`.
+
+            All but the first two have the distinct routes alone.
+
+    Returns:
+        Why routes were left out that the form cannot express, a sentence each.
+
+    Raises:
+        ValueError: the form is unknown. OSError: the file cannot be written.
+    """
+    _check_form(form, PLAN_FORMS)
+    left_out: list[str] = []
+    _write(path, PLAN_FORMS[form], map(_target_of, plans), left_out)
+    return left_out
 
 
-class _Counted:
-    """Routes, and the number of them that were taken."""
+class _Ranked(NamedTuple):
+    """A route: its number in the file, counted from 0, what can be bought (a `Stock` or a set of SMILES), and the rank and score
+    that a search gave it.
+    """
 
-    def __init__(self, routes: Iterable[Route]):
-        self._routes, self.count = routes, 0
+    route: Route
+    number: int
+    stock: Any = None
+    rank: int = 0
+    score: float | None = None
 
-    def __iter__(self) -> Iterator[Route]:
-        for route in self._routes:
-            self.count += 1
-            yield route
 
-    def write(self, writer: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what `writer` makes of the last route. An error names the route."""
-        try:
-            return writer(*arguments)
-        except ValueError as error:
-            raise ValueError(f"route {self.count - 1}: {error}") from error
+class _Target(NamedTuple):
+    """A target, its routes, best first, and the plan that they are from."""
+
+    id: str
+    smiles: str
+    routes: list[_Ranked]
+    plan: Plan = Plan("")
+
+
+# A writer yields texts of targets. A route that the form cannot express is added to the list, or is an error without one.
+_Writer = Callable[[Iterable[_Target], list[str] | None], Iterator[str]]
+
+
+class _Form(NamedTuple):
+    writer: _Writer
+    opening: str = ""
+    between: str = ""
+    closing: str = ""
+
+
+def _check_form(form: str, forms: dict[str, _Form]) -> None:
+    if form not in forms:
+        raise ValueError(f"form must be one of {', '.join(forms)}, got {form!r}")
+
+
+def _write(path: Path, form: _Form, targets: Iterable[_Target], left_out: list[str] | None) -> None:
+    opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
+    with whole_file(path) as temporary, opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
+        # RetroCast's tasks have a name
+        file.write(form.opening.replace("NAME", _json(path.name.split(".")[0])))
+        for number, text in enumerate(form.writer(targets, left_out)):
+            file.write((form.between if number else "") + text)
+        file.write(form.closing)
+
+
+def _target_of(plan: Plan) -> _Target:
+    ranked = []
+    for number, candidate in enumerate(plan.distinct):
+        assert candidate.route is not None
+        bought = None if candidate.missing is None else set(candidate.route.leaves()) - set(candidate.missing)
+        ranked.append(_Ranked(candidate.route, number, bought, candidate.rank, candidate.to_dict()["score"]))
+    return _Target(plan.id or plan.target, plan.target, ranked, plan)
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"))
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def _weft(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    return (_json({"route": route.to_dict()}) + "\n" for route in routes)
+def _routes(targets: Iterable[_Target]) -> Iterator[_Ranked]:
+    return (ranked for target in targets for ranked in target.routes)
 
 
-def _dms(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    return (route.to_string() + "\n" for route in routes)
+def _weft(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    return (_json({"route": ranked.route.to_dict()}) + "\n" for ranked in _routes(targets))
 
 
-def _reactions(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    return (routes.write(to_reaction_line, route) + "\n" for route in routes)
+def _dms(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    return (ranked.route.to_string() + "\n" for ranked in _routes(targets))
 
 
-def _paroutes(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    # PaRoutes has the name of the patent there; programs that read the form need some name
-    trees = (to_reaction_tree(route, stock, metadata={"ID": f"weft;;{routes.count}"}) for route in routes)
-    return _joined("[\n", map(_json, trees), "\n]\n")
+def _paroutes(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for ranked in _routes(targets):
+        # PaRoutes has the name of the patent there; programs that read the form need some name
+        name = {"ID": f"weft;;{ranked.number + 1}"}
+        yield _json(to_reaction_tree(ranked.route, ranked.stock, metadata=name))
 
 
-def _aizynthfinder(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    targets = (
-        _joined("[", (_json(to_reaction_tree(route, stock)) for route in group), "]")
-        for _, group in itertools.groupby(routes, lambda route: route.smiles)
-    )
-    return _joined("[\n", targets, "\n]\n")
+def _reactions(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for target in targets:
+        for ranked in target.routes:
+            try:
+                line = to_reaction_line(ranked.route)
+            except ValueError as error:
+                if left_out is None:
+                    raise ValueError(f"route {ranked.number}: {error}") from error
+                left_out.append(str(error))
+                continue
+            score = "" if ranked.score is None else ranked.score
+            yield line + (f"\t{target.id}\t{ranked.rank}\t{score}\n" if ranked.rank else "\n")
 
 
-def _retrocast(routes: _Counted, name: str, stock: Stock | None) -> Iterator[str]:
-    def targets() -> Iterator[str]:
-        for number, (_, group) in enumerate(itertools.groupby(routes, lambda route: route.smiles), 1):
-            target = f"target-{number}"
-            yield f"{_json(target)}:{_json(routes.write(to_retrocast_target, target, list(group)))}"
-
-    opening = f'{{"name":{_json(name)},"description":"","schema_version":"2","targets":{{\n'
-    return _joined(opening, targets(), "\n}}\n")
+def _trees(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    return (_json([to_reaction_tree(ranked.route, ranked.stock) for ranked in target.routes]) for target in targets)
 
 
-def _joined(opening: str, items: Iterable[str | Iterator[str]], closing: str) -> Iterator[str]:
-    yield opening
-    for index, item in enumerate(items):
-        yield (",\n" if opening.endswith("\n") else ",") if index else ""
-        yield from [item] if isinstance(item, str) else item
-    yield closing
+def _table_of_trees(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for index, (_, smiles, routes, plan) in enumerate(targets):
+        found = [
+            to_reaction_tree(route, stock) | {"scores": {"log_probability": score}, "rank": rank}
+            for route, _, stock, rank, score in routes
+        ]
+        is_solved = any(candidate.purchasable is True for candidate in plan.distinct)
+        row = (index, plan.id, smiles, plan.seconds, is_solved, len(found), found)
+        yield _json(dict(zip(_TABLE, row, strict=True)))
 
 
-# the name of each form, and the function that yields the text of a file
-FORMS: dict[str, Callable[[_Counted, str, Any], Iterator[str]]] = {
-    "weft": _weft,
-    "dms": _dms,
-    "paroutes": _paroutes,
-    "aizynthfinder": _aizynthfinder,
-    "retrocast": _retrocast,
-    "reactions": _reactions,
+def _acceptable(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for target in targets:
+        try:
+            task = to_retrocast_target(target.id, [ranked.route for ranked in target.routes])
+        except ValueError as error:
+            raise ValueError(f"route {target.routes[0].number}: {error}") from error
+        yield f"{_json(target.id)}:{_json(task)}"
+
+
+def _predictions(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    taken: set[str] = set()
+    for target in targets:
+        name, number = target.id, 1
+        while name in taken:  # a key stands once
+            number += 1
+            name = f"{target.id}-{number}"
+        taken.add(name)
+        routes = [
+            {"rank": ranked.rank, "route": {"target": to_retrocast(ranked.route), "schema_version": "2"}}
+            for ranked in target.routes
+        ]
+        yield f"{_json(name)}:{_json(routes)}"
+
+
+def _plans(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    return (json.dumps(target.plan.to_dict(), ensure_ascii=False, indent=2) for target in targets)
+
+
+def _plan_lines(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    return (_json(target.plan.to_dict()) + "\n" for target in targets)
+
+
+def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for target in targets:
+        plan = target.plan
+        rows: list[dict[str, Any]] = [candidate.to_dict() for candidate in plan.distinct]
+        for ranked, row in zip(target.routes, rows, strict=True):
+            # what reactions cannot express is in the column `route` all the same
+            line = "".join(_reactions([target._replace(routes=[ranked])], [])).partition("\t")[0]
+            row |= {"reactions": line, "route": _json(row["route"])}
+        for row in rows or [{"problem": plan.nothing_because}]:
+            row |= {"id": plan.id, "target": plan.target}
+            yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(value) if isinstance(value, list) else value
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()
+
+
+# The columns of AiZynthFinder's table, and their types, by which pandas reads it.
+_TABLE = {
+    "index": "integer", "id": "string", "target": "string", "search_time": "number", "is_solved": "boolean",
+    "number_of_routes": "integer", "trees": "string",
+}  # fmt: skip
+_SCHEMA = {
+    "fields": [{"name": name, "type": kind} for name, kind in _TABLE.items()],
+    "primaryKey": ["index"],
+    "pandas_version": "1.4.0",
+}
+# Documents begin with a line that is no JSON by itself: lines of objects are another form.
+_LIST = ("[\n", ",\n", "\n]\n")
+FORMS = {
+    "weft": _Form(_weft),
+    "dms": _Form(_dms),
+    "paroutes": _Form(_paroutes, *_LIST),
+    "aizynthfinder": _Form(_trees, *_LIST),
+    "retrocast": _Form(
+        _acceptable, '{"name":NAME,"description":"","schema_version":"2","targets":{\n', ",\n", "\n}}\n"
+    ),
+    "reactions": _Form(_reactions),
+}
+PLAN_FORMS = {
+    "json": _Form(_plans, *_LIST),
+    "jsonl": _Form(_plan_lines),
+    "aizynthfinder": _Form(_table_of_trees, f'{{\n"schema":{_json(_SCHEMA)},\n"data":[\n', ",\n", "\n]}\n"),
+    "retrocast": _Form(_predictions, "{\n", ",\n", "\n}\n"),
+    "reactions": _Form(_reactions),
+    "csv": _Form(_csv, _csv_line(CSV_COLUMNS)),
 }

@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from ...common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
+from ...common.statistics import Estimate, bootstrap_means, of_shares
 from ..feasibility import check_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
 from .comparison import edit_distance, is_convergent, is_prefix
-from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank
+from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank, share
 
 KS = (1, 5, 10, 50)
 PREFIX_DEPTHS = (1, 2)
@@ -122,7 +122,7 @@ def evaluate(
         found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
-                estimate = _share(table[list(chosen), column])
+                estimate = share(table[list(chosen), column].tolist())
             elif name != "edit_distance":  # all else is between 0 and 1
                 estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
@@ -140,11 +140,6 @@ def evaluate(
         targets=targets,
         not_planned={plan.target: plan.problem for plan in plans if plan.problem is not None},
     )
-
-
-def _share(is_found: np.ndarray) -> Estimate:
-    successes, n = int(is_found.sum()), len(is_found)
-    return Estimate(successes / n, *wilson_interval(successes, n), n)
 
 
 def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:
@@ -210,23 +205,20 @@ def directmultistep_rank(
     *,
     starting_material: str | None = None,
     stock: Container[str] | None = None,
-    processed: bool = True,
 ) -> int | None:
     """Rank of the reference among the texts, as `directmultistep.utils.post_process` (1.1.3) counts it.
 
-    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "valid" accuracy ranks
-    what is left, repetitions included; its "processed" accuracy, which its papers report, first removes repetitions in any
-    order of children, routes with a starting material that cannot be bought, routes of another target, and routes that do
-    not begin from the given starting material. Both ignore the order of children ("with perms"). Here texts are read by
+    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "processed" accuracy, which
+    its papers report, then removes repetitions in any order of children, routes with a starting material that cannot be
+    bought, routes of another target, and routes that do not begin from the given starting material. It ignores the order of children ("with perms"). Here texts are read by
     the strict grammar of routes: what only `eval` reads (spaces, double quotes, empty lists), which no model over the
     vocabulary of routes writes, counts there and not here.
 
     Args:
         texts: what the model wrote, best first.
         reference: the recorded route, canonicalised by RDKit.
-        starting_material: SMILES that has to be among the leaves, for "processed".
-        stock: canonical SMILES that can be bought, for "processed".
-        processed: count as its "processed" accuracy does, or as its "valid" accuracy.
+        starting_material: SMILES that has to be among the leaves.
+        stock: canonical SMILES that can be bought.
     """
     wanted = reference.canonical()
     material = starting_material and canonical_smiles(starting_material)
@@ -236,19 +228,17 @@ def directmultistep_rank(
         try:
             route = canonical_route(Route.from_string(text))
             leaves = route.leaves()
-            if processed:  # canonicalised twice there, which for a few molecules is not the same as once
-                route = canonical_route(route)
+            # canonicalised twice there, which for a few molecules is not the same as once
+            key = canonical_route(route).canonical()
         except ValueError:
             continue
-        key = route.canonical()
-        if processed:
-            if key in seen:
-                continue
-            seen.add(key)
-            if stock is not None and not all(leaf in stock for leaf in leaves):
-                continue
-            if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
-                continue
+        if key in seen:
+            continue
+        seen.add(key)
+        if stock is not None and not all(leaf in stock for leaf in leaves):
+            continue
+        if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
+            continue
         rank += 1
         if key == wanted:
             return rank

@@ -93,9 +93,10 @@ def top_k_exact(
     if any(k < 1 for k in ks):
         raise ValueError(f"every k must be at least 1, got {list(ks)}")
     ranks = [exact_rank(ranked, reference) for ranked, reference in zip(predictions, references, strict=True)]
-    n = len(ranks)
-    result = {}
-    for k in ks:
-        successes = sum(rank is not None and rank <= k for rank in ranks)
-        result[k] = Estimate(successes / n, *wilson_interval(successes, n), n)
-    return result
+    return {k: share([rank is not None and rank <= k for rank in ranks]) for k in ks}
+
+
+def share(found: Sequence[bool]) -> Estimate:
+    """Return the share of what is true, with its 95 % Wilson interval."""
+    successes, n = sum(map(bool, found)), len(found)
+    return Estimate(successes / n, *wilson_interval(successes, n), n)

@@ -11,7 +11,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="weftformer train-routes",
         usage="weftformer train-routes [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]",
         description="Train a model that writes synthesis routes, test it on held-out targets, plan one of them. Without files it\n"
-        "grows routes from reaction templates to learn from.",
+        "learns from a sample of recorded routes that comes with Weft.",
         epilog="These are the options that are used most. `weftformer train-routes --help-all` shows all of them.\n\n"
         "example:\n"
         "  weftformer train-routes --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\\n"
@@ -21,14 +21,14 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--train-file",
         metavar="ROUTES",
-        help="a file of routes, or a folder of `weftformer prepare-routes` (default: grown)",
+        help="a file of routes, or a folder of `weftformer prepare-routes` (default: the sample of Weft)",
     )
     add("--test-file", metavar="ROUTES", help="held-out routes; training routes of the same targets are left out")
     add("--output-dir", metavar="FOLDER", default="runs/routes", help="folder for the model (default: %(default)s)")
     add(
         "--preset",
         metavar="NAME",
-        help="size of the model (default: dms-tiny for grown routes, dms-flash-10m for files)",
+        help="size of the model (default: dms-tiny for the sample, dms-flash-10m for files)",
     )
     add(
         "--max-steps",
@@ -71,9 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--num-routes",
         type=int,
-        default=20000,
         metavar="N",
-        help="routes to grow without files (default: %(default)s)",
+        help="routes of the sample to take without files (default: all)",
     )
     add = parser.add_argument_group("test").add_argument
     add("--num-test-routes", type=int, default=400, metavar="N", help="targets of the test (default: %(default)s)")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weftformer.benchmarks import compare_lightning
-from weftformer.routes import generate_routes, write_routes
+from weftformer.routes import sample_routes, write_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.tokenization import build_route_tokenizer
 
@@ -35,7 +35,7 @@ def test_speed_is_the_median_without_the_first_step():
 
 @pytest.fixture
 def files(tmp_path):
-    routes = generate_routes(6, seed=0, max_depth=1)
+    routes = sample_routes(6)
     for name, part in (("train", routes[:4]), ("validation", routes[4:])):
         write_routes(tmp_path / f"{name}.jsonl", part)
     return ["--train", str(tmp_path / "train.jsonl"), "--validation", str(tmp_path / "validation.jsonl")]

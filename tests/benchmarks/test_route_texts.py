@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.benchmarks import route_texts as study
-from weftformer.routes import Route, Stock, generate_routes, write_routes
+from weftformer.routes import Route, Stock, sample_routes, write_routes
 from weftformer.routes.plans import Candidate, Plan
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=300"
@@ -36,7 +36,7 @@ def test_what_is_counted():
 
 @pytest.mark.slow
 def test_from_routes_to_a_table(tmp_path, capsys):
-    routes = generate_routes(40, seed=1, max_depth=2, max_smiles_length=30)
+    routes = sample_routes(40)
     write_routes(tmp_path / "train.jsonl", routes[:32])
     write_routes(tmp_path / "test.jsonl", routes[32:])
     (tmp_path / "reactions.jsonl").write_text('{"product": "CCNC(C)=O", "reactants": ["CCN", "CC(=O)O"]}\n')

@@ -85,15 +85,15 @@ def test_errors_against_originals_are_those_of_the_documentation():
 
 
 def test_figures_of_the_demo_are_those_of_the_documentation():
-    column = {cells[0]: cells[1] for cells in table("| | grown routes (`make demo-train`)")}
+    column = {cells[0]: cells[1] for cells in table("| | sample of 4,000 routes")}
     text = (FOLDER / "dms-tiny.md").read_text()
     for row, words in {
-        "training routes": "{} routes grown",
+        "training routes": "{} recorded routes",
         "training time": "| time | {} |",
         "exact route, top-1": "| exact route, top-1 | {} Wilson | 400 |",
         "exact route, top-5": "| exact route, top-5 | {} Wilson | 400 |",
         "candidates that are routes": "candidates that are routes | {} |",
-        "test targets": "| {} held-out grown routes |",
+        "test targets": "| {} held-out routes of the sample |",
     }.items():
         value = re.sub(r"\[([\d.]+), ([\d.]+)\]", r"| [\1 %, \2 %],", column[row])
         assert words.format(value) in text, row

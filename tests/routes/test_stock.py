@@ -10,7 +10,6 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Route, Stock
 from weftformer.routes import stock as stock_module
-from weftformer.scripts.cli import main
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
@@ -66,13 +65,6 @@ def test_files_of_another_kind_are_refused(tmp_path, content, said):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_truncated_gzip_file_is_named(tmp_path):
-    path = tmp_path / "list.smi.gz"
-    path.write_bytes(gzip.compress(b"CCO\n" * 10_000)[:-20])
-    with pytest.raises(ValueError, match="not a complete gzip file"):
-        read(path)
-
-
 def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, caplog):
     path = tmp_path / "list.smi"
     path.write_text("CCO\nxx\nCCC\n")
@@ -85,17 +77,6 @@ def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, cap
     assert len(read(path)) == 4
     (tmp_path / "list.smi.weft-stock.npz").write_bytes(b"damaged")
     assert len(read(path)) == 4
-
-
-def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, caplog):
-    path = tmp_path / "list.smi"
-    path.write_text("CCO\n")
-
-    def refuse(*args, **kwargs):
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(stock_module.np, "savez", refuse)
-    assert len(read(path)) == 1 and "cannot be written" in caplog.text
 
 
 def test_reading_can_be_ended(tmp_path):
@@ -130,11 +111,7 @@ def test_several_processes_find_the_same(tmp_path):
 def test_many_are_told_apart():
     stock = Stock(f"name {i}" for i in range(50_000))
     assert len(stock) == 50_000
-    hashes = [stock_module.hash64(f"name {i}") for i in range(50_000)]
-    starts, shift = stock._starts, int(stock._shift)
-    for value in hashes[::97]:  # every entry is in its bucket, and buckets are short
-        bucket = stock._hashes[starts[value >> shift] : starts[(value >> shift) + 1]]
-        assert value in bucket.tolist() and len(bucket) < 12
+    assert stock._hashes.tolist() == sorted(stock_module.hash64(f"name {i}") for i in range(50_000))
 
 
 def test_missing_leaves_are_named_once():
@@ -142,22 +119,6 @@ def test_missing_leaves_are_named_once():
     assert Stock(["CCO"]).missing(route) == ["CC=O"]
     assert Stock(["CCO", "CC=O"]).missing(route) == []
     assert Stock([]).missing(route) == ["CCO", "CC=O"]
-
-
-def test_the_command_names_a_stock_that_is_none(tmp_path, capsys):
-    path = tmp_path / "no.smi"
-    path.write_text("this is\nno list\nof molecules!\n")
-    assert main(["plan", "CCO", "--model", "nowhere", "--stock", str(path)]) == 1
-    assert "is not a stock" in capsys.readouterr().err
-
-
-def test_a_damaged_cache_is_read_anew(tmp_path):
-    file = tmp_path / "stock.smi"
-    file.write_text("CCO\nCCN\n")
-    Stock.from_file(file, progress=False)
-    (cache,) = tmp_path.glob("*.npz")
-    cache.write_bytes(cache.read_bytes()[:-40])
-    assert "CCO" in Stock.from_file(file, progress=False)
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -182,3 +143,14 @@ def test_tables_as_spreadsheets_write_them(tmp_path, text):
     (tmp_path / "stock.csv").write_text(text, encoding="utf-8")
     stock = Stock.from_file(tmp_path / "stock.csv", progress=False)
     assert len(stock) == 1 and "OCC" in stock and stock.num_bad == 0
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "list.smi"
+    path.write_text("CCO\n")
+
+    def refuse(*args, **kwargs):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(stock_module.np, "savez", refuse)
+    assert len(read(path)) == 1 and "cannot be written" in caplog.text

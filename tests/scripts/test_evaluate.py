@@ -10,7 +10,7 @@ pytest.importorskip("rdkit")
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
 from weftformer.routes.files.formats import to_reaction_tree
-from weftformer.routes.files.plan_files import write_plans
+from weftformer.routes.files.streams import write_plans
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import reports

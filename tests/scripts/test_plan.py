@@ -14,7 +14,7 @@ from rdkit import Chem
 
 from weftformer.common import progress
 from weftformer.routes import NO_CONSTRAINTS, Constraints, Plan, Route, read_routes
-from weftformer.routes.files.plan_files import PLAN_FORMS
+from weftformer.routes.files.streams import PLAN_FORMS
 from weftformer.routes.planning import planner as planning
 from weftformer.scripts import arguments, cli
 from weftformer.scripts.arguments import constraints_of

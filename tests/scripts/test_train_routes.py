@@ -27,7 +27,7 @@ def files(tmp_path):
     return ["--train-file", str(tmp_path / "train.jsonl.gz"), "--test-file", str(tmp_path / "test.jsonl")]
 
 
-def test_grows_trains_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
+def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
     folder = tmp_path / "model"
     arguments = ["--num-routes", "60", "--num-test-routes", "4", "--max-steps", "3", "--output-dir", str(folder)]
     assert cli.main(["train-routes", *arguments, *QUICK]) == 0
@@ -148,11 +148,11 @@ def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
     files = {"train_file": str(tmp_path / "train.jsonl"), "test_file": str(tmp_path / "test.jsonl")}
     train, _ = load_routes(RouteArguments(sub_routes=True, **files), seed=0)
     assert [route.smiles for route in train] == [TWO_STEPS.smiles, "CCNC(C)=O"]
-    grown, held_out = load_routes(RouteArguments(sub_routes=True, num_routes=60, num_test_routes=20), seed=0)
+    sample, held_out = load_routes(RouteArguments(sub_routes=True, num_routes=60, num_test_routes=20), seed=0)
     plain, _ = load_routes(RouteArguments(num_routes=60, num_test_routes=20), seed=0)
     tested = {route.smiles for route in held_out}
     made = {part.smiles for route in plain for part in route.sub_routes()}
-    assert {route.smiles for route in grown} == made - tested
+    assert {route.smiles for route in sample} == made - tested
 
 
 def test_routes_of_other_forms_are_trained_on(files, tmp_path, capsys):

@@ -1,8 +1,6 @@
 """Route files become a data set, and nothing is lost without a word."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -43,13 +41,6 @@ def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
     assert (report.read, report.kept, report.rows, report.dropped) == (3, 3, {"train": 3}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "routes.jsonl"]
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
-
-
-def test_files_of_all_forms_follow_each_other(tmp_path):
-    files = [written(tmp_path, route, name=form, form=form) for route, form in
-             ((AMIDE, "aizynthfinder"), (ESTER, "dms"), (ALCOHOL, "reactions"))]  # fmt: skip
-    prepare(files, tmp_path / "out")
-    assert [row["source"] for row in rows(tmp_path / "out")] == ["CCNC(C)=O", "COC(C)=O", "CCO"]
 
 
 def test_every_reason_is_counted_with_file_and_index(tmp_path):
@@ -129,14 +120,6 @@ def test_permutations_come_with_the_first_as_given(tmp_path):
     assert again[3:] == found[:4] and again[:2] == found[4:]
     other = rows_of(prepare, path, tmp_path / "c", Preparation(permutations=4, starting_material="random", seed=1))
     assert other != found
-
-
-def test_duplicates_may_be_kept(tmp_path):
-    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
-    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
-    path = written(tmp_path, ESTER, turned, other, ESTER)
-    assert prepare([path], tmp_path / "a").kept == 2
-    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4
 
 
 def test_excluded_targets_are_compared_as_molecules(tmp_path):
@@ -264,22 +247,13 @@ def test_a_split_shares_no_target_with_sub_routes_either(tmp_path):
     assert report.dropped["split"]["count"] == 2 * len(ethers) - report.kept > 0
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_number_of_processes_does_not_matter(tmp_path):
     path = written(tmp_path, *many(400), *many(10), Route("CCO", (Route("C(C"),)), AMIDE)
     with path.open("a") as file:
         file.write("broken\n")
-    # in a process of its own, where spawned workers find a main module
-    code = (
-        "import sys; from weftformer.routes.data.preparation import *\n"
-        "if __name__ == '__main__':\n"
-        "    for workers in (1, 2):\n"
-        "        prepare([sys.argv[1]], f'{sys.argv[2]}/out{workers}', Preparation(permutations=2, seed=5), workers=workers)\n"
-    )
-    (tmp_path / "script.py").write_text(code)
-    done = subprocess.run([sys.executable, str(tmp_path / "script.py"), str(path), str(tmp_path)],
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for workers in (1, 2):
+        prepare([path], tmp_path / f"out{workers}", Preparation(permutations=2, seed=5), workers=workers)
     assert rows(tmp_path / "out1") == rows(tmp_path / "out2") and len(rows(tmp_path / "out1")) > 700
     assert (tmp_path / "out1" / "report.json").read_text() == (tmp_path / "out2" / "report.json").read_text()
 
@@ -350,6 +324,7 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
         ({"starting_material": "some"}, "must be one of none, random, all"),
         ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, route, got 'molecule'"),
         ({"validation": 1.0}, "at least 0 and less than 1, got 1.0"),
+        ({"weights": (1.0, 0.0)}, "weights must be positive numbers, got 1.0, 0.0"),
         ({"max_source_length": 0}, "max_source_length must be at least 1, got 0"),
         ({"min_depth": 3, "max_depth": 2}, "max_depth is 2, less than min_depth, 3"),
     ],
@@ -365,3 +340,11 @@ def test_hashes_are_remembered_when_they_are_packed():
     assert [seen.add(number) for number in numbers] == [True] * 999
     assert [seen.add(number) for number in numbers] == [False] * 999
     assert seen.add(2**64 - 1) and not seen.add(2**64 - 1) and seen.add(0)
+
+
+def test_duplicates_may_be_kept(tmp_path):
+    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
+    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
+    path = written(tmp_path, ESTER, turned, other, ESTER)
+    assert prepare([path], tmp_path / "a").kept == 2
+    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Route
-from weftformer.routes.drawing import page as module
-from weftformer.routes.drawing.page import routes_page, save_page
+from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.plans import Candidate, Plan
 
 AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
@@ -117,12 +116,6 @@ def test_routes_stand_in_their_order_with_what_is_known():
     assert "✕ not in stock CC(=O)Cl" in words and "✓ in stock N#Cc1ccccc1" in words
 
 
-def test_only_the_first_route_stands_open():
-    details = Page(routes_page(PLANS)).all("details")
-    # the settings and the list of starting materials come first
-    assert ["open" in attributes for attributes in details] == [True, False, True, False, False, False]
-
-
 def test_targets_and_routes_that_failed():
     words = " ".join(text_of(routes_page(PLANS)).split())
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words
@@ -133,18 +126,25 @@ def test_targets_and_routes_that_failed():
     assert "1 candidate is no route nothing was found" in " ".join(text_of(routes_page([nothing])).split())
 
 
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1), "asked for depth 3"),
+        (candidate(Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC"))), 1), "impossible: 6 C missing"),
+        (candidate(Route("CCO"), 1), "<h3>The target itself</h3>"),
+    ],
+)
+def test_what_is_special_about_a_route_is_said(candidate, words):
+    text = routes_page([Plan("CCO", [candidate])])
+    assert words in text and Page(text).open == [] and words not in routes_page(PLANS)
+
+
 def test_without_a_stock():
     words = " ".join(text_of(routes_page([Plan("CCO", [candidate(AMIDE, 1, missing=None)])])).split())
     assert (
         "no stock given" in words and "starting material CC(=O)O" in words and "1 target · 1 distinct route " in words
     )
     assert "purchasable" not in words and "in stock" not in words
-
-
-def test_another_depth_than_asked_for_is_told():
-    asked = Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1)
-    assert "asked for depth 3" in routes_page([Plan("CCO", [asked])])
-    assert "asked for depth" not in routes_page([Plan("CCO", [candidate(AMIDE, 1)])])
 
 
 def test_every_molecule_can_be_copied():
@@ -178,30 +178,6 @@ def test_hostile_text_stays_text():
     assert page.values("data-copy")[0] == HOSTILE
 
 
-def test_names_in_braces_are_no_placeholders():
-    assert "<h1>{title} $style {{script}}</h1>" in routes_page([], title="{title} $style {{script}}")
-
-
-def test_no_targets():
-    page = Page(routes_page([]))
-    assert page.all("section") == [] and page.all("nav") == [] and page.open == []
-
-
-def test_file(tmp_path, monkeypatch):
-    path = tmp_path / "routes.html"
-    save_page(PLANS, path, title="Amides")
-    assert path.read_text(encoding="utf-8") == routes_page(PLANS, title="Amides")
-    monkeypatch.setattr(module, "routes_page", lambda *arguments, **settings: "new")
-    save_page(PLANS, str(path))
-    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
-
-
-def test_an_impossible_route_says_what_it_lacks():
-    lacking = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC")))
-    text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(lacking, 2)])])
-    assert text.count("impossible: ") == 1 and "impossible: 6 C missing" in text
-
-
 def test_routes_with_the_same_last_reaction_stand_under_one_heading():
     other = Route(AMIDE.smiles, (Route("NCc1ccccc1", (Route("[N-]=[N+]=NCc1ccccc1"),)), Route("OC(C)=O")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(LONGER, 2), candidate(other, 3)])])
@@ -210,11 +186,6 @@ def test_routes_with_the_same_last_reaction_stand_under_one_heading():
     assert re.findall(r'id="(t1-r\d)"', text) == ["t1-r1", "t1-r3", "t1-r2"]
     first = Page(text).all("svg")[1:3]  # after the target
     assert [svg["aria-label"] for svg in first] == ["Structure of CC(=O)O", "Structure of NCc1ccccc1"]
-
-
-def test_a_target_that_needs_no_reaction():
-    text = routes_page([Plan("CCO", [candidate(Route("CCO"), 1)])])
-    assert "<h3>The target itself</h3>" in text and Page(text).open == []
 
 
 def test_what_to_buy():

@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
-from weftformer.routes.files.plan_files import PLAN_FORMS, PlanLog, read_plans, write_plans
+from weftformer.routes.files.plan_files import PlanLog, read_plans
 from weftformer.routes.files.predictions import read_predictions
+from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
 

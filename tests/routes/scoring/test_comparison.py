@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from weftformer.routes.scoring.comparison import _assignment_cost, edit_distance, is_convergent, is_prefix, truncated
+from weftformer.routes.scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
 from weftformer.routes.tree import Route
 
 
@@ -75,7 +75,7 @@ def naive_distance(a: Route, b: Route) -> int:
     return best
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_edit_distance_is_that_of_the_definition(seed):
     rng = random.Random(seed)
     a, b = (random_route(rng, rng.randint(1, 5)) for _ in range(2))
@@ -97,7 +97,7 @@ def test_edit_distance_of_routes_known_by_hand():
         assert edit_distance(amide, route) == edits, route
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_edit_distance_is_a_metric(seed):
     rng = random.Random(seed)
     a, b, c = (random_route(rng, rng.randint(1, 12)) for _ in range(3))
@@ -108,22 +108,6 @@ def test_edit_distance_is_a_metric(seed):
     assert edit_distance(a, b) <= len(a.molecules()) + len(b.molecules())
     # a new leaf costs 1, wherever it is
     assert edit_distance(a, Route(a.smiles, (*a.children, Route("Br")))) == 1
-
-
-def test_edit_distance_of_large_routes_takes_no_time():
-    rng = random.Random(0)
-    wide = made("C", *(random_route(rng, 4) for _ in range(40)))
-    assert edit_distance(wide, wide.shuffled(rng)) == 0
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_assignment_is_the_cheapest(seed):
-    rng = random.Random(seed)
-    rows, columns = rng.randint(1, 4), rng.randint(1, 5)
-    costs = [[rng.randint(-6, 6) for _ in range(columns)] for _ in range(rows)]
-    turned = costs if rows <= columns else [list(column) for column in zip(*costs, strict=True)]
-    every = itertools.permutations(range(max(rows, columns)), min(rows, columns))
-    assert _assignment_cost(costs) == min(sum(turned[i][j] for i, j in enumerate(order)) for order in every)
 
 
 def test_prefix():
@@ -146,18 +130,6 @@ def test_prefix_with_equal_reactants():
     assert is_prefix(made("CC", "C", grown, other), made("CC", other, grown, "C"))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_what_is_cut_off_is_a_prefix(seed):
-    rng = random.Random(seed)
-    route = random_route(rng, 12)
-    for depth in range(route.depth + 2):
-        short = truncated(route, depth)
-        assert short.depth == min(depth, route.depth)
-        assert is_prefix(short.shuffled(rng), route)
-        assert (short == route) == (depth >= route.depth)
-        assert is_prefix(route, short) == (short == route)
-
-
 def test_truncated():
     route = made("CCN", made("CC", made("C", "CO")), "N")
     assert truncated(route, 0) == Route("CCN")
@@ -173,7 +145,7 @@ def test_convergent():
     assert is_convergent(convergent) and is_convergent(made("CCO", convergent, "O"))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_convergent_as_directmultistep_has_it(seed):
     theirs = pytest.importorskip("directmultistep.utils.pre_process").is_convergent
     route = random_route(random.Random(seed), 9)
