@@ -13,8 +13,7 @@ from weftformer.common.whole_files import write_json
 from weftformer.inference.tasks import RouteTask, WhileWanted, load_task
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.svg import check_picture, save_picture
-from weftformer.routes.files.plan_files import PlanLog
-from weftformer.routes.files.streams import write_plans
+from weftformer.routes.files.plan_files import PlanLog, write_plans
 from weftformer.routes.files.targets import Target, read_targets, targets_in
 from weftformer.routes.molecules import one_molecule
 from weftformer.routes.planning.planner import RoutePlanner, one_target

@@ -1,4 +1,4 @@
-"""Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans.
+"""Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans. `streams` writes them.
 
 A line is `Plan.to_dict` with the number of the target in its file, its SMILES as it was given, and the settings of the run: what
 another run needs to go on behind it.
@@ -14,7 +14,10 @@ from typing import Any
 from ...common.whole_files import open_lines, whole_lines
 from ..plans import Plan
 from .entries import read_entries
+from .streams import PLAN_FORMS, write_plans
 from .targets import Target
+
+__all__ = ["PLAN_FORMS", "PlanLog", "read_plans", "write_plans"]
 
 
 class PlanLog:

@@ -55,7 +55,7 @@ def test_weft_train_leaves_a_card(tmp_path):
 
 def test_weft_train_routes_leaves_a_card(tmp_path):
     pytest.importorskip("rdkit")
-    words = ["train-routes", "--num-routes", "60", "--num-test-routes", "4", "--max-depth", "1", "--beams", "2"]
+    words = ["train-routes", "--num-routes", "60", "--num-test-routes", "4", "--beams", "2"]
     words += [
         "--config-overrides",
         f"{SMALL},max_target_positions=160",
@@ -71,7 +71,7 @@ def test_weft_train_routes_leaves_a_card(tmp_path):
     assert (found.metric_value, found.metric_args["n"]) == (first["value"], 4)
     assert found.metric_args["high"] == pytest.approx(first["high"], abs=1e-6)
     assert {one.metric_type for one in card.data.eval_results} == {"loss", "exact_match", "validity"}
-    assert "chemistry" in card.data.tags and "60 of them with those of the test" in card.text
+    assert "chemistry" in card.data.tags and "56 recorded routes of PaRoutes" in card.text
     assert "`num_beams=2`" in card.text and "is told the target, the number of steps." in card.text
 
 
