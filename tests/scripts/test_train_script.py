@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import Router
-from weftformer.scripts import cli, generate
+from weftformer.scripts import cli
 from weftformer.scripts import train as script
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import fit_pairs, parse_arguments
@@ -142,7 +142,7 @@ def test_what_is_printed_at_the_end_runs(trained, capsys):
 def test_a_source_that_looks_like_an_option_is_asked_as_a_source():
     command, *_ = script._how_to_use("runs/mine", "-5+3", 0, True).splitlines()[1:]
     words = shlex.split(command)[2:]
-    assert generate.build_parser().parse_args(words).texts == ["-5+3"]
+    assert cli.build_parser(["generate"])[1]["generate"].parse_args(words).texts == ["-5+3"]
     assert "weftformer generate" not in script._how_to_use("runs/mine", "-5+3", 0, False)
 
 
