@@ -211,6 +211,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
         pad = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
         return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
 
+    monkeypatch.setattr(search.RouteSearch, "running", lambda self: None)
     monkeypatch.setattr(planner.model, "generate", generate, raising=False)
     (plan,) = planner.plan(["CCO"], n_steps=1, beams=3, progress=False, constraints=NO_CONSTRAINTS, impossible="keep")
     assert [c.rank for c in plan.distinct] == [1, 2] and plan.routes[0] == Route("CCO", (Route("CCO"),))
@@ -226,7 +227,7 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
 def test_each_target_may_begin_from_a_molecule_of_its_own(planner, monkeypatch):
     seen = []
     answers = {"__call__": lambda self, jobs, deadline: seen.extend(jobs) or [[] for _ in jobs]}
-    search = type("Search", (), answers | {"running": lambda self, jobs: None})
+    search = type("Search", (), answers | {"running": lambda self: None})
     monkeypatch.setattr("weftformer.routes.planning.planner.RouteSearch", lambda *a, **k: search())
     targets, settings = ["CCO", "CCN", "CCCl"], {"n_steps": 1, "progress": False}
     planner.plan(targets, starting_material=["OC", None, "NC"], **settings)
