@@ -105,16 +105,6 @@ def test_each_source_gets_what_it_gets_alone(build, monkeypatch, kind, settings)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_source_without_company_and_prompt(build, beams):
-    model, given = build("rotary"), {"input_ids": torch.tensor([[5, 9, 4, 20]])}
-    search = ContinuousSearch(model, num_beams=beams, eos_token_id=ENDS)
-    search.add(given, [9])
-    found = [found for _ in range(9) for found in search.step()]
-    expected = model.generate(**given, num_beams=beams, eos_token_id=ENDS, max_new_tokens=9)[0].tolist()
-    assert [[*one.prompt, *one.sequences[0]] for one in found] == [expected]
-
-
-@pytest.mark.parametrize("beams", [1, 3])
 def test_those_that_are_removed_change_nothing_for_the_others(build, beams):
     model = build("rotary")
     settings = {"num_beams": beams, "num_return_sequences": beams}

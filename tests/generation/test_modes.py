@@ -154,21 +154,6 @@ def test_allowed_tokens_of_each_row(model, inputs, beams):
 @few_kinds
 @torch.no_grad()
 @pytest.mark.parametrize("normalize", [False, True])
-def test_transition_scores_of_greedy_are_those_of_a_forward(model, inputs, normalize):
-    output = model.generate(
-        **inputs, min_new_tokens=5, max_new_tokens=5, return_dict_in_generate=True, output_scores=True
-    )
-    found = model.compute_transition_scores(output.sequences, output.scores, normalize_logits=normalize)
-    logits = model(**inputs, decoder_input_ids=output.sequences[:, :-1]).logits
-    logits[:, :, END] = -torch.inf  # what `min_new_tokens` forbids
-    expected = logits.log_softmax(dim=-1) if normalize else logits
-    expected = expected.gather(-1, output.sequences[:, 1:, None])[..., 0]
-    torch.testing.assert_close(found, expected.float(), **CLOSE)
-
-
-@few_kinds
-@torch.no_grad()
-@pytest.mark.parametrize("normalize", [False, True])
 def test_transition_scores_of_beams_add_up_to_their_scores(model, inputs, normalize):
     output = model.generate(
         **inputs,

@@ -74,38 +74,6 @@ def test_all_positions_of_the_source_are_in_it(build, source, beams):
     assert fast.past_key_values.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_it_is_read_cut_and_reordered_like_any_other(build, source, beams):
-    fast, plain = (output.past_key_values for output in both(build("rotary"), {"input_ids": source}, num_beams=beams))
-    rows = torch.arange(4 * beams).flip(0)
-
-    def crop(cache):
-        cache.crop(-3)
-
-    def reorder(cache):
-        cache.reorder_cache(rows)
-
-    def repeat(cache):
-        cache.batch_repeat_interleave(2)
-
-    def select(cache):
-        cache.batch_select_indices(torch.tensor([1, 3]))
-
-    lengths = []
-    for change in (crop, reorder, repeat, select):
-        change(fast)
-        change(plain)
-        assert_same_values(fast, plain)
-        lengths.append((fast.get_seq_length(), len(fast.self_attention_cache.layers[0].keys)))
-    written = lengths[0][0]
-    assert lengths == [(written, 4 * beams), (written, 4 * beams), (written, 8 * beams), (written, 2)]
-    new = torch.ones(2, 2, 1, 8)
-    keys, _ = fast.self_attention_cache.update(new, new, 0)
-    assert keys.shape[2] == written + 1
-    for layer, other in zip(fast, plain, strict=True):
-        assert len(layer) == len(other)
-
-
 @few_kinds
 @pytest.mark.parametrize(("request_", "prefix"), [({}, PADDED), ({"do_sample": True, "temperature": 1.5}, {})])
 def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, request_, prefix):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from weftformer.modeling.attention import new_cache, reuse_or_fill
 
@@ -29,14 +29,6 @@ def test_keys_and_values_are_projected_once_for_each_layer(small):
             assert torch.equal(keys, keys_values(float(layer + 1))[0])
             assert torch.equal(values, keys_values(float(layer + 1))[1])
     assert calls == [0, 1]
-
-
-@pytest.mark.parametrize("cache", [None, DynamicCache()], ids=["none", "of self-attention alone"])
-def test_without_a_place_to_keep_them_they_are_projected_each_time(cache):
-    calls = []
-    for _ in range(2):
-        reuse_or_fill(cache, 0, lambda: calls.append(0) or keys_values(1.0))
-    assert len(calls) == 2
 
 
 def static_cache(model, length):

@@ -4,6 +4,7 @@ import collections
 import inspect
 import re
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,11 @@ from transformers import (
 )
 from transformers.generation import GenerationMixin
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.generation import RefuseNonFiniteScores
 
-from ..models import TINY_CONFIG
+from ..models import tiny_model
 
-TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1, "tie_word_embeddings": False}
 TABLES = {
     "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
     "additive": {"self_attention_position_type": "additive"},
@@ -34,9 +34,7 @@ LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
 
 
-def build(**fields) -> WeftForConditionalGeneration:
-    torch.manual_seed(0)
-    return WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
+build = partial(tiny_model, encoder_layers=1, decoder_layers=1, tie_word_embeddings=False)
 
 
 def count_calls(module: torch.nn.Module) -> list[int]:
