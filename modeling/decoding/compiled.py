@@ -36,8 +36,10 @@ logger = logging.get_logger(__name__)
 # Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
 # library for a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
-# The dimension of each input whose size is a length, of which a package takes any from 2 on.
-_LENGTHS = {
+# The inputs, each with the dimension whose size is a length, of which a package takes any from 2 on.
+_LENGTHS: dict[str, int | None] = {
+    "ids_W": None,
+    "position_ids": None,
     "prefix": 4,
     "suffixes": 4,
     "key_positions": 0,
@@ -47,18 +49,6 @@ _LENGTHS = {
     "source_positions": 1,
     "source_mask": 3,
 }
-_INPUTS = (
-    "ids_W",
-    "position_ids",
-    "prefix",
-    "suffixes",
-    "key_positions",
-    "prefix_mask",
-    "suffix_mask",
-    "source",
-    "source_positions",
-    "source_mask",
-)
 # Fields of a config that say where a model comes from.
 _OF_NO_EFFECT = ("_name_or_path", "architectures", "auto_map", "transformers_version")
 _numbers = count()
@@ -126,7 +116,7 @@ class CompiledStep:
         return torch.compile(_with_own_code(self.step.forward), options=options)
 
     def _in_this_process(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-        for name, argument in zip(_INPUTS, arguments, strict=True):
+        for name, argument in zip(_LENGTHS, arguments, strict=True):
             if name in ("prefix", "suffixes", "prefix_mask", "suffix_mask", "key_positions"):
                 for tensor in _tensors(argument):
                     torch._dynamo.maybe_mark_dynamic(tensor, _LENGTHS[name])
@@ -138,7 +128,7 @@ class CompiledStep:
 def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
     """Export the `forward` of a step for arguments of the same shape, with any lengths."""
     lengths = tuple(
-        _each(argument, partial(_any_length, name)) for name, argument in zip(_INPUTS, arguments, strict=True)
+        _each(argument, partial(_any_length, name)) for name, argument in zip(_LENGTHS, arguments, strict=True)
     )
     with torch.no_grad():
         return torch.export.export(_Forward(step), arguments, dynamic_shapes=(lengths,), strict=False)
@@ -215,7 +205,8 @@ def _contiguous(argument: Any) -> Any:
 
 
 def _any_length(name: str, tensor: torch.Tensor) -> dict[int, Any]:
-    return {_LENGTHS[name]: torch.export.Dim.AUTO} if name in _LENGTHS else {}
+    length = _LENGTHS[name]
+    return {} if length is None else {length: torch.export.Dim.AUTO}
 
 
 def _shape_of(arguments: tuple) -> tuple:
@@ -224,8 +215,8 @@ def _shape_of(arguments: tuple) -> tuple:
     Export takes a size of 1 as a constant.
     """
     found: list[tuple] = []
-    for name, argument in zip(_INPUTS, arguments, strict=True):
-        length = _LENGTHS.get(name)
+    for name, argument in zip(_LENGTHS, arguments, strict=True):
+        length = _LENGTHS[name]
         for tensor in _tensors(argument):
             sizes = [size if dim != length else size == 1 for dim, size in enumerate(tensor.shape)]
             found.append((name, tensor.dtype, *sizes))

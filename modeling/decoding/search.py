@@ -16,25 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import generation as modes
 from transformers.cache_utils import EncoderDecoderCache
-from transformers.generation import (
-    EosTokenCriteria,
-    ExponentialDecayLengthPenalty,
-    ForcedBOSTokenLogitsProcessor,
-    ForcedEOSTokenLogitsProcessor,
-    InfNanRemoveLogitsProcessor,
-    MaxLengthCriteria,
-    MaxTimeCriteria,
-    MinLengthLogitsProcessor,
-    MinNewTokensLengthLogitsProcessor,
-    NoBadWordsLogitsProcessor,
-    NoRepeatNGramLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SequenceBiasLogitsProcessor,
-    StopStringCriteria,
-    SuppressTokensAtBeginLogitsProcessor,
-    SuppressTokensLogitsProcessor,
-)
+from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import ModelOutput
 
@@ -48,11 +32,12 @@ _TOKENS = 64
 # Processors and criteria of transformers that look at each row by itself, whatever its number.
 _ROW_BY_ROW = frozenset(
     [
-        EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria, StopStringCriteria,
-        ExponentialDecayLengthPenalty, ForcedBOSTokenLogitsProcessor, ForcedEOSTokenLogitsProcessor,
-        InfNanRemoveLogitsProcessor, MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor,
-        NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor,
-        SequenceBiasLogitsProcessor, SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor,
+        EosTokenCriteria, MaxLengthCriteria, modes.MaxTimeCriteria, modes.StopStringCriteria,
+        modes.ExponentialDecayLengthPenalty, modes.ForcedBOSTokenLogitsProcessor, modes.ForcedEOSTokenLogitsProcessor,
+        modes.InfNanRemoveLogitsProcessor, modes.MinLengthLogitsProcessor, modes.MinNewTokensLengthLogitsProcessor,
+        modes.NoBadWordsLogitsProcessor, modes.NoRepeatNGramLogitsProcessor, modes.RepetitionPenaltyLogitsProcessor,
+        modes.SequenceBiasLogitsProcessor, modes.SuppressTokensAtBeginLogitsProcessor,
+        modes.SuppressTokensLogitsProcessor,
     ]
 )  # fmt: skip
 

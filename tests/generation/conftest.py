@@ -72,6 +72,13 @@ KINDS = {
 # The two that differ most: in norms, positions, heads, biases, tables and conditions. What `generate` does around the model
 # does not depend on the kind, and `make test` tries it with these; what each kind computes it tries with all.
 FEW = ("rotary across", "learned")
+few_kinds = pytest.mark.parametrize("model", FEW, indirect=True)
+
+
+def grid(requests, everywhere):
+    """All requests with few kinds, and some with every kind."""
+    cases = [(kind, name) for kind in KINDS for name in requests if kind in FEW or name in everywhere]
+    return pytest.mark.parametrize(("model", "request_"), cases, indirect=["model"])
 
 
 def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForConditionalGeneration:

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache
 from transformers.generation import CompileConfig
 
-from ..conftest import one_stays
-from .conftest import FEW
+from .conftest import few_kinds
 
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
@@ -25,27 +23,7 @@ def test_a_cache_changes_nothing(model, inputs, run, settings):
         torch.testing.assert_close(scores, logits[:, :steps], **EXACT)
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(settings=({},))
-@pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {}], ids=str)
-def test_a_cache_changes_no_beam(model, inputs, settings):
-    beams = {"num_beams": 3, "num_return_sequences": 3, "min_new_tokens": 6, "max_new_tokens": 6}
-    expected = model.generate(**inputs, **beams, use_cache=False)
-    assert torch.equal(model.generate(**inputs, **beams, **settings), expected)
-
-
-@pytest.mark.stays(model=FEW)
-def test_the_source_is_projected_once(model, inputs):
-    calls = []
-    handle = model.model.decoder.layers[0].encoder_attn.k_proj.register_forward_hook(lambda *_: calls.append(1))
-    try:
-        model.generate(**inputs, num_beams=2, min_new_tokens=5, max_new_tokens=5)
-    finally:
-        handle.remove()
-    assert len(calls) == 1
-
-
-@pytest.mark.stays(model=FEW)
+@few_kinds
 def test_a_step_computes_one_token(model, inputs):
     lengths = []
     handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
@@ -74,19 +52,8 @@ def test_a_cache_can_be_carried_on(model, inputs, run):
     assert lengths == [1] * 5  # nothing was computed a second time
 
 
-@pytest.mark.stays(model=FEW)
-def test_an_own_cache_is_filled(model, inputs, run):
-    cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
-    expected = run(model, 4, **inputs)
-    found = run(model, 4, **inputs, past_key_values=cache)
-    assert torch.equal(found[0], expected[0])
-    assert cache.get_seq_length() == 4
-    assert cache.cross_attention_cache.get_seq_length() == 9
-
-
 @torch.no_grad()
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("pieces", [[6], [1] * 6, [2, 3, 1]], ids=str)
+@pytest.mark.parametrize(("pieces", "padded"), [([1] * 6, False), ([2, 3, 1], True)])
 def test_steps_of_any_size_equal_one_forward(model, inputs, pieces, padded):
     ids = torch.randint(3, 23, (4, 6), generator=torch.Generator().manual_seed(2))
     real = torch.ones(4, 6, dtype=torch.long)
@@ -109,7 +76,7 @@ def test_steps_of_any_size_equal_one_forward(model, inputs, pieces, padded):
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.stays(model=FEW)
+@few_kinds
 def test_labels_build_no_cache(model, inputs):
     labels = torch.full((4, 3), 5)
     assert model(**inputs, labels=labels).past_key_values is None
@@ -117,16 +84,7 @@ def test_labels_build_no_cache(model, inputs):
     assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
 
 
-SLOWER = ["bucketed", "rotary across", "sinusoidal", "additive", "larger target", "smaller target"]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *one_stays(["rotary", "learned", "relative", "sparse"]),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOWER),
-    ],
-)
+@pytest.mark.parametrize("kind", ["rotary"])
 def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
     """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
     torch._dynamo.reset()

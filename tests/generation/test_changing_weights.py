@@ -21,23 +21,12 @@ def turned(weight):
     weight.data.copy_(weight.data.flip(0).clone())
 
 
-def negated_in_pairs(weight):
-    weight.data[:, 1::2].neg_()
-
-
 def one_number(weight):
     weight.data.view(-1)[5].add_(1e-6)
 
 
 def one_bit(weight):
     weight.data.view(torch.int32).view(-1)[-1].bitwise_xor_(1)
-
-
-def other_memory(weight):
-    weight.data = weight.data * 1.5
-
-
-CHANGES = [turned, negated_in_pairs, one_number, one_bit, other_memory]
 
 
 @pytest.fixture
@@ -48,12 +37,8 @@ def compiled(build):
     weftformer.fast_decoding(model, compile=False)
 
 
-@pytest.mark.stays(part=("lm_head",))
-@pytest.mark.stays(change=(one_bit,))
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(
-    "part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj", "model.decoder.embed_tokens"]
-)
+@pytest.mark.parametrize("change", [turned, one_number, one_bit])
+@pytest.mark.parametrize("part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj"])
 def test_a_compiled_step_is_made_anew_for_other_weights(compiled, part, change):
     before = decode_step(compiled)
     assert decode_step(compiled) is before
@@ -90,9 +75,7 @@ def test_what_the_encoder_holds_is_none_of_its_business(compiled):
     assert decode_step(compiled) is before
 
 
-@pytest.mark.stays(beams=(3,))
-@pytest.mark.parametrize("kind", ["rotary", "learned", "sparse"])
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(("kind", "beams"), [("rotary", 1), ("learned", 3), ("sparse", 3)])
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
     monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     model, trained = build(kind), build(kind)
@@ -137,22 +120,6 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
     model.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
     decoder.rotary_embedding.inv_freq.mul_(1.1)  # shared with the model, as are all buffers
     assert layouts() == set()
-
-
-@pytest.mark.slow
-def test_an_average_of_weights_is_heard_by_a_compiled_step(build, source):
-    torch._dynamo.reset()
-    model, trained = weftformer.fast_decoding(build("rotary")), build("rotary")
-    with torch.no_grad():
-        for parameter in trained.parameters():
-            parameter.copy_(parameter.flip(0))
-    request = {"min_new_tokens": 12, "max_new_tokens": 12}
-    seen = []
-    for _ in range(2):
-        seen.append(model.generate(source, **request))
-        assert torch.equal(seen[-1], model.generate(source, **request, use_cache=False))
-        averaged(model, trained)
-    assert not torch.equal(*seen)
 
 
 def test_a_copy_has_a_step_of_its_own(compiled):

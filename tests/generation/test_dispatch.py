@@ -179,15 +179,17 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
     )
 
 
-def test_the_reason_is_said_once_and_at_debug_level(build, source, monkeypatch, caplog):
-    monkeypatch.setattr(dispatch, "_logged_reasons", set())
+def test_conditions_of_a_request_take_the_plain_path(build, source, steps):
     model = build("rotary")
-    caplog.set_level(logging.DEBUG, logger=dispatch.__name__)
-    for request in ({"use_cache": False}, {"cache_implementation": "dynamic"}, {"use_cache": False}, {}):
-        model.generate(source, max_new_tokens=3, **request)
-    said = [record.getMessage() for record in caplog.records if record.name == dispatch.__name__]
-    assert said == [
-        "generate takes the plain path: the request asks for no cache, or for a prefill in chunks.",
-        "generate takes the plain path: a cache was given or named.",
-    ]
-    assert all(record.levelno == logging.DEBUG for record in caplog.records)
+    for request in (
+        {"use_cache": False}, {"cache_implementation": "dynamic"}, {"output_attentions": True},
+        {"output_hidden_states": True}, {"encoder_attention_mask": torch.ones(4, 1, 1, 9)},
+    ):  # fmt: skip
+        model.generate(source, max_new_tokens=4, return_dict_in_generate=True, **request)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model.generate(source, max_new_tokens=4)
+    model.train().generate(source, max_new_tokens=4)
+    assert not steps
+    model(input_ids=source, labels=source, output_attentions=True).loss.backward()  # leaves recorders behind
+    model.eval().generate(source, max_new_tokens=4)
+    assert steps

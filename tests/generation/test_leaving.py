@@ -5,10 +5,10 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from weftformer.modeling.decoding import search
-from weftformer.modeling.decoding.cache import DecodingCache, places
+from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.step import DecodeStep
 
-from .conftest import FEW
+from .conftest import grid
 from .test_rows import PREFIX
 
 PAD = 0
@@ -56,9 +56,7 @@ def without_leaving(monkeypatch, ask):
         return ask()
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(request_=("greedy, prefixes", "beams", "beams, early"))
-@pytest.mark.parametrize("request_", REQUESTS)
+@grid(REQUESTS, everywhere=("greedy, prefixes", "beams"))
 def test_answers_are_those_of_all_to_the_end(model, many, rows, monkeypatch, request_):
     request = {"input_ids": many} | ENDS | REQUESTS[request_]
     if model.config.num_condition_features:
@@ -165,18 +163,3 @@ def test_a_row_that_is_not_finite_has_the_number_of_its_beginning(build, many, m
         build("rotary").generate(many, logits_processor=LogitsProcessorList([follower]), **ENDS)
     assert len(follower.numbers) < 12 and follower.numbers[1] != 1
     assert f"in row {int(follower.numbers[1])}," in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("done", "expected"),
-    [
-        ([False] * 4, None),
-        ([True] * 4, None),
-        ([True, False, False, True], [2, 1]),
-        ([True, True, False, True], [2]),
-        ([False, True, True, True, False, False], [0, 4, 5]),
-        ([False] * 9 + [True], list(range(9))),
-    ],
-)
-def test_those_behind_take_the_places_of_those_that_leave(done, expected):
-    assert places(done) == expected

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from accelerate import cpu_offload, disk_offload
+from accelerate import cpu_offload
 
 from weftformer import WeftForConditionalGeneration
-
-from ..conftest import one_stays
 
 CPU = torch.device("cpu")
 REQUESTS = [{}, {"num_beams": 3}, {"use_cache": False}, {"cache_implementation": "static"}]
@@ -15,18 +13,6 @@ REQUESTS = [{}, {"num_beams": 3}, {"use_cache": False}, {"cache_implementation":
 def with_hooks(model, folder):
     cpu_offload(model, execution_device=CPU, offload_buffers=True)
     return model
-
-
-def on_disk(model, folder):
-    disk_offload(model, folder / "offloaded", execution_device=CPU)
-    return model
-
-
-def loaded_to_disk(model, folder):
-    model.save_pretrained(folder)
-    return WeftForConditionalGeneration.from_pretrained(
-        folder, device_map={"": "disk"}, offload_folder=folder / "offloaded"
-    ).eval()
 
 
 def loaded_in_parts(model, folder):
@@ -38,12 +24,8 @@ def loaded_in_parts(model, folder):
     ).eval()
 
 
-@pytest.mark.stays(offload=(with_hooks, loaded_in_parts))
-@pytest.mark.parametrize("offload", [with_hooks, on_disk, loaded_to_disk, loaded_in_parts])
-@pytest.mark.parametrize("kind", one_stays(["rotary", "learned", "sparse", "smaller target"]))
+@pytest.mark.parametrize(("kind", "offload"), [("rotary", with_hooks), ("learned", loaded_in_parts)])
 def test_an_offloaded_model_writes_the_same(build, source, steps, tmp_path, kind, offload):
-    if offload is loaded_in_parts and kind == "smaller target":
-        pytest.skip("accelerate cannot load any model whose head is in memory and tied to a table on disk")
     model, given = build(kind), {"input_ids": source, "min_new_tokens": 10, "max_new_tokens": 10}
     if model.config.num_condition_features:
         given["condition_values"] = torch.tensor([[2.0], [0.5], [-1.0], [3.0]])

@@ -1,13 +1,10 @@
 """What `generate(return_dict_in_generate=True)` returns as `past_key_values`: an ordinary cache, whichever path decoded."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
-from .conftest import FEW
+from .conftest import few_kinds, grid
 
 PAD, START = 0, 1
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -54,9 +51,7 @@ def assert_same_values(found, expected, **close):
             torch.testing.assert_close(layer.values, plain.values, **(CLOSE | close))
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(request_=("beams", "padded prefixes"))
-@pytest.mark.parametrize("request_", REQUESTS)
+@grid(REQUESTS, everywhere=("beams", "padded prefixes"))
 def test_it_is_the_cache_of_the_plain_path(model, inputs, steps, request_):
     fast, plain = both(model, inputs, **REQUESTS[request_])
     takes_fast = not (model.config.has_relative_self_attention and "padded" in request_) and request_ != "one token"
@@ -79,87 +74,8 @@ def test_all_positions_of_the_source_are_in_it(build, source, beams):
     assert fast.past_key_values.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
 
 
-@torch.no_grad()
-def test_in_bfloat16(build, source, steps):
-    model = build("sparse").to(torch.bfloat16)
-    fast, plain = both(model, {"input_ids": source}, min_new_tokens=6, max_new_tokens=6)
-    same = (fast.sequences == plain.sequences).all(dim=-1)  # rows may part where two tokens are a rounding apart
-    assert steps and same.any()
-    for output in (fast, plain):
-        output.past_key_values.batch_select_indices(same)
-    assert fast.past_key_values.self_attention_cache.layers[0].keys.dtype == torch.bfloat16
-    assert_same_values(fast.past_key_values, plain.past_key_values, atol=0.1, rtol=0.1)
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_it_is_read_cut_and_reordered_like_any_other(build, source, beams):
-    fast, plain = (output.past_key_values for output in both(build("rotary"), {"input_ids": source}, num_beams=beams))
-    rows = torch.arange(4 * beams).flip(0)
-
-    def crop(cache):
-        cache.crop(-3)
-
-    def reorder(cache):
-        cache.reorder_cache(rows)
-
-    def repeat(cache):
-        cache.batch_repeat_interleave(2)
-
-    def select(cache):
-        cache.batch_select_indices(torch.tensor([1, 3]))
-
-    lengths = []
-    for change in (crop, reorder, repeat, select):
-        change(fast)
-        change(plain)
-        assert_same_values(fast, plain)
-        lengths.append((fast.get_seq_length(), len(fast.self_attention_cache.layers[0].keys)))
-    written = lengths[0][0]
-    assert lengths == [(written, 4 * beams), (written, 4 * beams), (written, 8 * beams), (written, 2)]
-    new = torch.ones(2, 2, 1, 8)
-    keys, _ = fast.self_attention_cache.update(new, new, 0)
-    assert keys.shape[2] == written + 1
-    for layer, other in zip(fast, plain, strict=True):
-        assert len(layer) == len(other)
-
-
-def test_an_emptied_one_is_filled_anew(build, source):
-    model, other = build("rotary"), source.flip(0)
-    length = {"min_new_tokens": 6, "max_new_tokens": 6}
-    expected = model.generate(other, **length)
-    for settings in ({}, {"decoder_position_ids": torch.tensor([3])}):
-        fast, plain = (
-            one.past_key_values for one in both(model, {"input_ids": source}, num_beams=2, **length, **settings)
-        )
-        for cache in (fast, plain):
-            cache.reset()
-        assert fast.is_updated == plain.is_updated == {0: False, 1: False}
-        assert fast.get_seq_length() == plain.get_seq_length()
-        if plain.get_seq_length() == 0:  # transformers 5.17 leaves zeros
-            assert torch.equal(model.generate(other, past_key_values=fast, **length), expected)
-            assert fast.get_seq_length() == 6
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_copy_holds_the_values_and_nothing_else(build, source, beams):
-    fast, plain = (output.past_key_values for output in both(build("rotary"), {"input_ids": source}, num_beams=beams))
-    for twin in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
-        assert type(twin) is EncoderDecoderCache
-        assert_same_values(twin, plain)
-        twin.self_attention_cache.layers[0].keys.zero_()
-        twin.crop(-2)
-        assert_same_values(fast, plain)
-    assert len(pickle.dumps(fast)) < 1.1 * len(pickle.dumps(plain))
-
-
-def repeated(inputs, times):
-    return {name: value.repeat_interleave(times, dim=0) for name, value in inputs.items()}
-
-
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(request_=({},), prefix=({},))
-@pytest.mark.parametrize("request_", [{}, {"do_sample": True, "temperature": 1.5}], ids=["greedy", "sampling"])
-@pytest.mark.parametrize("prefix", [{}, PADDED], ids=["no prefix", "padded prefixes"])
+@few_kinds
+@pytest.mark.parametrize(("request_", "prefix"), [({}, PADDED), ({"do_sample": True, "temperature": 1.5}, {})])
 def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, request_, prefix):
     settings = {"return_dict_in_generate": True, "output_scores": True} | request_
     torch.manual_seed(7)
@@ -177,26 +93,6 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     assert_same_values(rest.past_key_values, whole.past_key_values, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.parametrize("prefix", [{}, PADDED], ids=["no prefix", "padded prefixes"])
-def test_after_beams_it_goes_on_as_that_of_the_plain_path(model, inputs, prefix):
-    """Which sequence a row holds is transformers' affair: at the last length it ranks equals."""
-    beams = {"num_beams": 3, "min_new_tokens": 6, "max_new_tokens": 6}
-    outputs, found = both(model, inputs, **beams, **prefix), []
-    rows = repeated(inputs, 3)
-    ids = torch.randint(3, 23, (12, outputs[0].sequences.shape[1]), generator=torch.Generator().manual_seed(5))
-    settings = {"decoder_input_ids": ids, "min_new_tokens": 5, "max_new_tokens": 5}
-    if prefix:
-        mask = prefix["decoder_attention_mask"].repeat_interleave(3, dim=0)
-        settings["decoder_attention_mask"] = torch.nn.functional.pad(mask, (0, 6), value=1)
-    for output in outputs:
-        cache = output.past_key_values
-        assert cache.get_seq_length() == ids.shape[1] - 1
-        found.append(model.generate(**rows, **settings, past_key_values=cache))
-    assert torch.equal(*found)
-    assert not torch.equal(found[0], model.generate(**rows, **settings))  # its values were read
-
-
 @pytest.mark.parametrize("beams", [1, 3])
 def test_requests_that_the_fast_path_leaves_get_one_too(build, source, beams, steps, monkeypatch):
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **kwargs: None)
@@ -210,11 +106,3 @@ def test_requests_that_the_fast_path_leaves_get_one_too(build, source, beams, st
         assert not steps and torch.equal(fast.sequences, plain.sequences)
         assert type(fast.past_key_values) is EncoderDecoderCache
         assert_same_values(fast.past_key_values, plain.past_key_values)
-
-
-def test_under_inference_mode(build, source, steps):
-    model = build("learned", num_condition_features=0)
-    with torch.inference_mode():
-        fast, plain = both(model, {"input_ids": source}, num_beams=2)
-    assert steps and torch.equal(fast.sequences, plain.sequences)
-    assert_same_values(fast.past_key_values, plain.past_key_values)

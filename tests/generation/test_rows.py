@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .conftest import FEW
+from .conftest import few_kinds
 
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
@@ -21,17 +21,8 @@ def test_a_row_alone_equals_the_row_in_its_batch(model, inputs, run, alone):
         same(run(model, 6, **alone(inputs, row)), (sequences[row : row + 1], logits[row : row + 1]))
 
 
-@pytest.mark.stays(model=FEW)
-def test_pads_on_the_right_do_not_matter(model, inputs, run, alone):
-    expected = run(model, 6, **alone(inputs, 1))
-    trimmed = alone(inputs, 1)
-    trimmed["input_ids"] = trimmed["input_ids"][:, :6]
-    same(run(model, 6, **trimmed), expected)
-
-
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(row=(3,))
-@pytest.mark.parametrize("row", [1, 2, 3])
+@few_kinds
+@pytest.mark.parametrize("row", [3])
 def test_with_positions_given_pads_matter_nowhere(model, inputs, run, alone, row):
     real = inputs["input_ids"] != PAD
     positions = (real.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -68,7 +59,7 @@ def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
         torch.testing.assert_close(batch.sequences_scores[2 * row : 2 * row + 2], single.sequences_scores, **EXACT)
 
 
-@pytest.mark.stays(model=FEW)
+@few_kinds
 def test_a_missing_mask_is_read_from_the_pads(model, inputs, run):
     mask = inputs["input_ids"] != PAD
     inferred = run(model, 5, **inputs)
@@ -77,7 +68,7 @@ def test_a_missing_mask_is_read_from_the_pads(model, inputs, run):
     assert not torch.allclose(blind[:, 0], inferred[1][:, 0], atol=1e-2)
 
 
-@pytest.mark.stays(model=FEW)
+@few_kinds
 def test_what_stands_behind_the_mask_does_not_matter(model, inputs, run):
     mask = inputs["input_ids"] != PAD
     expected = run(model, 5, **inputs, attention_mask=mask)
@@ -85,14 +76,7 @@ def test_what_stands_behind_the_mask_does_not_matter(model, inputs, run):
     same(run(model, 5, **other, attention_mask=mask), expected)
 
 
-@pytest.mark.stays(model=FEW)
-def test_the_source_may_be_given_first_without_a_name(model, inputs):
-    named = model.generate(**inputs, max_new_tokens=5)
-    rest = {name: value for name, value in inputs.items() if name != "input_ids"}
-    assert torch.equal(model.generate(inputs["input_ids"], max_new_tokens=5, **rest), named)
-
-
-@pytest.mark.stays(model=FEW)
+@few_kinds
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 3])
 def test_embeddings_may_be_given_instead_of_ids(model, inputs, beams):
@@ -104,7 +88,7 @@ def test_embeddings_may_be_given_instead_of_ids(model, inputs, beams):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.stays(model=FEW)
+@few_kinds
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 3])
 def test_states_of_the_encoder_may_be_given_and_are_left_alone(model, inputs, beams):
@@ -139,15 +123,9 @@ def test_condition_values_go_to_the_encoder_once_and_stay_with_their_row(build, 
 PREFIX = torch.tensor([[PAD, PAD, PAD, START], [START, 9, 5, 14], [PAD, PAD, START, 20], [PAD, START, 4, 4]])
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(cache=("dynamic",))
-@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
-def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, cache):
-    settings = {
-        "dynamic": {},
-        "static": {"cache_implementation": "static"},
-        "none": {"use_cache": False},
-    }[cache]
+@few_kinds
+@pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}], ids=str)
+def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, settings):
     mask = (PREFIX != PAD).long()
     sequences, logits = run(model, 5, **inputs, decoder_input_ids=PREFIX, decoder_attention_mask=mask, **settings)
     assert torch.equal(sequences[:, :4], PREFIX)
@@ -167,15 +145,7 @@ def test_beams_after_forced_prefixes_of_different_lengths(model, inputs, alone):
         assert torch.equal(found[row, 4:], single[0, prefix.shape[1] :])
 
 
-@pytest.mark.stays(model=FEW)
-def test_a_prefix_without_the_start_gets_one(model, inputs):
-    prefix = torch.tensor([[9, 5]]).expand(4, -1)
-    found = model.generate(**inputs, decoder_input_ids=prefix, max_new_tokens=4)
-    with_start = torch.cat([torch.full((4, 1), START), prefix], dim=1)
-    assert torch.equal(found, model.generate(**inputs, decoder_input_ids=with_start, max_new_tokens=4))
-
-
-@pytest.mark.stays(model=FEW)
+@few_kinds
 @pytest.mark.parametrize("beams", [1, 3])
 def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
     """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""
@@ -197,32 +167,9 @@ def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
         assert torch.equal(found, expected)
 
 
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(cache=({},))
+@few_kinds
 @torch.no_grad()
-@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
-def test_given_positions_are_those_of_a_forward(model, inputs, run, cache):
-    source, prefix = torch.arange(9) * 2, torch.tensor([1, 4])
-    start = torch.tensor([[START, 7]]).expand(4, -1)
-    sequences, logits = run(
-        model, 4, **inputs, **cache, decoder_input_ids=start, position_ids=source, decoder_position_ids=prefix
-    )
-    whole = model(
-        **inputs,
-        decoder_input_ids=sequences[:, :-1],
-        position_ids=source,
-        decoder_position_ids=torch.tensor([1, 4, 5, 6, 7]),
-    ).logits
-    torch.testing.assert_close(logits, whole[:, 1:].float(), **EXACT)
-    plain = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits
-    if model.config.self_attention_position_type != "none" or model.config.position_embedding_type != "none":
-        assert not torch.allclose(logits, plain[:, 1:].float(), atol=1e-3)
-
-
-@pytest.mark.stays(model=FEW)
-@pytest.mark.stays(cache=({},))
-@torch.no_grad()
-@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}], ids=str)
 def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):
     """Tokens without a position, in the source and in the prefix; those written later have one."""
     source_mask, prefix_mask = torch.arange(9) % 3 > 0, torch.tensor([False, True, False])

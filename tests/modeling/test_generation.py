@@ -4,6 +4,7 @@ import collections
 import inspect
 import re
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,11 @@ from transformers import (
 )
 from transformers.generation import GenerationMixin
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.generation import RefuseNonFiniteScores
 
-from ..models import TINY_CONFIG
+from ..models import tiny_model
 
-TINY = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1, "tie_word_embeddings": False}
 TABLES = {
     "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
     "additive": {"self_attention_position_type": "additive"},
@@ -34,9 +34,7 @@ LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
 
 
-def build(**fields) -> WeftForConditionalGeneration:
-    torch.manual_seed(0)
-    return WeftForConditionalGeneration(WeftConfig(**(TINY | fields))).eval()
+build = partial(tiny_model, encoder_layers=1, decoder_layers=1, tie_word_embeddings=False)
 
 
 def count_calls(module: torch.nn.Module) -> list[int]:
@@ -83,7 +81,7 @@ def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("settings", [{}, {"use_cache": False}, {"cache_implementation": "static"}, {"num_beams": 2}])
+@pytest.mark.parametrize("settings", [{"use_cache": False}, {"num_beams": 2}])
 def test_what_just_fits_is_written_to_the_last_token(kind, settings):
     model = build(**TABLES[kind], **LIMITS)
     assert model.generate(SOURCE, min_new_tokens=10, max_new_tokens=10, **settings).shape == (2, 11)
@@ -92,61 +90,10 @@ def test_what_just_fits_is_written_to_the_last_token(kind, settings):
     assert found.shape == (2, 11)
 
 
-def test_positions_without_a_table_have_no_limit():
-    model = build(**LIMITS)
-    assert model.generate(SOURCE, min_new_tokens=30, max_new_tokens=30).shape == (2, 31)
-
-
 @pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
 def test_without_a_request_the_length_stays_within_the_table():
     model = build(**TABLES["learned"], **LIMITS)
     assert model.generate(SOURCE, min_new_tokens=9).shape[1] <= 11
-
-
-@pytest.mark.parametrize("kind", ["learned", "additive"])
-def test_a_source_that_is_too_long_is_refused(kind):
-    model = build(**TABLES[kind], **LIMITS)
-    calls = count_calls(model.model.decoder.layers[0])
-    with pytest.raises(ValueError, match=r"13 tokens .* table of 12 rows \(`max_source_positions`\)"):
-        model.generate(torch.full((1, 13), 5), max_new_tokens=3)
-    assert not calls
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"num_beams": 2},
-        {"do_sample": True},
-        {"do_sample": True, "num_beams": 2},
-        {"prompt_lookup_num_tokens": 2},
-        {"cache_implementation": "static"},
-    ],
-    ids=str,
-)
-def test_scores_that_are_not_finite_stop_every_mode(value, settings):
-    model = build(lm_head_bias=True)
-    with torch.no_grad():
-        model.lm_head.bias.fill_(value)
-    with pytest.raises(ValueError, match="NaN or infinite in row 0, at length 1: the weights are damaged"):
-        model.generate(SOURCE[:1], max_new_tokens=4, **settings)
-
-
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 2}, {"do_sample": True}], ids=str)
-def test_one_score_that_is_nan_is_enough(settings):
-    model = build()
-    with torch.no_grad():
-        model.lm_head.weight[7, 3] = torch.nan
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        model.generate(SOURCE, max_new_tokens=4, **settings)
-
-
-def test_the_damaged_row_is_named():
-    scores = torch.zeros(3, 5)
-    scores[1, 2] = torch.nan
-    with pytest.raises(ValueError, match="in row 1, at length 4"):
-        RefuseNonFiniteScores()(torch.zeros(3, 4, dtype=torch.long), scores)
 
 
 def test_forbidden_tokens_are_no_damage():
@@ -303,18 +250,6 @@ def test_a_search_of_the_caller_gets_the_cache_that_is_asked_for():
     assert cache_of(model, max_new_tokens=2).is_compileable
 
 
-def test_processors_of_the_caller_stay_the_callers():
-    processors = LogitsProcessorList()
-    build().generate(SOURCE, max_new_tokens=2, logits_processor=processors)
-    assert len(processors) == 0
-
-
-def test_a_model_without_a_start_is_refused():
-    model = build(decoder_start_token_id=None, bos_token_id=None)
-    with pytest.raises(ValueError, match="`decoder_start_token_id` or `bos_token_id` has to be defined"):
-        model.generate(SOURCE, max_new_tokens=3)
-
-
 def test_settings_of_generation_come_from_the_configuration():
     model = build(eos_token_id=[2, 9], decoder_start_token_id=4, pad_token_id=3)
     settings = model.generation_config
@@ -322,22 +257,6 @@ def test_settings_of_generation_come_from_the_configuration():
     assert (model.generate(SOURCE, max_new_tokens=2)[:, 0] == 4).all()
     given = GenerationConfig(decoder_start_token_id=6, max_new_tokens=2)
     assert (model.generate(SOURCE, given)[:, 0] == 6).all()
-
-
-def test_an_unknown_keyword_is_refused():
-    model = build()
-    calls = count_calls(model.model.encoder)
-    with pytest.raises(ValueError, match="attention_msk"):
-        model.generate(SOURCE, attention_msk=torch.ones(2, 4), max_new_tokens=2)
-    assert not calls
-
-
-def test_ids_outside_the_vocabulary_are_refused():
-    model = build()
-    with pytest.raises(ValueError, match="`input_ids` contains the id 31, but the vocabulary has 31 tokens"):
-        model.generate(torch.tensor([[5, 31]]), max_new_tokens=2)
-    with pytest.raises(ValueError, match="`decoder_input_ids` contains the id 40"):
-        model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 40]] * 2), max_new_tokens=2)
 
 
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
@@ -352,61 +271,24 @@ def test_only_the_last_position_is_scored(settings):
 # What Weft overrides in transformers beyond its public interface. When an upgrade moves one of these, the override is
 # no longer called, and nothing else would say so.
 HOOKS = {
-    (GenerationMixin, "_validate_generated_length"): [
-        "self",
-        "generation_config",
-        "input_ids_length",
-        "has_default_max_length",
-    ],
-    (GenerationMixin, "prepare_inputs_for_generation"): [
-        "self",
-        "input_ids",
-        "next_sequence_length",
-        "past_key_values",
-        "attention_mask",
-        "inputs_embeds",
-        "is_first_iteration",
-        "kwargs",
-    ],
-    (GenerationMixin, "compute_transition_scores"): [
-        "self",
-        "sequences",
-        "scores",
-        "beam_indices",
-        "normalize_logits",
-    ],
-    (GenerationMixin, "_optimize_model_for_decode"): ["self"],
-    (GenerationMixin, "_get_logits_processor"): [
-        "self",
-        "generation_config",
-        "input_ids_seq_length",
-        "encoder_input_ids",
-        "prefix_allowed_tokens_fn",
-        "logits_processor",
-        "device",
-        "model_kwargs",
-        "negative_prompt_ids",
-        "negative_prompt_attention_mask",
-    ],
-    (GenerationMixin, "_get_candidate_generator"): [
-        "self",
-        "generation_config",
-        "input_ids",
-        "inputs_tensor",
-        "logits_processor",
-        "model_kwargs",
-        "assistant_model",
-        "target_tokenizer",
-        "assistant_tokenizer",
-    ],
-    (PreTrainedModel, "_resize_token_embeddings"): [
-        "self",
-        "new_num_tokens",
-        "pad_to_multiple_of",
-        "mean_resizing",
-    ],
-    (PreTrainedModel, "_can_set_attn_implementation"): ["cls"],
-    (PreTrainedModel, "_can_set_experts_implementation"): ["cls"],
+    (GenerationMixin, "_validate_generated_length"): "self generation_config input_ids_length has_default_max_length",
+    (
+        GenerationMixin,
+        "prepare_inputs_for_generation",
+    ): "self input_ids next_sequence_length past_key_values attention_mask inputs_embeds is_first_iteration kwargs",
+    (GenerationMixin, "compute_transition_scores"): "self sequences scores beam_indices normalize_logits",
+    (GenerationMixin, "_optimize_model_for_decode"): "self",
+    (
+        GenerationMixin,
+        "_get_logits_processor",
+    ): "self generation_config input_ids_seq_length encoder_input_ids prefix_allowed_tokens_fn logits_processor device model_kwargs negative_prompt_ids negative_prompt_attention_mask",
+    (
+        GenerationMixin,
+        "_get_candidate_generator",
+    ): "self generation_config input_ids inputs_tensor logits_processor model_kwargs assistant_model target_tokenizer assistant_tokenizer",
+    (PreTrainedModel, "_resize_token_embeddings"): "self new_num_tokens pad_to_multiple_of mean_resizing",
+    (PreTrainedModel, "_can_set_attn_implementation"): "cls",
+    (PreTrainedModel, "_can_set_experts_implementation"): "cls",
 }
 
 
@@ -415,7 +297,7 @@ def test_a_hook_that_weft_overrides_exists_with_its_signature(owner, name):
     hook = getattr(owner, name, None)
     assert hook is not None, f"transformers no longer has {owner.__name__}.{name}: what Weft does there is lost."
     found = list(inspect.signature(getattr(hook, "__func__", hook)).parameters)
-    assert found == HOOKS[owner, name], f"The signature of {owner.__name__}.{name} has changed: {found}."
+    assert found == HOOKS[owner, name].split(), f"The signature of {owner.__name__}.{name} has changed: {found}."
     own = getattr(WeftForConditionalGeneration, name)
     assert getattr(own, "__func__", own) is not getattr(hook, "__func__", hook), f"Weft no longer overrides {name}."
 
