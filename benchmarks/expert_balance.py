@@ -7,20 +7,21 @@ get more and more tokens. An expert is dead if it gets no token in the last fift
 """
 
 import argparse
+import os
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.common.figures import check_figure
+from weftformer.common.figures import check_figure, new_figure, save_figure
 from weftformer.common.whole_files import write_json
 from weftformer.scripts.cli import run_script
-from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, draw_expert_load, read_expert_load
+from weftformer.training import EXPERT_LOAD, WeftTrainer, WeftTrainingArguments, read_expert_load
 
 METHODS: dict[str, dict[str, float]] = {
     "no balancing": {},
@@ -133,6 +134,57 @@ def as_table(rows: Sequence[dict[str, Any]]) -> str:
         dead = sum(layer["dead"] for layer in row["layers"].values())
         lines.append(f"| {row['method']} | {dead} | {max(loads):.2f} | {min(loads):.3f} | {row['eval_loss']:.3f} |")
     return "\n".join(lines)
+
+
+def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], picture: str | os.PathLike) -> None:
+    """
+    Draw the load of every expert over the steps of a training run, with a panel for each layer and a row for each
+    expert.
+
+    Args:
+        file (`str`, `os.PathLike` or `Mapping[str, str | os.PathLike]`):
+            The `expert_load.jsonl` of a run. To draw several runs side by side, a dictionary from titles to files.
+        picture (`str` or `os.PathLike`):
+            The picture to write: .svg, .png or .pdf.
+
+    Raises:
+        ValueError: matplotlib is not installed, the picture has another ending or its folder does not exist, or a file has
+            no loads.
+    """
+    check_figure(picture, "picture")
+    runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
+    names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
+    if not names or not all(runs.values()):
+        raise ValueError(f"{file} has no loads of experts.")
+    width = 7 if len(runs) == 1 else 1 + 2.4 * len(runs)
+    figure = new_figure(width, 0.9 + 1.2 * len(names))
+    panels = figure.subplots(len(names), len(runs), squeeze=False, sharex="col", sharey="row")
+    for (title, run), column in zip(runs.items(), panels.T, strict=True):
+        for panel, name in zip(column, names, strict=True):
+            shown = [record for record in run if name in record["layers"]]
+            relative = [
+                [share * len(load) for share in load] for load in (one["layers"][name]["load"] for one in shown)
+            ]
+            steps, experts = [record["step"] for record in shown], range(len(relative[0]))
+            # rasterized, because thousands of small shapes make a file of many megabytes
+            image = panel.pcolormesh(
+                steps, experts, list(zip(*relative, strict=True)), shading="nearest", vmin=0, vmax=2, cmap="RdBu_r",
+                rasterized=True,
+            )  # fmt: skip
+            panel.tick_params(labelsize=7)
+        column[0].set_title(title, fontsize=9)
+        column[-1].set_xlabel("step", fontsize=8)
+    for panel, name in zip(panels[:, 0], names, strict=True):
+        panel.set_ylabel(f"{name.replace('_', ' ')}\nexpert", fontsize=8)
+    bar = figure.colorbar(image, ax=panels, extend="max", pad=0.01)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("load; 1 is an even share, 0 is dead", fontsize=8)
+    save_figure(figure, picture)
+
+
+def _in_order(name: str) -> tuple[bool, int]:
+    stack, number = name.rsplit("_", 1)
+    return stack == "decoder", int(number)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

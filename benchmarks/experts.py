@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weftformer.benchmarks.studies import build_parser, compare, parse
+from weftformer.configuration.overrides import parse_overrides
 from weftformer.configuration.presets import preset_fields
 from weftformer.scripts.cli import run_script
-from weftformer.training.parsing import parse_overrides
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -30,6 +30,7 @@ from weftformer.benchmarks.translation import family_of, new_peer
 from weftformer.common.whole_files import whole_file, write_json
 from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.scripts.cli import run_script
+from weftformer.scripts.parsing import parse_arguments
 from weftformer.tokenization import iter_columns
 from weftformer.training import (
     DataArguments,
@@ -38,7 +39,6 @@ from weftformer.training import (
     WeftTrainingArguments,
     average_checkpoints,
     fit_pairs,
-    parse_arguments,
 )
 from weftformer.training.building import (
     build_config,
@@ -122,9 +122,8 @@ class PeerTrainer(WeftTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        if not self.args.label_smoothing_factor:
-            # the model itself would divide by the labels of a batch and not by those of the whole step
-            self.label_smoother = LabelSmoother(epsilon=0.0)
+        # the model itself would divide by the labels of a batch and not by those of the whole step
+        self.label_smoother = LabelSmoother(epsilon=self.args.label_smoothing_factor)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
@@ -159,7 +158,7 @@ def fit_peer(
             )
     check_output_dir(training_args, (model_args.tokenizer_name,))
     checkpoint = find_checkpoint(training_args)
-    splits, columns = load_pairs(data_args)
+    _, splits, columns = load_pairs(data_args)
     texts = iter_columns(splits["train"], (columns.source, columns.target))
     tokenizer = build_tokenizer(model_args, texts, checkpoint=checkpoint)
     config = build_config(model_args, tokenizer)
@@ -170,7 +169,7 @@ def fit_peer(
         )
     limits = source_and_target_limits(config, data_args)
     splits = encode_pairs(
-        splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
+        splits, columns, tokenizer, limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
     )
     set_seed(training_args.seed)
     model = new_peer(config, family)

@@ -25,8 +25,8 @@ from weftformer.modeling.decoding_dispatch import can_step
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Plan
+from weftformer.routes.scoring.training import measure_accuracy
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.train_routes import measure_accuracy
 from weftformer.tokenization import encode_route
 
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -13,7 +13,8 @@ from typing import Any
 
 from weftformer.benchmarks.studies import build_parser, compare, parse
 from weftformer.scripts.cli import run_script
-from weftformer.training import fit_texts, parse_pretraining_arguments
+from weftformer.scripts.parsing import parse_pretraining_arguments
+from weftformer.training import fit_texts
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -25,18 +25,18 @@ from typing import Any
 from weftformer import WeftConfig
 from weftformer.common.statistics import Estimate, wilson_interval
 from weftformer.common.whole_files import write_json
+from weftformer.configuration.overrides import parse_overrides
 from weftformer.routes import Route, Stock
 from weftformer.routes.data.preparation import Preparation, prepare
-from weftformer.routes.data.training_data import RouteArguments, encode, load_pairs
+from weftformer.routes.data.training_data import RouteArguments, RouteTrainingArguments, encode, load_pairs
 from weftformer.routes.feasibility import check_route
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.plans import Plan
 from weftformer.routes.scoring.metrics import exact_rank, first_rank, prefix_rank
+from weftformer.routes.scoring.training import train
 from weftformer.scripts import evaluate
 from weftformer.scripts.cli import run_script
-from weftformer.scripts.train_routes import RouteTrainingArguments, train
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import parse_overrides
 from weftformer.training.batching import TokenBudgetSampler, row_lengths
 
 TEXTS: dict[str, dict[str, Any]] = {

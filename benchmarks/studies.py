@@ -10,7 +10,8 @@ from typing import Any
 
 from weftformer.common.statistics import student_interval
 from weftformer.common.whole_files import write_json
-from weftformer.training import fit_pairs, parse_arguments
+from weftformer.scripts.parsing import parse_arguments
+from weftformer.training import fit_pairs
 from weftformer.training.checkpoints import checkpoints
 from weftformer.training.metrics import METRICS
 

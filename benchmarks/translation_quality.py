@@ -81,8 +81,7 @@ class QualityCase(TranslationCase):
     @cached_property
     def rows(self) -> list[tuple[str, str]]:
         """The pairs, sorted by the length of the source."""
-        splits, columns = load_pairs(DataArguments(train_file=self.pairs, max_train_samples=self.limit))
-        found = splits["train"]
+        found, _, columns = load_pairs(DataArguments(train_file=self.pairs, max_train_samples=self.limit))
         pairs = zip(found[columns.source], found[columns.target], strict=True)
         return sorted(pairs, key=lambda pair: len(pair[0]))
 

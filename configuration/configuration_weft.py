@@ -169,8 +169,6 @@ class WeftConfig(PreTrainedConfig):
         infer_attention_mask (`bool`, *optional*, defaults to `False`):
             Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every
             token counts, as in BART. `generate` always looks for pads, as in transformers.
-        label_smoothing (`float`, *optional*, defaults to 0.0):
-            Label smoothing of the training loss.
         init_std (`float`, *optional*):
             Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections
             and to `d_model ** -0.5` for embeddings.
@@ -290,7 +288,6 @@ class WeftConfig(PreTrainedConfig):
 
     num_condition_features: int = 0
     infer_attention_mask: bool = False
-    label_smoothing: float = 0.0
     init_std: float | None = None
 
     is_encoder_decoder: bool = True
@@ -369,6 +366,9 @@ class WeftConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
         known, config_dict = cls.field_names(), without_version(config_dict)
+        config_dict.pop(
+            "label_smoothing", None
+        )  # of Weft 0.1: it changed the training loss alone, and is the Trainer's
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(

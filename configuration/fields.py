@@ -171,7 +171,6 @@ RULES: dict[str, Rule] = {
     "output_router_logits": boolean(),
     "num_condition_features": integer(0),
     "infer_attention_mask": boolean(),
-    "label_smoothing": number(0.0, below=1.0),
     "init_std": number(0.0, above=True, optional=True),
     "use_cache": boolean(),
     "pad_token_id": integer(0, optional=True),

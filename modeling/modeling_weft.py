@@ -1175,6 +1175,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         encoder_attention_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
+        smoothing: float = 0.0,
         skip_logits: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
         sequence_ids: torch.LongTensor | None = None,
@@ -1218,6 +1219,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Score only so many last positions, or the positions given. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
+            smoothing (`float`, *optional*, defaults to 0.0):
+                Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al. 2016).
+                [`WeftTrainer`] gives its `label_smoothing_factor` in training.
             skip_logits (`bool`, *optional*, defaults to `False`):
                 True computes the loss of the labels in pieces and returns no logits, which saves most of the memory of
                 a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
@@ -1301,7 +1305,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         is_fused = labels is not None and skips_logits(self.lm_head, skip_logits, self.training)
         logits = None if is_fused else self.lm_head(scored)
         if labels is not None:
-            settings = (labels[:, kept], self.config.label_smoothing if self.training else 0.0, num_items_in_batch)
+            settings = (labels[:, kept], smoothing, num_items_in_batch)
             loss = explained(
                 lambda: (
                     fused_cross_entropy(scored, self.lm_head, *settings)

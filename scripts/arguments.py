@@ -18,8 +18,6 @@ SALTS = ("refuse", "strip")
 PLAN_FORMS = ("json", "jsonl", "aizynthfinder", "retrocast", "reactions", "csv")
 # As in `routes/plans.py`.
 IMPOSSIBLE = ("behind", "keep", "drop")
-# As in `training/devices.py`.
-GPUS = ("h100", "h200", "b200", "a100-80gb", "a100-40gb", "l40s", "rtx-4090", "v100-32gb", "t4")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -30,13 +28,24 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does."""
+    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does.
+
+    Attributes:
+        is_only_help (`bool`): whether it only answers `--help`, and returns the words as they are, as `words`.
+    """
+
+    is_only_help = False
 
     def __init__(self, **kwargs: Any):
         super().__init__(formatter_class=_Formatter, **kwargs)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
+        if self.is_only_help:
+            if {"-h", "--help"} & set(words):
+                self.print_help()
+                self.exit()
+            return argparse.Namespace(words=words), []
         end = words.index("--") if "--" in words else len(words)
         return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
 

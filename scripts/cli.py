@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
 
 # name: (module with a `main(argv)`, what it does)
 COMMANDS = {
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean `{matches[0]}`?" if matches else ""
         print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
-    _read_arguments(name, rest)
+    arguments = _read_arguments(name, rest)
     try:
         importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
         module = importlib.import_module(COMMANDS[name][0])
@@ -80,12 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    return run_script(name, module.main, rest)
+    return run_script(name, module.main, arguments)
 
 
-def run_script(
-    name: str, script: Callable[[Sequence[str] | None], int | None], argv: Sequence[str] | None = None
-) -> int:
+def run_script(name: str, script: Callable[[Any], int | None], argv: Any = None) -> int:
     """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
 
     Returns:
@@ -103,11 +103,27 @@ def run_script(
         return INTERRUPTED
 
 
-def _read_arguments(name: str, argv: Sequence[str]) -> None:
-    """Answer `--help`, and leave with argparse's exit code where the arguments are wrong."""
-    parser = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
-    if importlib.util.find_spec(parser) is not None:
-        importlib.import_module(parser).build_parser().parse_args(argv)
+def _read_arguments(name: str, argv: Sequence[str]) -> Any:
+    """Answer `--help`, and leave with argparse's exit code where the arguments are wrong.
+
+    Returns:
+        What the command's `main` takes: the arguments that were read, or the words.
+    """
+    old = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
+    if importlib.util.find_spec(old) is not None:
+        importlib.import_module(old).build_parser().parse_args(argv)
+        return argv
+    module = importlib.import_module(COMMANDS[name][0])
+    return build_parser(name, module).parse_args(argv)
+
+
+def build_parser(name: str, module: ModuleType) -> Any:
+    """The parser of a command: its file has the arguments, the description as its docstring, and examples as `EPILOG`."""
+    from weftformer.scripts.arguments import Parser
+
+    parser = Parser(prog=f"weftformer {name}", description=module.__doc__, epilog=getattr(module, "EPILOG", None))
+    module.add_arguments(parser)
+    return parser
 
 
 def _help() -> str:

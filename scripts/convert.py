@@ -8,6 +8,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from weftformer.common.whole_files import whole_folder
+from weftformer.configuration.overrides import parse_overrides
 from weftformer.conversion import (
     SOURCES,
     DoesNotFit,
@@ -23,7 +24,6 @@ from weftformer.conversion.source import HEADS
 from weftformer.hub import converted_card
 from weftformer.scripts.parsers.convert import build_parser
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training.parsing import parse_overrides
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:

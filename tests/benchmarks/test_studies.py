@@ -9,7 +9,8 @@ from transformers import TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks import distillation, experts, pretraining, studies
-from weftformer.training import WeftTrainer, parse_arguments
+from weftformer.scripts.parsing import parse_arguments
+from weftformer.training import WeftTrainer
 
 
 @pytest.mark.integration

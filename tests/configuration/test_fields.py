@@ -103,7 +103,6 @@ EXPECTED = {
     "output_router_logits": "boolean",
     "infer_attention_mask": "boolean",
     "num_condition_features": "integer >= 0",
-    "label_smoothing": "share",
     "init_std": "number > 0 or None",
     "use_cache": "boolean",
     "pad_token_id": "integer >= 0 or None",
@@ -154,7 +153,6 @@ def test_an_optional_field_accepts_none(field):
 def test_limits_are_where_the_messages_say():
     config = WeftConfig(
         dropout=0,
-        label_smoothing=0.999,
         norm_eps=1e-300,
         num_experts=2,
         num_experts_per_tok=1,
@@ -162,7 +160,7 @@ def test_limits_are_where_the_messages_say():
         eos_token_id=[2, 0],
         router_aux_loss_coef=0,
     )
-    assert (config.dropout, config.label_smoothing, config.eos_token_id) == (0, 0.999, [2, 0])
+    assert (config.dropout, config.eos_token_id) == (0, [2, 0])
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,18 @@ from unittest import mock
 
 import datasets
 import torch
-from peft import LoraConfig, get_peft_model
 from torch.distributed.tensor import DTensor
-from transformers import DataCollatorForSeq2Seq, TrainerCallback
+from transformers import TrainerCallback
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.tokenization import build_route_tokenizer
+from weftformer import WeftForConditionalGeneration
+from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import (
-    WeftTrainer,
     WeftTrainingArguments,
     building,
     checkpoints,
     find_checkpoint,
     fit_pairs,
     pairs,
-    parse_arguments,
 )
 
 SIZE = {
@@ -123,38 +120,6 @@ def read_stream(data: Path, folder: Path, **settings) -> list[tuple[int, str]]:
             return found
         found.append((epoch, trainer.processing_class.decode(batch["input_ids"][0], skip_special_tokens=True)))
     raise AssertionError("a stream has no end")
-
-
-def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
-    """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
-    torch.manual_seed(0)
-    config = WeftConfig(vocab_size=53, pad_token_id=52, infer_attention_mask=True, **SIZE, **SPARSE)
-    model = WeftForConditionalGeneration._from_config(config, dtype=torch.float64)
-    names = ["experts.gate_up_proj", "experts.down_proj"]
-    model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
-
-    def kept(adapters: bool) -> dict[str, torch.Tensor]:
-        # selection biases are no weights, and stay as the routers' do
-        names = {name for name, _ in model.named_parameters() if ("lora_" in name) == adapters}
-        return {name: value.clone() for name, value in model.state_dict().items() if name in names}
-
-    before, adapters = kept(adapters=False), kept(adapters=True)
-    settings = WeftTrainingArguments(
-        output_dir=str(folder), max_steps=3, optim="sgd", learning_rate=1.0, warmup_steps=0, save_strategy="no",
-        eval_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=1,
-        per_device_train_batch_size=rows_a_batch, ddp_backend="gloo" if "RANK" in os.environ else None,
-    )  # fmt: skip
-    draw = torch.Generator().manual_seed(1)
-    rows = [
-        {name: torch.randint(3, 50, (2 + index % 4,), generator=draw).tolist() for name in ("input_ids", "labels")}
-        for index in range(8)
-    ]
-    trainer = WeftTrainer(model, settings, DataCollatorForSeq2Seq(build_route_tokenizer()), rows)
-    trainer.train()
-    return {
-        "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
-        "before": before, "after": kept(adapters=False), "new": adapters, "adapters": kept(adapters=True),
-    }  # fmt: skip
 
 
 def found(folders: list[Path], hidden: list[list[str]]) -> tuple[str | None, str | None]:

@@ -347,10 +347,9 @@ def test_positions_without_a_table_may_be_anywhere():
         SPARSE,
         SPARSE | {"router_bias_update_rate": 0.1},
         SPARSE | {"expert_capacity_factor": 1.0, "router_type": "noisy_top_k"},
-        {"label_smoothing": 0.2},
         SEPARATE,
     ],
-    ids=["dense", "sparse", "balanced", "capacity", "smoothed", "separate"],
+    ids=["dense", "sparse", "balanced", "capacity", "separate"],
 )
 def test_labels_that_all_do_not_count_give_no_loss_and_no_gradient(fields, training):
     model = build(**fields).train(training)
@@ -430,9 +429,11 @@ def test_bad_ids_of_a_later_batch(name, case):
 
 @pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
 @pytest.mark.parametrize(
-    "given", [{}, {"skip_logits": True}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}], ids=str
+    "given",
+    [{}, {"skip_logits": True}, {"num_items_in_batch": 4}, {"logits_to_keep": 2}, {"smoothing": 0.1}],
+    ids=str,
 )
-@pytest.mark.parametrize("fields", [{}, {"label_smoothing": 0.1}, {"lm_head_bias": True}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"lm_head_bias": True}], ids=str)
 def test_bad_labels_of_a_later_batch(fields, given, case):
     labels, words = BAD_LABELS[case]
     given = given | {"input_ids": IDS, "decoder_input_ids": torch.ones_like(labels), "labels": labels}

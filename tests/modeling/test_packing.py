@@ -44,9 +44,8 @@ SPARSE = {
 }  # fmt: skip
 LEARNING = {
     "dense": {},
-    "smoothed": {"label_smoothing": 0.1},
     "sparse": SPARSE,
-    "sparse, all in fives": SPARSE | {"num_experts": 5, "num_experts_per_tok": 3, "label_smoothing": 0.1},
+    "sparse, all in fives": SPARSE | {"num_experts": 5, "num_experts_per_tok": 3},
 }
 SPECIAL = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": 2, "decoder_start_token_id": START,
            "num_condition_features": 1}  # fmt: skip
