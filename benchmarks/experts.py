@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weftformer.benchmarks.studies import build_parser, compare, parse
-from weftformer.configuration.overrides import parse_overrides
+from weftformer.common.overrides import parse_overrides
 from weftformer.configuration.presets import preset_fields
 from weftformer.scripts.cli import run_script
 

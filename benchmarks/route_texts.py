@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from weftformer import WeftConfig
+from weftformer.common.overrides import parse_overrides
 from weftformer.common.statistics import Estimate, wilson_interval
 from weftformer.common.whole_files import write_json
-from weftformer.configuration.overrides import parse_overrides
 from weftformer.routes import Route, Stock
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, RouteTrainingArguments, encode, load_pairs

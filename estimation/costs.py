@@ -24,8 +24,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
-from ..configuration.overrides import parse_overrides
 from ..hub.facts import count_parameters
 from ..modeling import WeftForConditionalGeneration
 from ..training.building import read_distributed_config

@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> None:
 
 def _read_settings(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any] | None, Any, dict[str, Any]]:
     """Return configurations, tokenizer and fields, after checking all that can be checked without weights."""
-    from weftformer.configuration.overrides import parse_overrides
+    from weftformer.common.overrides import parse_overrides
     from weftformer.conversion import (
         adapted_config,
         checkpoint_folder,

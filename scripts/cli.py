@@ -114,6 +114,8 @@ def _read_arguments(name: str, argv: Sequence[str]) -> Any:
         importlib.import_module(old).build_parser().parse_args(argv)
         return argv
     module = importlib.import_module(COMMANDS[name][0])
+    if not hasattr(module, "add_arguments"):
+        return argv
     return build_parser(name, module).parse_args(argv)
 
 

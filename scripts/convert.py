@@ -7,8 +7,8 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from weftformer.common.overrides import parse_overrides
 from weftformer.common.whole_files import whole_folder
-from weftformer.configuration.overrides import parse_overrides
 from weftformer.conversion import (
     SOURCES,
     DoesNotFit,

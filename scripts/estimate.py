@@ -82,7 +82,7 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
     from transformers import AutoConfig
 
     from weftformer import WeftConfig
-    from weftformer.configuration.overrides import parse_overrides
+    from weftformer.common.overrides import parse_overrides
 
     if preset and model:
         raise ValueError(f"--preset {preset} and --model {model} exclude each other: give one.")

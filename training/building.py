@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers import __version__ as transformers_version
 from transformers.distributed import DistributedConfig
 
+from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
-from ..configuration.overrides import parse_overrides
 from ..configuration.presets import preset_fields
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size

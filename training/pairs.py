@@ -103,7 +103,7 @@ def fit_pairs(
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
         results: list[Measured] = []
-        if "validation" in data:
+        if training_args.do_eval:
             scores = trainer.evaluate() | {"eval_samples": len(data["validation"])}
             report(trainer, "eval", scores)
             results += _measured(trainer, "eval", scores)

@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import DataCollatorForSeq2Seq
 
+from ...common.overrides import parse_overrides
 from ...common.whole_files import write_json
 from ...configuration import WeftConfig
-from ...configuration.overrides import parse_overrides
 from ...hub import Measured
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer

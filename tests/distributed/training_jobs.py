@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,12 +16,13 @@ from transformers import TrainerCallback
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import (
+    WeftTrainer,
     WeftTrainingArguments,
     building,
     checkpoints,
     find_checkpoint,
     fit_pairs,
-    pairs,
+    fitting,
 )
 
 SIZE = {
@@ -41,6 +43,18 @@ class Tell(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         Path(self.folder, f"step-{state.global_step}-{args.process_index}").touch()
+
+
+class Look(TrainerCallback):
+    """Knows whether the model ever returned logits in training."""
+
+    has_logits = False
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        model.register_forward_hook(self.look)
+
+    def look(self, model, args, output):
+        self.has_logits |= model.training and output.logits is not None
 
 
 class Doubles(WeftForConditionalGeneration):
@@ -76,33 +90,21 @@ def train(
     The command trains in 32 bits; a `dtype` of 64 is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    build, has_logits = pairs._build_trainer, []
-
-    def look(model, args, output):
-        if model.training:
-            has_logits.append(output.logits is not None)
-
-    def built(*args):
-        trainer = build(*args)
-        trainer.model.register_forward_hook(look)
-        if tell is not None:
-            trainer.add_callback(Tell(tell))
-        return trainer
-
-    pairs._build_trainer = built
-    try:
-        model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
-        with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
-            trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
-    finally:
-        pairs._build_trainer = build
+    look = Look()
+    callbacks = [look] if tell is None else [look, Tell(tell)]
+    model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
+    with (
+        mock.patch.object(building, "WeftForConditionalGeneration", model_class),
+        mock.patch.object(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=callbacks)),
+    ):
+        trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
     return {
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
-        "has_logits": any(has_logits),
+        "has_logits": look.has_logits,
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
 

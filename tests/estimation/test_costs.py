@@ -21,7 +21,8 @@ from weftformer.estimation.costs import (
 
 from ..models import TINY_CONFIG
 
-SPARSE = {"encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4}
+SMALL = TINY_CONFIG | {"encoder_layers": 1, "decoder_layers": 1}
+SPARSE = {"encoder_mlp_layer_types": "dense", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
 PLAIN = {
     "norm_type": "layernorm", "norm_first": False, "is_gated_act": False, "mlp_bias": True, "attention_bias": True,
     "attention_out_bias": True, "position_embedding_type": "learned", "self_attention_position_type": "none",
@@ -37,7 +38,7 @@ CPU = "cpu,memory_gb=16,fp32_tflops=0.1,bf16_tflops=0.1"
 
 def cost_of(fields, device="h100", **settings):
     settings = {"tokens_per_batch": 512, "source_length": 16, "target_length": 16} | settings
-    return estimate(WeftConfig(**TINY_CONFIG | fields), Workload(**settings), device)
+    return estimate(WeftConfig(**SMALL | fields), Workload(**settings), device)
 
 
 def real_inputs(config, rows, source, target):
@@ -53,7 +54,7 @@ def real_inputs(config, rows, source, target):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_operations_are_those_of_a_real_step(kind):
-    config = WeftConfig(**TINY_CONFIG | KINDS[kind])
+    config = WeftConfig(**SMALL | KINDS[kind])
     experts = {"experts_implementation": "eager"} if config.has_sparse_layers else {}
     model = WeftForConditionalGeneration._from_config(config, attn_implementation="eager", **experts).train()
     with FlopCounterMode(display=False) as counter:
@@ -67,7 +68,7 @@ def test_operations_are_those_of_a_real_step(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_activations_are_what_autograd_keeps(kind, bf16):
     """What a step without data keeps for the backward pass is what a real one keeps."""
-    config = WeftConfig(**TINY_CONFIG | {"d_model": 32} | KINDS[kind])
+    config = WeftConfig(**SMALL | {"d_model": 32} | KINDS[kind])
 
     def saved(model, loss_of):
         kept = {}
@@ -122,7 +123,7 @@ def test_memory_of_each_split():
 )
 def test_the_peak_is_what_two_processes_took(settings, measured):
     """Megabytes of resident memory, measured with torch 2.13 on a CPU: see docs/scaling.md."""
-    sizes = {
+    sizes = TINY_CONFIG | {
         "vocab_size": 6000, "d_model": 384, "encoder_attention_heads": 6, "decoder_attention_heads": 6,
         "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024, "dropout": 0.1,
     }  # fmt: skip
@@ -133,7 +134,13 @@ def test_the_peak_is_what_two_processes_took(settings, measured):
 @pytest.mark.integration
 def test_what_is_computed_again_is_not_kept_and_kernels_of_gpus_keep_less():
     gpu, again, cpu = (
-        cost_of({"dropout": 0.1}, device, tokens_per_batch=8192, precision="fp32", gradient_checkpointing=flag)
+        cost_of(
+            {"dropout": 0.1, "encoder_layers": 2, "decoder_layers": 2},
+            device,
+            tokens_per_batch=8192,
+            precision="fp32",
+            gradient_checkpointing=flag,
+        )
         for flag, device in ((False, "h100"), (True, "h100"), (False, CPU))
     )
     assert again.memory.activations < 0.8 * gpu.memory.activations < 0.8 * cpu.memory.activations
@@ -151,7 +158,7 @@ def test_time_and_decoding_follow():
     assert cost.time.kilowatt_hours == pytest.approx(cost.time.device_hours * 0.1 * 1.2)
     decoding = cost.decoding
     assert decoding.weights == 2 * cost.parameters
-    assert decoding.cache_per_row == 32 * 2 * 2 * 16 * 2  # tokens, keys and values, layers, width, bytes
+    assert decoding.cache_per_row == 32 * 2 * 16 * 2  # tokens, keys and values, width, bytes
     assert decoding.rows == int((0.9 * 16e9 - decoding.weights) // decoding.cache_per_row)
     assert decoding.sequences == decoding.rows // 2
     numbers = json.loads(json.dumps(cost.to_dict()))

@@ -32,8 +32,6 @@ def test_every_command_names_a_script():
         package, _, name = module.rpartition(".")
         assert package in ("weftformer.scripts", "weftformer.benchmarks") and text
         assert (SCRIPTS.parent / package.split(".")[1] / f"{name}.py").is_file()
-    for name in cli.COMMANDS:
-        assert (SCRIPTS / "parsers" / f"{name.replace('-', '_')}.py").is_file()
 
 
 def test_without_a_command_the_help(capsys):

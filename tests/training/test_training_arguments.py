@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from weftformer.configuration.overrides import parse_overrides
+from weftformer.common.overrides import parse_overrides
 from weftformer.scripts.parsing import ArgumentParser, parse_arguments
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments
 
