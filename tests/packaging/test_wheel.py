@@ -18,6 +18,7 @@ ROOMS = [
     "configuration",
     "conversion",
     "demo",
+    "estimation",
     "exporting",
     "hub",
     "inference",
