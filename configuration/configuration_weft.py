@@ -157,8 +157,6 @@ class WeftConfig(PreTrainedConfig):
         infer_attention_mask (`bool`, *optional*, defaults to `False`):
             Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every
             token counts, as in BART. `generate` always looks for pads, as in transformers.
-        label_smoothing (`float`, *optional*, defaults to 0.0):
-            Label smoothing of the training loss.
         init_std (`float`, *optional*):
             Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections
             and to `d_model ** -0.5` for embeddings.
@@ -273,7 +271,6 @@ class WeftConfig(PreTrainedConfig):
 
     num_condition_features: int = 0
     infer_attention_mask: bool = False
-    label_smoothing: float = 0.0
     init_std: float | None = None
 
     is_encoder_decoder: bool = True

@@ -117,7 +117,7 @@ _FIELDS: list[tuple[Rule, str]] = [
     (choice(ATTENTION_POSITION_TYPES), "self_attention_position_type cross_attention_position_type"),
     (integer(0), "relative_attention_max_distance num_condition_features"),
     (integer(4), "relative_attention_num_buckets"),
-    (number(0.0, below=1.0), "dropout attention_dropout activation_dropout label_smoothing"),
+    (number(0.0, below=1.0), "dropout attention_dropout activation_dropout"),
     (layer_types(), "encoder_mlp_layer_types decoder_mlp_layer_types"),
     (integer(2), "num_experts"),
     (choice(ROUTER_TYPES), "router_type"),

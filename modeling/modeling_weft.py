@@ -1086,6 +1086,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         encoder_attention_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
+        smoothing: float = 0.0,
         chunked_loss: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
@@ -1110,6 +1111,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Score only so many last positions, or the positions given. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
+            smoothing (`float`, *optional*, defaults to 0.0):
+                Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al. 2016).
+                [`WeftTrainer`] gives its `label_smoothing_factor` in training.
             chunked_loss (`bool`, *optional*, defaults to `False`):
                 True computes the loss of the labels in chunks and returns no logits, which saves most of the memory of
                 a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
@@ -1181,7 +1185,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         is_chunked = labels is not None and chunks_loss(self.lm_head, chunked_loss, self.training)
         logits = None if is_chunked else self.lm_head(scored)
         if labels is not None:
-            settings = (labels[:, kept], self.config.label_smoothing if self.training else 0.0, num_items_in_batch)
+            settings = (labels[:, kept], smoothing, num_items_in_batch)
             loss = explained(
                 lambda: (
                     chunked_cross_entropy(scored, self.lm_head, *settings)

@@ -3,25 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from .cli import Parser
-
-# As in `training/devices.py`.
-GPUS = ("h100", "h200", "b200", "a100-80gb", "a100-40gb", "l40s", "rtx-4090", "v100-32gb", "t4")
-
-
-class CommonHelp(Parser):
-    """The options of a command that are used most. It answers `--help`, and leaves all else to the command's own parser."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words: Sequence[str] = sys.argv[1:] if args is None else args
-        if {"-h", "--help"} & set(words):
-            self.print_help()
-            self.exit()
-        return argparse.Namespace(), []
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:

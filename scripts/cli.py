@@ -23,7 +23,6 @@ the options that are used most and answers `--help`. `main` gets all words as `a
 import argparse
 import difflib
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -127,9 +126,6 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     for name, text in COMMANDS.items():
         own[name] = commands.add_parser(name, help=text)
         if name in filled:
-            if (old := _old_parser(name)) is not None:
-                own[name] = commands.choices[name] = old
-                continue
             module = _module(name)
             own[name].description, own[name].epilog = (module.__doc__ or text).strip(), getattr(module, "EPILOG", None)
             module.add_arguments(own[name])
@@ -138,12 +134,6 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"weftformer.scripts.{name.replace('-', '_')}")
-
-
-def _old_parser(name: str) -> Any:
-    """The parser of a command whose arguments are in `parsers` still; its `main` takes the words. It goes with the last of them."""
-    module = f"weftformer.scripts.parsers.{name.replace('-', '_')}"
-    return importlib.import_module(module).build_parser() if importlib.util.find_spec(module) else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
     importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
-    return run_script(name, _module(name).main, args if _old_parser(name) is None else rest)
+    return run_script(name, _module(name).main, args)
 
 
 def _current(words: list[str]) -> list[str]:

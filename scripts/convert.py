@@ -59,6 +59,7 @@ def main(args: argparse.Namespace) -> None:
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME
 
+    from weftformer.common.overrides import parse_overrides
     from weftformer.common.whole_files import whole_folder
     from weftformer.conversion import (
         SOURCES,
@@ -73,7 +74,6 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.conversion.source import HEADS
     from weftformer.hub import converted_card
     from weftformer.tokenization import build_route_tokenizer
-    from weftformer.training.parsing import parse_overrides
 
     if args.source not in (None, *SOURCES):
         raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")

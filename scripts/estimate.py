@@ -1,50 +1,89 @@
-"""`weftformer estimate`: what a model costs, in parameters, memory, time and energy, before anybody pays for it."""
+"""Say what a model costs before anybody pays for it: parameters, memory of each process, operations, days and
+energy of training, and the memory of decoding. Nothing is computed with data, and no GPU is needed."""
 
+import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoConfig
-
-from weftformer import WeftConfig
-from weftformer.common.whole_files import write_json
+from weftformer.estimation import DEVICES, Workload
+from weftformer.estimation.workload import PRECISIONS
+from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_folders, check_model
-from weftformer.scripts.cli import run_script
-from weftformer.scripts.parsers.estimate import build_parser
-from weftformer.training import Estimate, Workload, estimate
-from weftformer.training.parsing import parse_overrides
+
+EPILOG = """examples:
+  weftformer estimate --preset modern-base-moe --distributed-config fsdp_size=8 --gpu h100 --tokens 1e11
+  weftformer estimate --model runs/mine --gpu rtx-4090 --tokens 1e9 --source-length 128 --target-length 128
+  weftformer estimate --preset modern-small --gpu cpu,memory_gb=16,fp32_tflops=0.2 --json -"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(**{field.name: field.default for field in fields(Workload)})
+    add = parser.add_argument_group("the model").add_argument
+    add("--preset", metavar="NAME", help="a named size, such as modern-base")
+    add("--model", metavar="MODEL", help="the folder or Hub id of a trained model")
+    add("--config-overrides", metavar="A=1,B=2", help="fields of the configuration to change, such as vocab_size=8000")
+    add = parser.add_argument_group("the machines").add_argument
+    add(
+        "--gpu",
+        default="h100",
+        metavar="NAME",
+        help=f"{', '.join(DEVICES)}, or numbers of another (default: %(default)s)",
+    )
+    add("--num-processes", type=int, metavar="N", help="processes with a whole model each (DDP; default: 1)")
+    add("--distributed-config", metavar="A=1,B=2", help="how processes share the model: fsdp_size, dp_replicate_size")
+    add = parser.add_argument_group("the training").add_argument
+    add("--tokens-per-batch", type=int, metavar="N",
+        help="tokens of a step of all processes, source and target together (default: %(default)s)")  # fmt: skip
+    add("--source-length", type=int, metavar="N", help="tokens of a source (default: 512, or what the model takes)")
+    add("--target-length", type=int, metavar="N", help="tokens of a target (likewise)")
+    add("--tokens", type=float, metavar="N", help="tokens of the whole training, for days and energy")
+    add("--precision", choices=PRECISIONS, help="bf16 is --bf16 of training (default: bf16 where the GPU has it)")
+    add("--gradient-checkpointing", action="store_true", help="layers are computed again in the backward pass")
+    add("--gradient-accumulation-steps", type=int, metavar="N", help="batches a step (default: %(default)s)")
+    add("--no-chunked-loss", dest="chunked_loss", action="store_false", help="keep the logits of a whole batch")
+    add("--utilization", type=float, metavar="SHARE", help="of the peak arithmetic (default: %(default)s)")
+    add("--pue", type=float, metavar="N", help="power of the data centre over the GPUs' (default: %(default)s)")
+    add = parser.add_argument_group("the rest").add_argument
+    add("--num-beams", type=int, metavar="N", help="beams of a search when decoding (default: %(default)s)")
+    add("--json", type=Path, metavar="FILE", help="write all numbers to a file, or - to print nothing else")
+
+
+def main(args: argparse.Namespace) -> None:
     """Print an estimate as a table, or as JSON.
 
     Raises:
         ValueError, OSError: an argument does not fit, or there is no such model.
     """
-    arguments = build_parser().parse_args(argv)
-    to_screen = arguments.json == Path("-")
-    if arguments.json is not None and not to_screen:
-        check_folders(arguments, "json")
-    names = [field.name for field in fields(Workload)]
-    workload = Workload(**{name: getattr(arguments, name) for name in names})
-    config = find_config(arguments.preset, arguments.model, arguments.config_overrides)
-    found = estimate(config, workload, arguments.gpu)
+    from weftformer.common.whole_files import write_json
+    from weftformer.estimation import estimate
+
+    to_screen = args.json == Path("-")
+    if args.json is not None and not to_screen:
+        check_folders(args, "json")
+    workload = Workload(**{field.name: getattr(args, field.name) for field in fields(Workload)})
+    found = estimate(find_config(args.preset, args.model, args.config_overrides), workload, args.gpu)
     if to_screen:
         print(json.dumps(found.to_dict(), indent=2))
         return
     print(table(found))
-    if arguments.json is not None:
-        write_json(arguments.json, found.to_dict())
+    if args.json is not None:
+        write_json(args.json, found.to_dict())
 
 
-def find_config(preset: str | None, model: str | None, overrides: str | None) -> WeftConfig:
+def find_config(preset: str | None, model: str | None, overrides: str | None) -> Any:
     """Return the configuration of a preset or of a model's folder, or the default one.
 
     Raises:
         ValueError, OSError: both are named, or there is none such.
     """
+    from transformers import AutoConfig
+
+    from weftformer import WeftConfig
+    from weftformer.common.overrides import parse_overrides
+
     if preset and model:
         raise ValueError(f"--preset {preset} and --model {model} exclude each other: give one.")
     changes = parse_overrides(overrides)
@@ -57,87 +96,42 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
     return WeftConfig.from_preset(preset, **changes) if preset else WeftConfig(**changes)
 
 
-def table(found: Estimate) -> str:
-    """Return an estimate as lines to read."""
-    rows = [*_parameters(found), *_memory(found), *_work(found), *_decoding(found)]
-    width = max(len(name) for name, _, _ in rows)
-    value_width = max(len(value) for _, value, _ in rows)
-    return "\n".join(
-        f"{name:<{width}}  {value:>{value_width}}  {remark}".rstrip() if value or remark else f"\n{name}".rstrip()
-        for name, value, remark in rows
-    ).lstrip("\n")
-
-
-_Row = tuple[str, str, str]
-
-
-def _parameters(found: Estimate) -> list[_Row]:
-    count = found.parameters
-    rows = [("Parameters", "", ""), ("  all", f"{count.total:,}", "")]
-    if count.active != count.total:
-        rows.append(("  active for a token", f"{count.active:,}", ""))
-    return rows + [(f"  {name.replace('_', '-')}", f"{size:,}", "") for name, size in count.parts.items() if size]
-
-
-def _memory(found: Estimate) -> list[_Row]:
-    memory = found.memory
-    name = found.device.name
+def table(found: Any) -> str:
+    """Return an [`Estimate`] as lines to read."""
+    memory, time, decoding = found.memory, found.time, found.decoding
+    device, workload = found.device, found.workload
     many = f"each of {found.processes} processes" if found.processes > 1 else "one process"
-    rows = [(f"Memory of {many} in training, {found.rows} pairs at a time", "", "")]
+    share = memory.peak / device.memory
+    rows = [("Parameters", "", ""), ("  all", f"{found.parameters:,}", "")]
+    if found.active_parameters != found.parameters:
+        rows.append(("  active for a token", f"{found.active_parameters:,}", ""))
+    rows.append((f"Memory of {many} at its peak in training, {found.rows} pairs at a time", "", ""))
     for part in ("weights", "gradients", "optimizer", "activations", "communication"):
-        at_peak = memory.at_peak[part]
-        most = getattr(memory, part)
-        rows.append((f"  {part}", _size(most), "" if at_peak == most else f"{_size(at_peak)} at the peak"))
-    share = memory.peak / memory.device
-    rows.append(("  peak", _size(memory.peak), f"{share:.0%} of {name}" + (": does not fit" if share > 1 else "")))
-    return rows
-
-
-def _work(found: Estimate) -> list[_Row]:
-    work, time, workload, device = found.operations, found.time, found.workload, found.device
-    share = workload.utilization
-    rows = [
+        rows.append((f"  {part}", _size(getattr(memory, part)), ""))
+    rows += [
+        ("  peak", _size(memory.peak), f"{share:.0%} of {device.name}" + (": does not fit" if share > 1 else "")),
         ("Training", "", ""),
-        ("  operations of a token", f"{work.training:.3g}", "FLOPs, forward and backward"),
-        ("  arithmetic", _seconds(time.arithmetic), f"a step, at {share:.0%} of the peak in {found.precision}"),
-        ("  bandwidth", _seconds(time.bandwidth), "a step, through memory"),
-    ]  # fmt: skip
-    if time.sent:
-        unknown = time.communication is None
-        rows.append(
-            ("  communication", "unknown" if unknown else _seconds(time.communication or 0), f"a step, {_size(time.sent)} sent")
-        )  # fmt: skip
-    rows.append(
-        (
-            "  tokens a second",
-            f"{time.tokens_per_second:,.0f}",
-            f"bound by {time.bound}, {found.tokens_per_step:,} tokens a step",
-        )
-    )
+        ("  operations of a token", f"{found.operations:.3g}", "FLOPs, forward and backward"),
+        ("  a step", _seconds(time.step), f"at {workload.utilization:.0%} of the peak in {found.precision}"),
+        ("  tokens a second", f"{time.tokens_per_second:,.0f}", f"{found.tokens_per_step:,} tokens a step"),
+    ]
     if time.days is not None:
         hours = f"{time.device_hours:,.1f} hours of {device.name}"
         rows.append((f"  {workload.tokens:.3g} tokens", f"{time.days:,.2f} days", hours))
     if time.kilowatt_hours is not None:
         power = f"at {device.watts:g} W and a PUE of {workload.pue:g}"
         rows.append(("  energy", f"{time.kilowatt_hours:,.1f} kWh", power))
-    return rows
-
-
-def _decoding(found: Estimate) -> list[_Row]:
-    decoding, beams = found.decoding, found.workload.num_beams
-    rows = [
-        (f"Decoding on one {found.device.name} in {found.precision}", "", ""),
+    rows += [
+        (f"Decoding on one {device.name} in {found.precision}", "", ""),
         ("  weights", _size(decoding.weights), ""),
-        ("  read for a token", _size(decoding.bytes_per_token), "of one row, weights and half the cache of its text"),
         ("  cache of a row", _size(decoding.cache_per_row), "at its longest"),
-        ("  rows that fit", f"{decoding.rows:,}", f"{decoding.sequences:,} searches with {beams} beams"),
+        ("  rows that fit", f"{decoding.rows:,}", f"{decoding.sequences:,} searches with {workload.num_beams} beams"),
     ]
-    if decoding.sequences:
-        rows += [
-            ("  tokens a second", f"{decoding.tokens_per_second:,.0f}", f"of one search with {beams} beams, at most"),
-            ("  of all that fit", f"{decoding.most_tokens_per_second:,.0f}", f"at most, bound by {decoding.bound}"),
-        ]
-    return rows
+    widths = [max(len(row[column]) for row in rows if row[1]) for column in (0, 1)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {value:>{widths[1]}}  {remark}".rstrip() if value else f"\n{name}"
+        for name, value, remark in rows
+    ).lstrip("\n")
 
 
 def _size(size: float) -> str:
@@ -152,4 +146,4 @@ def _seconds(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script("estimate", main))
+    sys.exit(cli.main(["estimate", *sys.argv[1:]]))

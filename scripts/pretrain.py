@@ -1,26 +1,41 @@
-"""`weftformer pretrain`: train a Weft model to mend corrupted texts, before it is trained on pairs.
+"""Train a model to restore corrupted texts, and save it in a folder that `weftformer train` goes on from."""
 
-Runs as `weftformer pretrain`, `python -m weftformer.scripts.pretrain`, and under
-`torchrun --nproc_per_node N -m weftformer.scripts.pretrain`.
-"""
-
+import argparse
 import sys
-from collections.abc import Sequence
 
-from weftformer.common.agent import end_with_agent
-from weftformer.scripts.cli import run_script
-from weftformer.scripts.train import set_up_logging
-from weftformer.training import fit_texts, parse_pretraining_arguments
+from weftformer.scripts import cli
+from weftformer.scripts.training_options import add_options
+from weftformer.training.options import ModelArguments, PretrainingArguments, PretrainingOptions
+
+EPILOG = """These are the options that are used most. `weftformer pretrain --help-all` shows all of them, those of
+transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names.
+
+examples:
+  weftformer pretrain --train-file corpus.txt.gz --objective span --preset modern-tiny --max-steps 20000 \\
+      --output-dir runs/pretrained
+  weftformer train --model-name-or-path runs/pretrained --train-file pairs.csv --output-dir runs/mine"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments and train.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--option value ...]"
+    )
+    add_options(parser, PretrainingArguments, ModelArguments, PretrainingOptions)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Read the arguments and train.
 
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
     """
+    from weftformer.common.agent import end_with_agent
+    from weftformer.scripts.parsing import parse_pretraining_arguments
+    from weftformer.scripts.train import set_up_logging
+    from weftformer.training import fit_texts
+
     end_with_agent()  # before the arguments, which wait for the other processes
-    model_args, data_args, training_args = parse_pretraining_arguments(argv)
+    model_args, data_args, training_args = parse_pretraining_arguments(args.words)
     set_up_logging(training_args.is_main_process)
     fit_texts(model_args, data_args, training_args)
     if training_args.is_main_process:
@@ -29,4 +44,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script("pretrain", main))
+    sys.exit(cli.main(["pretrain", *sys.argv[1:]]))

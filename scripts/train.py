@@ -1,30 +1,41 @@
-"""`weftformer train`: train a Weft model on pairs of texts with `Seq2SeqTrainer`, evaluate it by generation, save it.
+"""Train a model on pairs of texts, score it by generating, and save it in a folder that loads."""
 
-Runs as `weftformer train`, `python -m weftformer.scripts.train`, and under `torchrun --nproc_per_node N -m weftformer.scripts.train` or
-`accelerate launch -m weftformer.scripts.train`.
-"""
-
-import logging
+import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 
-import datasets
+from weftformer.scripts import cli
+from weftformer.scripts.training_options import add_options
+from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
-from weftformer.common.agent import end_with_agent
-from weftformer.scripts.cli import run_script
-from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import fit_pairs, parse_arguments
+EPILOG = """These are the options that are used most. `weftformer train --help-all` shows all of them, those of transformers'
+Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names. Several processes begin by
+`torchrun --nproc_per_node N -m weftformer.scripts.train` or `accelerate launch -m weftformer.scripts.train`.
+
+examples:
+  weftformer train --train-file pairs.csv --source-column question --target-column answer --preset modern-tiny \\
+      --output-dir runs/mine
+  weftformer train --train-file de.txt --train-target-file en.txt --preset modern-small --output-dir runs/de-en"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments and train.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]"
+    add_options(parser, DataArguments, ModelArguments, TrainingOptions)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Read the arguments and train.
 
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
     """
+    from weftformer.common.agent import end_with_agent
+    from weftformer.scripts.parsing import parse_arguments
+    from weftformer.tokenization import build_route_tokenizer
+    from weftformer.training import fit_pairs
+
     end_with_agent()  # before the arguments, which wait for the other processes
-    model_args, data_args, training_args = parse_arguments(argv)
+    model_args, data_args, training_args = parse_arguments(args.words)
     set_up_logging(training_args.is_main_process)
     trainer, example = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
@@ -50,6 +61,10 @@ def _how_to_use(folder: str, source: str, num_conditions: int, in_a_shell: bool)
 
 
 def set_up_logging(is_main_process: bool) -> None:
+    import logging
+
+    import datasets
+
     logging.basicConfig(format="%(message)s")
     logging.getLogger("weftformer").setLevel(logging.INFO if is_main_process else logging.ERROR)
     if not is_main_process:
@@ -57,4 +72,4 @@ def set_up_logging(is_main_process: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script("train", main))
+    sys.exit(cli.main(["train", *sys.argv[1:]]))

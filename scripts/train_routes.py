@@ -1,249 +1,38 @@
-"""`weftformer train-routes`: train a model that writes synthesis routes, test it on held-out targets, plan one of them.
+"""Train a model that writes synthesis routes, test it on held-out targets, plan one of them. Without files it
+learns from the sample of recorded routes that comes with Weft."""
 
-Without files it learns from the sample of recorded routes that comes with Weft; with `--train-file` and `--test-file` it reads
-others, `--train-file` also from a folder that `weftformer prepare-routes` made.
-"""
-
-import logging
+import argparse
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
+from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOptions
+from weftformer.scripts import cli
+from weftformer.scripts.training_options import add_options
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.common.whole_files import write_json
-from weftformer.hub import Measured
-from weftformer.routes import Route, top_k_exact
-from weftformer.routes.data.rows import check_choices
-from weftformer.routes.data.training_data import RouteArguments, about_routes, encode, load_pairs, pairs_of
-from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.plans import Plan
-from weftformer.scripts.cli import run_script
-from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import (
-    ArgumentParser,
-    WeftTrainer,
-    WeftTrainingArguments,
-    check_output_dir,
-    check_same_model,
-    find_checkpoint,
-    longest,
-    parse_overrides,
-    remove_checkpoints,
-    save_model_folder,
-)
+EPILOG = """These are the options that are used most. `weftformer train-routes --help-all` shows all of them.
 
-logger = logging.getLogger("weftformer.scripts.train_routes")
+example:
+  weftformer train-routes --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\
+      --output-dir runs/flash"""
 
 
-@dataclass
-class RouteTrainingArguments(WeftTrainingArguments):
-    """The training arguments of `weftformer train` with defaults for a small model on two CPU cores."""
-
-    output_dir: str | None = field(default="runs/routes", metadata={"help": "Folder for the model."})
-    max_steps: int = field(default=1800, metadata={"help": "Optimizer steps; -1 to count epochs instead."})
-    per_device_train_batch_size: int = field(default=16, metadata={"help": "Routes in a batch, on each device."})
-    learning_rate: float = field(default=3e-3, metadata={"help": "Highest learning rate."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Steps (or share of them) in which it rises."})
-    lr_scheduler_type: str = field(default="cosine", metadata={"help": "How it falls afterwards."})
-    train_sampling_strategy: str = field(
-        default="group_by_length", metadata={"help": "Routes of one batch are alike in length, or: random."}
-    )
-    eval_strategy: IntervalStrategy | str = field(
-        default="no", metadata={"help": "When to measure the test loss on the way: no, steps or epoch."}
-    )
-    save_strategy: str = field(default="no", metadata={"help": "When to save a checkpoint: no, steps or epoch."})
-    seed: int = field(default=0, metadata={"help": "Seed of routes, weights and order."})
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "weftformer train-routes [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]"
+    add_options(parser, RouteArguments, RouteTrainingOptions)
 
 
-def build_model(arguments: RouteArguments, config: WeftConfig) -> WeftForConditionalGeneration:
-    model = WeftForConditionalGeneration(config)
-    model.generation_config.max_length = config.max_target_positions + 1
-    model.generation_config.num_beams = arguments.beams
-    return model
-
-
-def measure_accuracy(
-    planner: RoutePlanner,
-    routes: Sequence[Route],
-    arguments: RouteArguments,
-    max_new_tokens: int,
-    materials: Sequence[str] | None = None,
-) -> tuple[dict[str, Any], list[Plan]]:
-    """Share of targets whose recorded route a beam search finds; it is told target, number of steps and `materials`."""
-    started = time.monotonic()
-    is_told = planner.model.config.num_condition_features > 0
-    plans = planner.plan(
-        [route.smiles for route in routes],
-        n_steps=[route.depth for route in routes] if is_told else None,
-        beams=arguments.beams,
-        starting_material=materials,
-        max_new_tokens=max_new_tokens,
-        batch_size=arguments.test_batch_size,
-        on_error="skip",  # a target that cannot be planned is one that is not found
-        enforce_limits=False,  # the lengths of recorded routes are what they are
-    )
-    failed = [plan for plan in plans if plan.problem is not None]
-    if failed:
-        print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
-    predictions = [[candidate.route for candidate in plan.candidates] for plan in plans]
-    accuracy = top_k_exact(predictions, routes, ks=[k for k in (1, 5, 10, 50) if k <= arguments.beams])
-    texts = [candidate for plan in plans for candidate in plan.candidates]
-    results = {
-        "beams": arguments.beams,
-        "exact_route": {f"top-{k}": asdict(value) for k, value in accuracy.items()},
-        "valid": sum(candidate.route is not None for candidate in texts) / max(1, len(texts)),
-        "test_seconds": round(time.monotonic() - started, 1),
-    }
-    return results, plans
-
-
-def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
-    """What a person wants to see at the end."""
-    print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
-    for name, share in results["exact_route"].items():
-        print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
-    print(f"  candidates that are valid routes {results['valid']:.1%}")
-    print(f"\nOne of them, planned: {plan.target}")
-    for route in plan.routes[:1]:
-        agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
-        print(f"{route.format_tree()} ({agrees})")
-    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer plan '{plan.target}' --model {folder}")
-
-
-def card_details(
-    arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
-) -> dict[str, Any]:
-    """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
-    if arguments.train_file is None:
-        data = (
-            f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "
-            f"(`weftformer.routes.sample_routes`), without those of the test, drawn with seed {seed}."
-        )
-    else:
-        data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"
-        # `weftformer prepare-routes` had its own number of orders
-        plain = about["aligned"] or Path(arguments.train_file).is_dir()
-        data += "." if plain else f", at most {arguments.permutations} orders of the reactants each."
-    if about["sub_routes"]:
-        data += " Each molecule that a route makes is a target of its own too."
-    if about["aligned"]:
-        data += (
-            f" {about['aligned']} texts of each route, from as many atoms of the target; a reactant is written from the atom "
-            "that makes its SMILES most like its product's."
-        )
-    told = ["the target", *["the number of steps"] * told_steps]
-    told += ["a starting material"] * arguments.with_starting_material
-    tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
-    return {
-        "data": f"{data} No target of the test is the target of a training route.",
-        "results": [
-            Measured("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
-            *(
-                Measured(
-                    "exact_match", f"exact route, {name}", share["value"], tested, share["low"], share["high"], "Wilson",
-                    share["n"], "test", percent=True,
-                )
-                for name, share in results["exact_route"].items()
-            ),
-            Measured("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
-        ],
-        "results_note": (
-            f"{results['beams']} beams; the model is told {', '.join(told)}. A route is exact where it is the recorded one, the "
-            "order of reactants ignored."
-        ),
-    }  # fmt: skip
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments, train, test, plan.
+def main(args: argparse.Namespace) -> None:
+    """Read the arguments, train, test, plan.
 
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the routes is not as it should be.
     """
-    parser = ArgumentParser(
-        [RouteArguments, RouteTrainingArguments],
-        prog="weftformer train-routes",
-        usage="weftformer train-routes [FILE.yaml] [--output-dir FOLDER] [--option value ...]",
-        description=__doc__,
-    )
-    arguments, training = parser.parse(sys.argv[1:] if argv is None else argv)
-    train(arguments, training)
+    from weftformer.routes.data.training_data import RouteTrainingArguments
+    from weftformer.routes.scoring.training import train
+    from weftformer.scripts.parsing import ArgumentParser
 
-
-def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
-    """Everything `weftformer train-routes` does, after its arguments are read; returns the results it writes."""
-    for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
-    check_choices(arguments.permutations, "none", arguments.aligned)
-    check_output_dir(training)
-    checkpoint = find_checkpoint(training)
-    tokenizer = build_route_tokenizer()
-    preset = arguments.preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
-    overrides = parse_overrides(arguments.config_overrides)
-    if training.label_smoothing_factor:
-        overrides["label_smoothing"] = training.label_smoothing_factor
-    training.label_smoothing_factor = 0.0  # the model smooths; the Trainer's own way would lose the routers' losses
-    config = WeftConfig.from_preset(preset, **overrides)
-    if config.vocab_size != len(tokenizer):
-        raise ValueError(
-            f"--preset {preset} has a vocabulary of {config.vocab_size} tokens, and routes have {len(tokenizer)}: "
-            "take one of the dms-* presets."
-        )
-    if checkpoint:
-        check_same_model(config, checkpoint)
-    train_pairs, test_routes = load_pairs(arguments, training.seed)
-    tested = test_routes[: arguments.num_test_routes]
-    about = about_routes(arguments, train_pairs)
-    a_row_for_each = replace(arguments, permutations=1, aligned=int(about["aligned"] > 0))
-    test_pairs = pairs_of(tested, a_row_for_each, training.seed)
-    data = {name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("test", test_pairs))}
-    set_seed(training.seed)
-    model = build_model(arguments, config)
-    # of settings that follow from a model's configuration transformers reads only those that it knows
-    model.generation_config._from_model_config = False
-    model.generation_config.routes = about
-    print(f"{preset}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
-    trainer = WeftTrainer(
-        model=model,
-        args=training,
-        train_dataset=data["train"],
-        eval_dataset=data["test"],
-        processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer),
-    )
-    folder = Path(str(training.output_dir))
-    if training.overwrite_output_dir and not checkpoint:
-        remove_checkpoints(folder)
-    trained = trainer.train(resume_from_checkpoint=checkpoint)
-    results = {
-        "preset": preset,
-        "steps": trained.global_step,
-        "train_seconds": round(trained.metrics["train_runtime"], 1),
-        "train_loss": trained.metrics.get("train_loss"),  # none where the run was finished before
-        "test_loss": trainer.evaluate()["eval_loss"],
-    }
-    save_model_folder(trainer, folder)
-    # a model that has learned little writes on and on: nothing longer than what it has seen can be right
-    materials = test_pairs["starting_material"] if arguments.with_starting_material else None
-    accuracy, plans = measure_accuracy(
-        RoutePlanner(model, tokenizer), tested, arguments, longest(data["train"]), materials
-    )
-    results |= accuracy
-    write_json(folder / "results.json", results)
-    details = card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
-    if training.push_to_hub:
-        trainer.push_to_hub(**details)
-    else:
-        trainer.create_model_card(**details)
-    show(results, plans[0], tested[0], folder)
-    return results
+    parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer train-routes")
+    train(*parser.parse(args.words))
 
 
 if __name__ == "__main__":
-    sys.exit(run_script("train-routes", main))
+    sys.exit(cli.main(["train-routes", *sys.argv[1:]]))

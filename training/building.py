@@ -13,15 +13,16 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers import __version__ as transformers_version
 from transformers.distributed import DistributedConfig
 
+from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
 from ..tokenization import build_route_tokenizer, train_tokenizer
-from .arguments import DataArguments, ModelArguments, PretrainingArguments, WeftTrainingArguments
+from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
-from .parsing import parse_overrides
+from .options import DataArguments, ModelArguments, PretrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -76,22 +77,17 @@ def build_tokenizer(
     return tokenizer
 
 
-def build_config(
-    args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0, label_smoothing: float = 0.0
-) -> WeftConfig:
+def build_config(args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0) -> WeftConfig:
     """The configuration of the model to train, in the tokenizer's vocabulary.
 
     Args:
         num_conditions: condition columns of the data, the `num_condition_features` of a new model.
-        label_smoothing: above 0, replaces the configuration's.
 
     Raises:
         ValueError: there is no such model, preset or field; the model is no Weft model; or its vocabulary or number of
             condition features is not that of tokenizer and data.
     """
     overrides = parse_overrides(args.config_overrides)
-    if label_smoothing:
-        overrides["label_smoothing"] = label_smoothing
     if args.model_name_or_path:
         config = _load_config(args.model_name_or_path, overrides)
     else:

@@ -1,4 +1,4 @@
-"""Callbacks for training a Weft model, and statistics of its routers as logs, as a file and as a picture.
+"""Callbacks for training a Weft model, and statistics of its routers as logs and as a file.
 
 Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer have the shape (2 E + 5): load of each
 expert, probability of each expert, and `_SUMS`.
@@ -6,7 +6,6 @@ expert, probability of each expert, and `_SUMS`.
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
-from ..common.figures import check_figure, new_figure, save_figure
 from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..hub import export_code
@@ -344,54 +342,3 @@ def _forget_after(file: Path, step: int) -> None:
     kept = [record for record in read_expert_load(file) if record["step"] <= step]
     with whole_file(file) as temporary:
         temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-
-
-def draw_expert_load(file: str | os.PathLike | Mapping[str, str | os.PathLike], picture: str | os.PathLike) -> None:
-    """
-    Draw the load of every expert over the steps of a training run, with a panel for each layer and a row for each
-    expert.
-
-    Args:
-        file (`str`, `os.PathLike` or `Mapping[str, str | os.PathLike]`):
-            The `expert_load.jsonl` of a run. To draw several runs side by side, a dictionary from titles to files.
-        picture (`str` or `os.PathLike`):
-            The picture to write: .svg, .png or .pdf.
-
-    Raises:
-        ValueError: matplotlib is not installed, the picture has another ending or its folder does not exist, or a file has
-            no loads.
-    """
-    check_figure(picture, "picture")
-    runs = {title: read_expert_load(one) for title, one in (file if isinstance(file, Mapping) else {"": file}).items()}
-    names = sorted({name for run in runs.values() for record in run for name in record["layers"]}, key=_in_order)
-    if not names or not all(runs.values()):
-        raise ValueError(f"{file} has no loads of experts.")
-    width = 7 if len(runs) == 1 else 1 + 2.4 * len(runs)
-    figure = new_figure(width, 0.9 + 1.2 * len(names))
-    panels = figure.subplots(len(names), len(runs), squeeze=False, sharex="col", sharey="row")
-    for (title, run), column in zip(runs.items(), panels.T, strict=True):
-        for panel, name in zip(column, names, strict=True):
-            shown = [record for record in run if name in record["layers"]]
-            relative = [
-                [share * len(load) for share in load] for load in (one["layers"][name]["load"] for one in shown)
-            ]
-            steps, experts = [record["step"] for record in shown], range(len(relative[0]))
-            # rasterized, because thousands of small shapes make a file of many megabytes
-            image = panel.pcolormesh(
-                steps, experts, list(zip(*relative, strict=True)), shading="nearest", vmin=0, vmax=2, cmap="RdBu_r",
-                rasterized=True,
-            )  # fmt: skip
-            panel.tick_params(labelsize=7)
-        column[0].set_title(title, fontsize=9)
-        column[-1].set_xlabel("step", fontsize=8)
-    for panel, name in zip(panels[:, 0], names, strict=True):
-        panel.set_ylabel(f"{name.replace('_', ' ')}\nexpert", fontsize=8)
-    bar = figure.colorbar(image, ax=panels, extend="max", pad=0.01)
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("load; 1 is an even share, 0 is dead", fontsize=8)
-    save_figure(figure, picture)
-
-
-def _in_order(name: str) -> tuple[bool, int]:
-    stack, number = name.rsplit("_", 1)
-    return stack == "decoder", int(number)

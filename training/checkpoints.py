@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 # The list of a checkpoint's files with their sizes and checksums, which is written last.
 MANIFEST = "weft_manifest.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-# The fields that a resumed run may change. A change of any other field makes it another model.
-_FREE_FIELDS = frozenset(
-    ["dropout", "attention_dropout", "activation_dropout", "label_smoothing", "router_aux_loss_coef",
+# The fields that change training alone, so that a resumed run may change them. Any other makes it another model.
+_TRAINING_FIELDS = frozenset(
+    ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef",
      "router_z_loss_coef", "router_bias_update_rate", "output_router_logits",
      "use_cache", "init_std"]
 )  # fmt: skip
@@ -208,7 +208,7 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
         ValueError: fields differ. The message names them with both values.
     """
     saved = WeftConfig.from_pretrained(checkpoint)
-    fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _FREE_FIELDS]
+    fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _TRAINING_FIELDS]
     different = [
         f"{name} ({getattr(saved, name)} there, {getattr(config, name)} here)"
         for name in fields
@@ -250,7 +250,7 @@ def _is_weights(path: Path) -> bool:
     return re.fullmatch(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?", path.name) is not None
 
 
-class WholeCheckpointsTrainer(Seq2SeqTrainer):
+class ShardedModelTrainer(Seq2SeqTrainer):
     """
     A `Seq2SeqTrainer` whose checkpoints of a model with a `DistributedConfig` are like those of one process.
 

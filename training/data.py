@@ -4,7 +4,7 @@ import csv
 import glob
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, con
 from datasets.exceptions import DatasetGenerationError
 
 from ..configuration.fields import closest
-from .arguments import DataArguments
+from .options import DataArguments
 from .streaming import flattened
 
 logger = logging.getLogger(__name__)
@@ -43,73 +43,55 @@ class Columns:
     conditions: tuple[str, ...] = ()
 
 
-def load_pairs(args: DataArguments) -> tuple[DatasetDict, Columns]:
-    """Load the training pairs that the arguments name.
-
-    Returns:
-        The splits (always "train", and "validation" and "test" if there are any), and the names of the columns.
-
-    Raises:
-        FileNotFoundError: a file or data set does not exist.
-        ValueError: a file cannot be read, is empty, or lacks a column (the message names the file and its columns).
-    """
-    splits = _from_hub(args) if args.dataset_name else _from_files(args)
-    columns = find_columns(splits["train"], args, _origin(args, "train"))
-    for split, dataset in splits.items():
-        if not len(dataset):
-            raise ValueError(f"{_origin(args, split)} has no training pairs.")
-        for name in (columns.source, columns.target, *columns.conditions):
-            _check_column(name, dataset, _origin(args, split))
-        splits[split] = _first(dataset, args.max_train_samples if split == "train" else args.max_eval_samples)
-    return splits, columns
-
-
-def load_stream(
+def load_pairs(
     args: DataArguments, rows: IterableDataset | None = None
-) -> tuple[IterableDataset, DatasetDict, Columns]:
-    """Load the training pairs that the arguments name as a stream, of which only a few are in memory at a time.
+) -> tuple[Dataset | IterableDataset, DatasetDict, Columns]:
+    """Load the pairs that the arguments name: into memory, or with `args.streaming` the training pairs as a stream.
 
     Args:
-        args: the arguments. `max_train_samples` and a `validation_split` of 1 or more are numbers of rows at the beginning
-            of the stream.
-        rows: the training pairs, in place of those that the arguments name.
+        args: the arguments. Of a stream `max_train_samples` and a `validation_split` of 1 or more are numbers of rows at
+            its beginning.
+        rows: a stream of training pairs, in place of those that the arguments name.
 
     Returns:
-        The training pairs, the other splits (those there are of "validation" and "test", in memory), and the names of the
-        columns.
+        The training pairs; the splits that are in memory ("train" unless it is a stream, and "validation" and "test" if
+        there are any); and the names of the columns.
 
     Raises:
         FileNotFoundError: a file or data set does not exist, or no file matches a pattern.
-        ValueError: a file cannot be read, has no rows, or lacks a column, or an argument is not for streams.
+        ValueError: a file cannot be read, is empty, or lacks a column (the message names the file and its columns), or an
+            argument is not for streams.
     """
-    if args.train_target_file:
+    if args.streaming and args.train_target_file:
         raise ValueError(
             f"--train-target-file {args.train_target_file} is not for --streaming: put sources and targets into one file "
             "(paste SOURCES TARGETS > pairs.txt)."
         )
-    others = DatasetDict()
-    if rows is not None:
-        others = _from_files(args, ("validation", "test"))
-    elif args.dataset_name:
-        rows, others = _stream_from_hub(args)
-    elif args.train_file:
-        rows, others = load_file_stream(args.train_file, args.no_header), _from_files(args, ("validation", "test"))
-    else:
+    origin = args.train_file or args.dataset_name
+    if rows is None and origin is None:
         raise ValueError("Give either --train-file or --dataset-name: got neither.")
-    origin = args.train_file or args.dataset_name or "the stream"
-    first = _first_rows(rows, 1, origin)
+    origin = origin or "the stream"
+    splits = _from_hub(args) if args.dataset_name else _from_files(args)
+    train: Any = splits["train"] if rows is None else rows
+    first = _first_rows(train, 1, origin) if args.streaming else train
     columns = find_columns(first, args, origin)
-    splits = {origin: first, **{_origin(args, split): dataset for split, dataset in others.items()}}
-    for name, dataset in splits.items():
+    for split, dataset in {**splits, "train": first}.items():
+        name = origin if split == "train" else _origin(args, split)
+        if not len(dataset):
+            raise ValueError(f"{name} has no training pairs.")
         for column in (columns.source, columns.target, *columns.conditions):
             _check_column(column, dataset, name)
-    for split, dataset in others.items():
-        others[split] = _first(dataset, args.max_eval_samples)
-    if "validation" not in others:
-        rows = _split_stream(rows, others, args, origin)
-    if args.max_train_samples is not None:
-        rows = rows.take(args.max_train_samples)
-    return rows, others, columns
+    splits = DatasetDict(
+        {split: _first(rows, args.max_eval_samples) for split, rows in splits.items() if split != "train"}
+    )
+    if not args.streaming:
+        train = splits["train"] = _first(train, args.max_train_samples)
+    else:
+        if "validation" not in splits:
+            train = _split_stream(train, splits, args, origin)
+        if args.max_train_samples is not None:
+            train = train.take(args.max_train_samples)
+    return train, splits, columns
 
 
 def _split_stream(rows: IterableDataset, others: DatasetDict, args: DataArguments, origin: str) -> IterableDataset:
@@ -177,24 +159,6 @@ def _first_rows(rows: IterableDataset, number: int, origin: str) -> Dataset:
     if table is None:
         raise ValueError(f"{origin} has no training pairs.")
     return Dataset(flattened(table))
-
-
-def _stream_from_hub(args: DataArguments) -> tuple[IterableDataset, DatasetDict]:
-    loaded = load_dataset(args.dataset_name, args.dataset_config_name, streaming=True)
-    names = _split_names(loaded)
-    if "train" not in names:
-        raise ValueError(f"{args.dataset_name} has no split `train`; it has {_list(loaded)}.")
-    others = DatasetDict()
-    for split in ("validation", "test"):
-        if split in names:
-            # only as many as are wanted: a split that is not a stream would be fetched with all others
-            rows = loaded[names[split]]
-            rows = rows if args.max_eval_samples is None else rows.take(args.max_eval_samples)
-            tables = [flattened(table) for table in rows.with_format("arrow").iter(10_000)]
-            if not tables:
-                raise ValueError(f"{_origin(args, split)} has no training pairs.")
-            others[split] = Dataset(pyarrow.concat_tables(tables))
-    return loaded[names["train"]], others
 
 
 def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -> None:
@@ -300,35 +264,40 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _from_files(args: DataArguments, wanted: Sequence[str] = tuple(_HUB_SPLITS)) -> DatasetDict:
-    splits = DatasetDict()
-    for split in wanted:
+def _from_files(args: DataArguments) -> dict[str, Any]:
+    splits: dict[str, Any] = {}
+    for split in _HUB_SPLITS:
         file, target_file = args.files(split)
-        if file:
+        if file and split == "train" and args.streaming:
+            splits[split] = load_file_stream(file, args.no_header)
+        elif file:
             splits[split] = load_file(file, target_file, args.no_header)
     return splits
 
 
-def _from_hub(args: DataArguments) -> DatasetDict:
+def _from_hub(args: DataArguments) -> dict[str, Any]:
     try:
-        loaded = load_dataset(args.dataset_name, args.dataset_config_name)
+        loaded = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
     except DatasetGenerationError as error:
         raise ValueError(f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}") from error
-    splits = DatasetDict()
-    for split, name in _split_names(loaded).items():
-        splits[split] = loaded[name].flatten()
+    splits: dict[str, Any] = {}
+    for split, names in _HUB_SPLITS.items():
+        rows = next((loaded[name] for name in names if name in loaded), None)
+        if rows is not None:
+            splits[split] = rows if args.streaming and split == "train" else _in_memory(rows, args.max_eval_samples)
     if "train" not in splits:
         raise ValueError(f"{args.dataset_name} has no split `train`; it has {_list(loaded)}.")
     return splits
 
 
-def _split_names(loaded: Mapping[str, Any]) -> dict[str, str]:
-    """The names that a data set has for the splits there are."""
-    return {
-        split: found
-        for split, names in _HUB_SPLITS.items()
-        if (found := next((name for name in names if name in loaded), None)) is not None
-    }
+def _in_memory(rows: Dataset | IterableDataset, most: int | None) -> Dataset:
+    """A split with its dictionaries flattened; of a stream only as many rows as are wanted, as all are fetched."""
+    if isinstance(rows, Dataset):
+        return rows.flatten()
+    tables = [
+        flattened(table) for table in (rows if most is None else rows.take(most)).with_format("arrow").iter(10_000)
+    ]
+    return Dataset(pyarrow.concat_tables(tables)) if tables else Dataset.from_dict({})
 
 
 def _load_aligned(file: str, target_file: str) -> Dataset:

@@ -59,7 +59,7 @@ class Distillation:
             num_items_in_batch: the labels of all accumulated batches and processes; those of this batch by default.
         """
         labels = inputs["labels"]
-        own = cross_entropy(outputs.logits, labels, self.student.label_smoothing, num_items_in_batch)
+        own = cross_entropy(outputs.logits, labels, inputs.get("smoothing", 0.0), num_items_in_batch)
         dtype = at_least_float32(outputs.logits.dtype)
         student = (outputs.logits.to(dtype) / self.temperature).log_softmax(dim=-1)
         teacher = (self.logits(inputs).to(student) / self.temperature).log_softmax(dim=-1)
@@ -79,7 +79,12 @@ class Distillation:
         mask = inferred_mask(self.student, given.get("attention_mask"), given.get("input_ids"))
         if mask is not None:
             given["attention_mask"] = mask
-        for name in ("num_items_in_batch", "chunked_loss", "sum_router_counts"):  # of the student's own loss
+        for name in (
+            "num_items_in_batch",
+            "smoothing",
+            "chunked_loss",
+            "sum_router_counts",
+        ):  # of the student's own loss
             given.pop(name, None)
         return self.teacher(**given, return_dict=True).logits
 

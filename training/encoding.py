@@ -21,8 +21,7 @@ def encode_pairs(
     splits: DatasetDict,
     columns: Columns,
     tokenizer: PreTrainedTokenizerFast,
-    max_source_length: int,
-    max_target_length: int,
+    limits: tuple[int, int],
     decoder_start_token_id: int | None = None,
     truncate: bool = False,
     num_proc: int | None = None,
@@ -37,7 +36,7 @@ def encode_pairs(
         splits: the training pairs.
         columns: the names of their columns.
         tokenizer: the tokenizer of the model.
-        max_source_length, max_target_length: the largest number of tokens.
+        limits: the largest number of tokens of a source and of a target.
         decoder_start_token_id: the model's start token.
         truncate: whether to truncate long texts instead of leaving their pairs out.
         num_proc: the number of processes.
@@ -53,7 +52,7 @@ def encode_pairs(
             split=split,
             columns=columns,
             tokenizer=tokenizer,
-            limits=(max_source_length, max_target_length),
+            limits=limits,
             start=decoder_start_token_id,
             truncate=truncate,
         )
@@ -65,7 +64,7 @@ def encode_pairs(
             num_proc=num_proc if num_proc and num_proc < len(dataset) else None,
             desc=f"Tokenizing {split}",
         )
-        _report(split, len(dataset), len(encoded[split]), max_source_length, max_target_length, truncate)
+        _report(split, len(dataset), len(encoded[split]), limits, truncate)
     return encoded
 
 
@@ -129,7 +128,7 @@ class _StreamEncoder:
             self._has_warned = True
             logger.warning(
                 f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are left out: they "
-                f"{_why_left_out(*self.limits, self.truncate)}. There may be more, of which nothing is said."
+                f"{_why_left_out(self.limits, self.truncate)}. There may be more, of which nothing is said."
             )
         return encoded
 
@@ -225,15 +224,19 @@ def finite_number(value: Any, split: str, row: int, column: str) -> float:
     return number
 
 
-def _report(split: str, before: int, after: int, max_source: int, max_target: int, truncate: bool) -> None:
-    limits = f"max_source_length={max_source}, max_target_length={max_target}"
+def _report(split: str, before: int, after: int, limits: tuple[int, int], truncate: bool) -> None:
     if not after:
-        raise ValueError(f"All {before} pairs of {split} are empty or too long ({limits}): raise the limits.")
+        raise ValueError(f"All {before} pairs of {split} are empty or too long ({_named(limits)}): raise the limits.")
     if after < before:
-        reason = _why_left_out(max_source, max_target, truncate)
+        reason = _why_left_out(limits, truncate)
         logger.warning(f"{before - after} of {before} pairs of {split} are left out: they {reason}.")
 
 
-def _why_left_out(max_source: int, max_target: int, truncate: bool) -> str:
-    limits = f"max_source_length={max_source}, max_target_length={max_target}"
-    return "have an empty text" + ("" if truncate else f" or are too long ({limits}; --truncate shortens them)")
+def _why_left_out(limits: tuple[int, int], truncate: bool) -> str:
+    return "have an empty text" + (
+        "" if truncate else f" or are too long ({_named(limits)}; --truncate shortens them)"
+    )
+
+
+def _named(limits: tuple[int, int]) -> str:
+    return f"max_source_length={limits[0]}, max_target_length={limits[1]}"

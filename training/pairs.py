@@ -1,20 +1,20 @@
 """Training on pairs of texts, from the data to a folder that loads and says how well it does."""
 
-import copy
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
-from transformers import DataCollatorForSeq2Seq, IntervalStrategy, set_seed
+from transformers import DataCollatorForSeq2Seq
 from transformers.utils import is_scipy_available
 
 from ..common.statistics import wilson_interval
 from ..hub import Measured, measured
+from ..modeling import WeftForConditionalGeneration
 from ..tokenization import iter_columns
-from .arguments import DataArguments, ModelArguments, WeftTrainingArguments
+from .arguments import WeftTrainingArguments
 from .building import (
     VOCABULARY_TEXTS,
     build_config,
@@ -25,11 +25,13 @@ from .building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from .checkpoints import check_output_dir, check_same_model, find_checkpoint, remove_checkpoints, save_model_folder
-from .data import Columns, load_pairs, load_stream, split_validation
+from .checkpoints import check_same_model
+from .data import Columns, load_pairs, split_validation
 from .encoding import encode_pairs, encode_stream, longest
+from .fitting import fit, report, start
 from .metrics import METRICS, TextMetrics
-from .streaming import ShuffledStream, flattened
+from .options import DataArguments, ModelArguments
+from .streaming import flattened
 from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
@@ -67,64 +69,61 @@ def fit_pairs(
     """
     _check_stream(data_args, training_args, train_dataset)
     distributed_config = build_distributed_config(model_args, training_args)
-    if training_args.is_main_process:  # the others would meet what this one has already written
-        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher))
-    if training_args.n_gpu > 1:
-        logger.warning(
-            f"One process for {training_args.n_gpu} GPUs is slow and does not balance experts: start it with "
-            f"torchrun --nproc_per_node {training_args.n_gpu} -m weftformer.scripts.train"
-        )
-    checkpoint = find_checkpoint(training_args)
-
+    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
     with training_args.main_process_first(desc="reading the data"):
-        rows, splits, columns = _load(data_args, train_dataset)
+        rows, splits, columns = load_pairs(data_args, train_dataset)
     texts = _texts(rows, columns)
     tokenizer = build_tokenizer(model_args, texts, training_args.is_main_process, checkpoint=checkpoint)
-    config = build_config(model_args, tokenizer, len(columns.conditions), training_args.label_smoothing_factor)
-    # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
-    training_args.label_smoothing_factor = 0.0
+    config = build_config(model_args, tokenizer, len(columns.conditions))
     if checkpoint:
         check_same_model(config, checkpoint)
-    example = next(_texts(rows, columns))[:200]
     limits = source_and_target_limits(config, data_args)
+    how: dict[str, Any] = {
+        "limits": limits,
+        "decoder_start_token_id": config.decoder_start_token_id,
+        "truncate": data_args.truncate,
+    }
     with training_args.main_process_first(desc="tokenizing"):
-        splits = encode_pairs(
-            splits, columns, tokenizer, *limits, config.decoder_start_token_id, data_args.truncate, data_args.num_proc
-        )
+        data: dict[str, Any] = encode_pairs(splits, columns, tokenizer, **how, num_proc=data_args.num_proc)
         if not data_args.streaming:
-            split_validation(splits, data_args, training_args.seed)
-    train = _training_rows(rows, splits, columns, tokenizer, config, data_args, training_args)
+            split_validation(data, data_args, training_args.seed)
+    if data_args.streaming:
+        order: dict[str, Any] = {
+            "buffer_size": data_args.shuffle_buffer_size,
+            "seed": training_args.seed if training_args.data_seed is None else training_args.data_seed,
+            "name": data_args.train_file or data_args.dataset_name or "the stream",
+        }
+        data["train"] = encode_stream(rows, columns, tokenizer, **how, **order)
 
-    set_seed(training_args.seed)  # here: whatever drew random numbers above, the first weights are the same
-    model = build_model(model_args, config, distributed_config)
-    is_known = data_args.max_target_length or data_args.streaming
-    longest_target = limits[1] if is_known else max(map(longest, splits.values()))
-    set_generation_defaults(model, longest_target, training_args)
-    splits = {**splits, "train": train}
-    trainer = _build_trainer(model, tokenizer, splits, model_args, data_args, training_args)
-    generation_config = copy.deepcopy(model.generation_config)
-    if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
-        remove_checkpoints(training_args.output_dir)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    size = {} if isinstance(train, ShuffledStream) else {"train_samples": len(train)}
-    _report(trainer, "train", result.metrics | size)
-    trainer.save_state()
-    model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
-    save_model_folder(trainer, training_args.output_dir)
-    results: list[Measured] = []
-    if training_args.do_eval:
-        scores = trainer.evaluate() | {"eval_samples": len(splits["validation"])}
-        _report(trainer, "eval", scores)
-        results += _measured(trainer, "eval", scores)
-    if "test" in splits:
-        results += _measured(trainer, "test", _predict(trainer, splits["test"]))
-    model.generation_config = generation_config
-    details = _card_details(data_args, results)
-    if training_args.push_to_hub:
-        trainer.push_to_hub(**details)
-    else:
-        trainer.create_model_card(**details)
-    return FittedPairs(trainer, example)
+    def build() -> WeftForConditionalGeneration:
+        model = build_model(model_args, config, distributed_config)
+        is_known = data_args.max_target_length or data_args.streaming
+        set_generation_defaults(model, limits[1] if is_known else max(map(longest, data.values())), training_args)
+        return model
+
+    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
+        results: list[Measured] = []
+        if training_args.do_eval:
+            scores = trainer.evaluate() | {"eval_samples": len(data["validation"])}
+            report(trainer, "eval", scores)
+            results += _measured(trainer, "eval", scores)
+        if "test" in data:
+            results += _measured(trainer, "test", _predict(trainer, data["test"]))
+        return _card_details(data_args, results)
+
+    metrics = None
+    if training_args.predict_with_generate:
+        is_routes = model_args.tokenizer == "routes"
+        metrics = TextMetrics(
+            tokenizer, training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
+        )
+    trainer = fit(
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint, compute_metrics=metrics,
+        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
+        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
+        **build_teacher(model_args, tokenizer),
+    )  # fmt: skip
+    return FittedPairs(trainer, next(_texts(rows, columns))[:200])
 
 
 def _check_stream(
@@ -158,32 +157,6 @@ def _check_stream(
         )
 
 
-def _load(
-    args: DataArguments, train_dataset: datasets.IterableDataset | None
-) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.DatasetDict, Columns]:
-    """The training pairs, all splits that are in memory, and the names of the columns."""
-    if args.streaming:
-        return load_stream(args, train_dataset)
-    splits, columns = load_pairs(args)
-    return splits["train"], splits, columns
-
-
-def _training_rows(
-    rows: datasets.Dataset | datasets.IterableDataset, splits: datasets.DatasetDict, columns: Columns, tokenizer, config,
-    args: DataArguments, training_args: WeftTrainingArguments,
-) -> datasets.Dataset | ShuffledStream:  # fmt: skip
-    """The encoded training pairs: a split that is in memory, or a stream that encodes what it reads."""
-    if isinstance(rows, datasets.Dataset):
-        return splits["train"]
-    limits = source_and_target_limits(config, args)
-    order = {
-        "buffer_size": args.shuffle_buffer_size,
-        "seed": training_args.seed if training_args.data_seed is None else training_args.data_seed,
-        "name": args.train_file or args.dataset_name or "the stream",
-    }
-    return encode_stream(rows, columns, tokenizer, limits, config.decoder_start_token_id, args.truncate, **order)
-
-
 def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> Iterator[str]:
     """Sources and targets for a vocabulary, of a stream those at its beginning."""
     names = (columns.source, columns.target)
@@ -194,39 +167,11 @@ def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) 
     return itertools.islice(iter_columns(pairs, names), VOCABULARY_TEXTS)
 
 
-def _build_trainer(
-    model, tokenizer, splits: Mapping[str, Any], model_args: ModelArguments, data_args: DataArguments,
-    training_args: WeftTrainingArguments,
-) -> WeftTrainer:  # fmt: skip
-    if "validation" not in splits:
-        if training_args.load_best_model_at_end:
-            raise ValueError("--load-best-model-at-end needs validation pairs: give --validation-file.")
-        training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
-    compute_metrics = None
-    if training_args.predict_with_generate:
-        is_routes = model_args.tokenizer == "routes"
-        names = training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
-        compute_metrics = TextMetrics(tokenizer, names)
-    else:
-        training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
-    return WeftTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=splits["train"],
-        eval_dataset=splits.get("validation"),
-        processing_class=tokenizer,
-        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
-        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
-        compute_metrics=compute_metrics,
-        **build_teacher(model_args, tokenizer),
-    )
-
-
 def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
     """Translate the test pairs, score them, and write what was generated, one text a line; returns the scores."""
     output = trainer.predict(dataset, metric_key_prefix="test")
     scores = output.metrics | {"test_samples": len(dataset)}
-    _report(trainer, "test", scores)
+    report(trainer, "test", scores)
     if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
         return scores
     tokenizer: Any = trainer.processing_class
@@ -257,8 +202,3 @@ def _card_details(data_args: DataArguments, results: list[Measured]) -> dict[str
         return {"dataset_tags": name, "results": results}
     # without the folders they lie in, which are nobody else's concern
     return {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file], "results": results}
-
-
-def _report(trainer: WeftTrainer, split: str, metrics: dict[str, float]) -> None:
-    trainer.log_metrics(split, metrics)
-    trainer.save_metrics(split, metrics)

@@ -1,23 +1,23 @@
 """Training on plain texts, corrupted and to be mended: from a file to a folder that pairs are then trained from."""
 
-import copy
 import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import datasets
 import numpy as np
 from datasets import Dataset, IterableDataset
-from transformers import IntervalStrategy, PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedTokenizerFast
 
 from ..configuration import WeftConfig
 from ..hub import measured
+from ..modeling import WeftForConditionalGeneration
 from ..tokenization import Objective, add_denoising_tokens, check_encodable, iter_columns
-from .arguments import ModelArguments, PretrainingArguments, WeftPretrainingArguments
+from .arguments import WeftPretrainingArguments
 from .building import (
     VOCABULARY_TEXTS,
     build_config,
@@ -28,8 +28,10 @@ from .building import (
     set_generation_defaults,
     source_and_target_limits,
 )
-from .checkpoints import check_output_dir, check_same_model, find_checkpoint, remove_checkpoints, save_model_folder
+from .checkpoints import check_same_model
 from .denoising import COLLATORS, DenoisingCollator
+from .fitting import fit, report, start
+from .options import ModelArguments, PretrainingArguments
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -55,34 +57,26 @@ def fit_texts(
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
     """
-    if data_args.validation_file is None:
-        _switch_evaluation_off(training_args)
     distributed_config = build_distributed_config(model_args, training_args)
-    if training_args.is_main_process:  # the others would meet what this one has already written
-        check_output_dir(training_args, (model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher))
-    checkpoint, asked = find_checkpoint(training_args), model_args
+    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
+    asked = model_args
     if checkpoint:  # it has the tokens and the rows already that were added when the run began
         model_args = replace(
             model_args, model_name_or_path=checkpoint, preset=None, tokenizer=None, tokenizer_name=None
         )
-
     texts = load_texts(str(data_args.train_file))
     some = itertools.islice(iter_columns(texts, "text"), VOCABULARY_TEXTS)
     tokenizer = build_tokenizer(model_args, some, training_args.is_main_process, checkpoint=checkpoint)
     if not model_args.model_name_or_path:
         add_denoising_tokens(tokenizer, data_args.objective)
-    config = build_config(model_args, tokenizer, 0, training_args.label_smoothing_factor)
-    # the model smooths; the Trainer's own way would compute the loss from the logits and lose the routers' losses
-    training_args.label_smoothing_factor = 0.0
+    config = build_config(model_args, tokenizer)
     if checkpoint:
         check_same_model(config, checkpoint)
         if not asked.model_name_or_path:  # else the vocabulary was smaller when the run began
             check_same_model(build_config(asked, tokenizer), checkpoint)
-    set_seed(training_args.seed)
-    model = build_model(model_args, config, distributed_config)
-    _add_missing_tokens(model, tokenizer, data_args.objective, is_in_parts=distributed_config is not None)
-
     limits = source_and_target_limits(config, data_args)
+    # of a model that is gone on from, the tokenizer gets what it lacks before the collator looks for it
+    added = _add_missing_tokens(tokenizer, config, data_args.objective, distributed_config is not None)
     collator = COLLATORS[data_args.objective](
         tokenizer,
         seed=training_args.seed,
@@ -90,47 +84,41 @@ def fit_texts(
         pad_to_multiple_of=data_args.pad_to_multiple_of,
     )
     longest = collator.longest_text(*limits)
-    stream = ShuffledStream(
-        texts,
-        partial(_encode_lines, tokenizer=tokenizer, longest=longest, file=data_args.train_file),
-        buffer_size=data_args.shuffle_buffer,
-        seed=training_args.seed,
-        name=str(data_args.train_file),
-        too_bad="they have fewer than two tokens",
-        jumps=False,  # the collator draws random numbers for one batch after another
-    )
-    validation = None
+    data: dict[str, Any] = {
+        "train": ShuffledStream(
+            texts,
+            partial(_encode_lines, tokenizer=tokenizer, longest=longest, file=data_args.train_file),
+            buffer_size=data_args.shuffle_buffer,
+            seed=training_args.seed,
+            name=str(data_args.train_file),
+            too_bad="they have fewer than two tokens",
+            jumps=False,  # the collator draws random numbers for one batch after another
+        )
+    }
     if data_args.validation_file:
-        validation = _corrupted_once(data_args, tokenizer, collator, longest, training_args.seed)
+        data["validation"] = _corrupted_once(data_args, tokenizer, collator, longest, training_args.seed)
 
-    set_generation_defaults(model, limits[1], training_args)
-    training_args.prediction_loss_only = True  # else every logit of the evaluation is kept
-    trainer = WeftTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=stream,
-        eval_dataset=validation,
-        processing_class=tokenizer,
-        data_collator=collator,
+    def build() -> WeftForConditionalGeneration:
+        model = build_model(model_args, config, distributed_config)
+        if added:
+            model.resize_token_embeddings(len(tokenizer))
+        set_generation_defaults(model, limits[1], training_args)
+        return model
+
+    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
+        details: dict[str, Any] = {"dataset": Path(str(data_args.train_file)).name, "results": []}
+        if "validation" in data:
+            number = len(data["validation"])
+            scores = trainer.evaluate() | {"eval_samples": number}
+            report(trainer, "eval", scores)
+            texts = f"{number} validation texts, objective {data_args.objective}"
+            details["results"] = measured(scores, "eval", texts, n=number)
+        return details
+
+    return fit(
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint, data_collator=collator,
         **build_teacher(model_args, tokenizer),
-    )
-    if training_args.overwrite_output_dir and not checkpoint and training_args.is_main_process:
-        remove_checkpoints(training_args.output_dir)
-    generation_config = copy.deepcopy(model.generation_config)
-    scores = trainer.train(resume_from_checkpoint=checkpoint).metrics
-    trainer.log_metrics("train", scores)
-    trainer.save_metrics("train", scores)
-    trainer.save_state()
-    model.generation_config = generation_config
-    save_model_folder(trainer, training_args.output_dir)
-    _evaluate_and_describe(trainer, data_args)
-    return trainer
-
-
-def _switch_evaluation_off(training_args: WeftPretrainingArguments) -> None:
-    if training_args.load_best_model_at_end:
-        raise ValueError("--load-best-model-at-end needs texts to evaluate on: give --validation-file.")
-    training_args.eval_strategy, training_args.do_eval = IntervalStrategy.NO, False
+    )  # fmt: skip
 
 
 def load_texts(file: str) -> IterableDataset:
@@ -150,24 +138,10 @@ def load_texts(file: str) -> IterableDataset:
     return texts
 
 
-def _evaluate_and_describe(trainer: WeftTrainer, args: PretrainingArguments) -> None:
-    details: dict[str, Any] = {"dataset": Path(str(args.train_file)).name, "results": []}
-    if args.validation_file:
-        number = len(cast(Dataset, trainer.eval_dataset))
-        scores = trainer.evaluate() | {"eval_samples": number}
-        trainer.log_metrics("eval", scores)
-        trainer.save_metrics("eval", scores)
-        details["results"] = measured(
-            scores, "eval", f"{number} validation texts, objective {args.objective}", n=number
-        )
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub(**details)
-    else:
-        trainer.create_model_card(**details)
-
-
-def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Objective, is_in_parts: bool) -> None:
-    config: WeftConfig = model.config
+def _add_missing_tokens(
+    tokenizer: PreTrainedTokenizerFast, config: WeftConfig, objective: Objective, is_in_parts: bool
+) -> bool:
+    """Return whether the model needs rows for tokens that the tokenizer did not have."""
     if config.has_two_vocabularies:
         raise ValueError(
             "Source and target of this model have a vocabulary each, and a mended text is written in that of its source: "
@@ -175,14 +149,14 @@ def _add_missing_tokens(model, tokenizer: PreTrainedTokenizerFast, objective: Ob
         )
     added = add_denoising_tokens(tokenizer, objective)
     if len(tokenizer) <= config.vocab_size:
-        return
+        return False
     if is_in_parts:
         raise ValueError(
             f"The model needs rows for {added} new tokens, and its tables are in parts: pretrain a few steps without "
             "--distributed-config, and go on from that folder."
         )
     logger.info(f"The vocabulary gets {added} tokens for the objective {objective}.")
-    model.resize_token_embeddings(len(tokenizer))
+    return True
 
 
 def _encode_lines(batch: dict[str, list], lines: list[int], **settings: Any) -> dict[str, list]:

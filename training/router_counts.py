@@ -39,8 +39,8 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     coefficients = (config.router_aux_loss_coef, config.router_z_loss_coef)
     if not config.has_sparse_layers or not any(coefficients):
         return None
-    if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
-        return None  # these losses do not include the router losses
+    if trainer.compute_loss_func is not None:
+        return None  # its loss does not include the router losses
     # several devices share one batch, and which tokens each of them counts is unknown here
     if args.n_gpu > 1 or trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size() > 1:
         return None

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import HubStrategy, has_length, rotate_checkpoints, seed_worker
+from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
@@ -37,7 +36,7 @@ from .callbacks import (
     flat_statistics,
     weft_model,
 )
-from .checkpoints import WholeCheckpointsTrainer, checkpoints, write_manifest
+from .checkpoints import ShardedModelTrainer, checkpoints, write_manifest
 from .distillation import Distillation
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
@@ -45,10 +44,9 @@ from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
 logger = logging.getLogger(__name__)
 
 _SAVING = ".saving-checkpoint"
-_PUSHING = ".pushing-checkpoint"
 
 
-class WeftTrainer(WholeCheckpointsTrainer):
+class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
@@ -58,13 +56,14 @@ class WeftTrainer(WholeCheckpointsTrainer):
       accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
       step, which costs a forward pass more ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
-      `args.loss_in_pieces` is off.
+      `args.chunked_loss` is off.
+    - `args.label_smoothing_factor` is given to the model, whose loss keeps what the routers add. `eval_loss` is not smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
     - With a `teacher` the model learns what it says of each token, too ([`Distillation`]). The loss needs all logits then and
       is computed whole; `eval_loss` is that of the labels alone, as ever.
     - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
-      ([`WholeCheckpointsTrainer`]).
+      ([`ShardedModelTrainer`]).
     - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
       were there stay as they were. A run that resumes logs the losses it would have logged.
     - What is pushed while it trains (`args.hub_strategy`) loads where Weft is not installed, and holds nothing unfinished.
@@ -100,6 +99,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        self.label_smoother = None  # transformers' own takes the labels away, and the routers' losses with them
         self.distillation: Distillation | None = None
         if teacher is not None:
             model = weft_model(self.model)
@@ -144,19 +144,7 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
         self._epochs.samplers.add(sampler)
-        loader = DataLoader(
-            dataset,
-            batch_sampler=sampler,
-            collate_fn=collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-            worker_init_fn=partial(
-                seed_worker, num_workers=self.args.dataloader_num_workers, rank=self.args.process_index
-            ),
-        )
-        return self.accelerator.prepare(loader)
+        return self.accelerator.prepare(self._loader(dataset, collator, batch_sampler=sampler))
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
@@ -164,25 +152,27 @@ class WeftTrainer(WholeCheckpointsTrainer):
         stream.set_batches(self._train_batch_size, form_batches)
         # processes that share the weights of one layer read the same
         stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
-        collate: Any = StreamCollator(self.data_collator)
-        loader = DataLoader(
-            stream,
-            batch_size=None,  # the stream makes them
-            collate_fn=collate,
-            num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory,
-            persistent_workers=args.dataloader_persistent_workers,
-            prefetch_factor=args.dataloader_prefetch_factor,
-            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
-        )
         # as for one process: accelerate would share it once more
         return prepare_data_loader(
-            loader,
+            self._loader(stream, StreamCollator(self.data_collator), batch_size=None),  # the stream makes the batches
             self.accelerator.device,
             num_processes=1,
             process_index=0,
             put_on_device=True,
             dispatch_batches=False,
+        )
+
+    def _loader(self, dataset: Any, collator: Any, **batches: Any) -> DataLoader:
+        args = self.args
+        return DataLoader(
+            dataset,
+            collate_fn=collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+            **batches,
         )
 
     def _run_epoch(self, **arguments):
@@ -229,9 +219,11 @@ class WeftTrainer(WholeCheckpointsTrainer):
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
         if model.training:
-            in_pieces = getattr(self.args, "loss_in_pieces", True) and not return_outputs and self.distillation is None
+            is_chunked = getattr(self.args, "chunked_loss", True) and not return_outputs and self.distillation is None
             # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
-            inputs = {**inputs, "chunked_loss": None if in_pieces else False}
+            inputs = {**inputs, "chunked_loss": None if is_chunked else False}
+            if self.args.label_smoothing_factor:
+                inputs["smoothing"] = self.args.label_smoothing_factor
         forward = model
         if self.distillation is not None and model.training and "labels" in inputs:
             forward = partial(_distilled, self.distillation, model)
@@ -350,80 +342,69 @@ class WeftTrainer(WholeCheckpointsTrainer):
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
     def _save_checkpoint(self, model, trial) -> None:
-        folder = Path(super()._get_output_dir(trial))
-        name = f"checkpoint-{self.state.global_step}"
+        """Save into a folder that the next save clears, and give it its name when all is written and listed."""
+        folder, name = Path(super()._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
+        saving = folder / _SAVING
+        self._staging = saving / NOT_UPLOADED
+        if self.args.should_save:
+            shutil.rmtree(saving, ignore_errors=True)  # of a run that was killed while it saved
+        self.accelerator.wait_for_everyone()
         try:
-            with self._in_staging(folder):
-                super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()  # each process writes its own random state
-                best = self.state.best_model_checkpoint
-                # every process saw it where it is not to stay
-                if best is not None and Path(best).parent == self._staging:
-                    self.state.best_model_checkpoint = str(folder / Path(best).name)
-                if self.args.should_save:
-                    self._finish(folder, name)
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process writes its own random state
+            best = self.state.best_model_checkpoint
+            # every process saw it in the staging folder, where it does not stay
+            if best is not None and Path(best).parent == self._staging:
+                self.state.best_model_checkpoint = str(folder / Path(best).name)
+            if self.args.should_save:
+                self._publish(self._staging / name, folder / name)
         except (OSError, RuntimeError, SafetensorError) as error:  # each library tells a full disk in its own way
             kept = checkpoints(folder)
             good = f"the last whole one is {kept[0]}" if kept else "there is none before it"
             raise OSError(
                 f"The checkpoint of step {self.state.global_step} was not saved ({error}); {good}."
             ) from error
+        finally:
+            if self.args.should_save:
+                shutil.rmtree(saving, ignore_errors=True)
+            self._staging = None
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(folder / name))
 
-    @contextmanager
-    def _in_staging(self, folder: Path):
-        """Everything that is saved goes to a folder beside the checkpoints, which is gone afterwards."""
-        self._staging = folder / _SAVING / NOT_UPLOADED
-        if self.args.should_save:
-            shutil.rmtree(folder / _SAVING, ignore_errors=True)  # of a run that was killed while it saved
-        self.accelerator.wait_for_everyone()
-        try:
-            yield
-        finally:
-            if self.args.should_save:
-                shutil.rmtree(folder / _SAVING, ignore_errors=True)
-            self._staging = None
-
-    def _finish(self, folder: Path, name: str) -> None:
-        assert self._staging is not None
-        new, old = self._staging / name, folder / name
+    def _publish(self, new: Path, final: Path) -> None:
         self.state.save_to_json(str(new / TRAINER_STATE_NAME))  # which knows now where the best is
         write_manifest(new)
-        _to_disk(new)
-        if old.exists():  # the same step saved again, at the end of an epoch
-            old.rename(self._staging / "replaced")
-        new.rename(old)
-        _to_disk(folder)
-        rotate_checkpoints(
-            output_dir=str(folder),
-            save_total_limit=self.args.save_total_limit,
-            best_model_checkpoint=self.state.best_model_checkpoint,
-            use_mtime=True,
-        )
+        for path in [*new.rglob("*"), new]:
+            _to_disk(path)
+        if final.exists():  # the same step saved again, at the end of an epoch
+            final.rename(new.with_name("replaced"))
+        os.replace(new, final)
+        _to_disk(final.parent)
+        self._rotate(final.parent)
+
+    def _rotate(self, folder: Path) -> None:
+        """Remove the checkpoints that are too many, unless one of them may be being uploaded."""
+        push = getattr(self, "push_in_progress", None)
+        if push is None or push.is_done():
+            rotate_checkpoints(
+                output_dir=str(folder),
+                save_total_limit=self.args.save_total_limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        # the Trainer asks before the checkpoint has its name: `_save_checkpoint` asks again when it has
-        if self._staging is not None or not self.is_world_process_zero():
-            return
-        if self.args.hub_always_push:
-            self._finish_current_push()  # what it uploads is about to be written again
-        elif self.push_in_progress is not None and not self.push_in_progress.is_done():
-            return
-        pushing = Path(str(self.args.output_dir), _PUSHING)
-        shutil.rmtree(pushing, ignore_errors=True)  # of the push before, or of a run that was killed
-        if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
-            # the upload may begin when the checkpoint itself has been removed (`save_total_limit`)
-            linked = pushing / NOT_UPLOADED / Path(checkpoint_folder).name
-            shutil.copytree(checkpoint_folder, linked, copy_function=_link)
-            checkpoint_folder = str(linked)
-        super()._push_from_checkpoint(checkpoint_folder)
+        # the Trainer calls it before the checkpoint has its name: `_save_checkpoint` calls it again when it has
+        if self._staging is None:
+            if self.args.hub_always_push and self.is_world_process_zero():
+                self._finish_current_push()  # what it uploads is about to be written again
+            super()._push_from_checkpoint(checkpoint_folder)
 
     def _finish_current_push(self) -> None:
         super()._finish_current_push()
-        if self.is_world_process_zero():
-            shutil.rmtree(Path(str(self.args.output_dir), _PUSHING), ignore_errors=True)
+        if self.args.push_to_hub and self.is_world_process_zero():
+            self._rotate(Path(str(self.args.output_dir)))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         own = Path(str(self.args.output_dir))
@@ -468,23 +449,13 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))
 
 
-def _link(source: str, target: str) -> None:
-    """Another name for a file, which takes no room; a copy where the file system knows no such thing."""
+def _to_disk(path: Path) -> None:
+    """Write a file or folder to the disk, not only to its cache, before a name tells that it is whole."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def _to_disk(folder: Path) -> None:
-    """What was written is on the disk, not only in its cache, when a name says that it is whole."""
-    for path in [*folder.rglob("*"), folder] if folder.name.startswith("checkpoint-") else [folder]:
-        if path.is_file() or path == folder:
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _distilled(distillation: Distillation, model, **inputs):

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,65 +11,19 @@ from datasets import Dataset, DatasetDict, load_from_disk
 
 from ...configuration import WeftConfig
 from ...tokenization import encode_route, encode_source
+from ...training import WeftTrainingArguments
 from ..files import read_routes
 from ..molecules import canonical_route, canonical_smiles
 from ..tree import Route
+from .arguments import RouteArguments, RouteTrainingOptions
 from .preparation import REPORT
 from .rows import drop_shared_targets, training_pairs
 from .sample import sample_routes, train_test_split
 
 
 @dataclass
-class RouteArguments:
-    """The arguments about the routes, the model and the test. The `help` of each field describes it."""
-
-    _argument_group_name = "routes"
-
-    train_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. "
-            "Default: the sample of recorded routes that comes with Weft."
-        },
-    )
-    test_file: str | None = field(
-        default=None, metadata={"help": "Routes to test on. Training routes to the same targets are left out."}
-    )
-    num_routes: int | None = field(
-        default=None,
-        metadata={"help": "Number of routes of the sample if no file is given, with the test routes. Default: all."},
-    )
-    num_test_routes: int = field(
-        default=400, metadata={"help": "Number of test routes: drawn from the sample, or the first of the test file."}
-    )
-    preset: str | None = field(
-        default=None,
-        metadata={"help": "Size of the model. Default: dms-tiny for the sample, dms-flash-10m for files."},
-    )
-    config_overrides: str | None = field(
-        default=None, metadata={"help": "Fields of the configuration to change: JSON, or key=value,key=value."}
-    )
-    with_starting_material: bool = field(
-        default=False, metadata={"help": "Give the model one starting material of each route after the target."}
-    )
-    permutations: int = field(
-        default=1, metadata={"help": "Largest number of orders of the reactants to train on, for each route."}
-    )
-    aligned: int = field(
-        default=0,
-        metadata={
-            "help": "Number of aligned texts of each route, each from another atom of the target. The first has the target's "
-            "canonical SMILES. In an aligned text, each reactant begins at the atom that makes its SMILES most similar "
-            "to its product's. Default: canonical SMILES everywhere."
-        },
-    )
-    sub_routes: bool = field(
-        default=False, metadata={"help": "Also use each molecule that a training route makes as a target of its own."}
-    )
-    beams: int = field(default=5, metadata={"help": "Width of the beam search in the test."})
-    test_batch_size: int = field(
-        default=50, metadata={"help": "Number of targets that are searched at once in the test."}
-    )
+class RouteTrainingArguments(RouteTrainingOptions, WeftTrainingArguments):
+    """The training arguments of `weftformer train` with defaults for a small model on two CPU cores."""
 
 
 def read_canonical(file: str | Path) -> list[Route]:

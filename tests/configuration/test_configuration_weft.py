@@ -34,7 +34,6 @@ UNUSUAL = SMALL | {
     "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
     "eos_token_id": [2, 5],
     "bos_token_id": None,
-    "label_smoothing": 0.1,
     "init_std": 0.02,
     "infer_attention_mask": True,
 }

@@ -61,7 +61,7 @@ FIELDS = {
     "boolean or None": ["final_norm"],
     "integer >= 0": ["relative_attention_max_distance", "num_condition_features"],
     "integer >= 4": ["relative_attention_num_buckets"],
-    "share": ["dropout", "attention_dropout", "activation_dropout", "label_smoothing"],
+    "share": ["dropout", "attention_dropout", "activation_dropout"],
     "layer types": ["encoder_mlp_layer_types", "decoder_mlp_layer_types"],
     "integer >= 2": ["num_experts"],
     "number > 0 or None": ["expert_capacity_factor", "init_std"],
@@ -123,7 +123,6 @@ def test_an_optional_field_accepts_none(field):
 def test_limits_are_where_the_messages_say():
     config = WeftConfig(
         dropout=0,
-        label_smoothing=0.999,
         norm_eps=1e-300,
         num_experts=2,
         num_experts_per_tok=1,
@@ -131,7 +130,7 @@ def test_limits_are_where_the_messages_say():
         eos_token_id=[2, 0],
         router_aux_loss_coef=0,
     )
-    assert (config.dropout, config.label_smoothing, config.eos_token_id) == (0, 0.999, [2, 0])
+    assert (config.dropout, config.eos_token_id) == (0, [2, 0])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -51,17 +52,12 @@ def run_jobs(folder: Path) -> None:
 
 
 def run_command(folder: Path, words: list[str]) -> None:
-    from weftformer.scripts import train as script
-    from weftformer.training import WeftTrainer, pairs
+    from weftformer.scripts import cli
+    from weftformer.training import WeftTrainer, fitting
     from weftformer.training import trainer as trainer_module
 
-    stops, build = Stops(folder), pairs._build_trainer
+    stops = Stops(folder)
     save_rng_state, write_manifest = WeftTrainer._save_rng_state, trainer_module.write_manifest
-
-    def built(*args):
-        trainer = build(*args)
-        trainer.add_callback(stops)
-        return trainer
 
     def saved(trainer, new):  # each process its own
         stops.at(f"random state {trainer.state.global_step}")
@@ -72,11 +68,11 @@ def run_command(folder: Path, words: list[str]) -> None:
         write_manifest(new)
 
     with (
-        mock.patch.object(pairs, "_build_trainer", built),
+        mock.patch.object(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[stops])),
         mock.patch.object(WeftTrainer, "_save_rng_state", saved),
         mock.patch.object(trainer_module, "write_manifest", written),
     ):
-        script.main(words)
+        sys.exit(cli.main(["train", *words]))
 
 
 if __name__ == "__main__":

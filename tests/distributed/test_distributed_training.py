@@ -1,9 +1,7 @@
 """Training on two processes, with the model in parts or not: as on one, killed and resumed as if nothing had happened."""
 
 import itertools
-import random
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -52,20 +50,6 @@ def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, 
 
 
 @pytest.mark.integration
-def test_a_large_vocabulary_trains_in_pieces(pair, alone_training, data, tmp_path):
-    """From a head that is whole only while the model runs."""
-    settings = STEPS | {"fields": TIED | {"vocab_size": 4096}, "data": data, "predict_with_generate": False}
-    one = alone_training.train(
-        folder=tmp_path / "one", per_device_train_batch_size=16, loss_in_pieces=False, **settings
-    )
-    split = {"per_device_train_batch_size": 8, "distributed_config": "fsdp_size=2"}
-    for result in pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings):
-        assert one["has_logits"] and not result["has_logits"]
-        losses, expected = ([loss for _, loss, _ in run["curve"]] for run in (result, one))
-        assert losses == pytest.approx(expected, abs=1e-6, rel=1e-6)
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize("sizes", [{}, {"distributed_config": "fsdp_size=2"}], ids=["ddp", "fsdp"])
 def test_the_best_of_several_checkpoints_is_loaded_by_both(pair, data, tmp_path, sizes):
     settings = {
@@ -100,33 +84,6 @@ def assert_same_end(found, expected, folder: Path, whole: Path) -> None:
     assert read_expert_load(folder / EXPERT_LOAD) == read_expert_load(whole / EXPERT_LOAD)
     assert not any(path.name.startswith(".") for path in folder.iterdir())
     assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_killed_at_random(pair, new_pair, data, tmp_path, kills):
-    """SIGKILL for both processes, and the same command again."""
-    settings = KILLED | {"data": data}
-    expected = pair.run("training_jobs.train", folder=tmp_path / "whole", **settings)
-    assert [step for step, *_ in expected[0]["curve"]] == [3, 6]
-    draw = random.Random(time.time_ns())
-    for kill in range(kills):
-        told, first = tmp_path / f"told-{kill}", draw.randrange(2, 6)
-        told.mkdir()
-        victim, end = new_pair(), time.monotonic() + 180
-        victim.begin("training_jobs.train", folder=tmp_path / "run", tell=told, **settings)
-        # a step that was saved is not taken again: the first of those that are still to come, if there is any
-        while (
-            not victim.is_done(0)
-            and max([int(path.name.split("-")[1]) for path in told.iterdir()], default=-1) < first
-        ):
-            assert victim.is_alive and time.monotonic() < end
-            time.sleep(0.01)
-        time.sleep(draw.random() * 0.1 if kill else 0.0)
-        victim.stop()
-        assert kill or not (tmp_path / "run" / "model.safetensors").exists()
-    found = pair.run("training_jobs.train", folder=tmp_path / "run", **settings)
-    assert_same_end(found, expected, tmp_path / "run", tmp_path / "whole")
 
 
 IN_PARTS = [{"distributed_config": "fsdp_size=2"}, {"distributed_config": "fsdp_size=2,ep_size=2"}]
@@ -191,21 +148,6 @@ def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
         (path / "rng_state_1.pth").unlink()  # of the other process, and the first says so to both
     answers = pair.run("training_jobs.found", folders=[here, here], hidden=none)
     assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]
-
-
-@pytest.mark.integration
-def test_adapters_on_experts(pair, alone_training, tmp_path):
-    """LoRA under DDP: trained as on one process; what it is put upon stays as it was."""
-    one = alone_training.train_adapter(tmp_path / "one", rows_a_batch=8)
-    for result in pair.run("training_jobs.train_adapter", folder=tmp_path / "two", rows_a_batch=4):
-        assert result["losses"] == pytest.approx(one["losses"], rel=5e-6)  # which the Trainer adds up in 32 bits
-        for name, value in one["adapters"].items():
-            assert value.dtype == torch.float64
-            torch.testing.assert_close(result["adapters"][name], value, rtol=1e-10, atol=1e-10, msg=name)
-        for name, value in one["before"].items():
-            assert torch.equal(result["after"][name], value), name
-    moved = [name for name, value in one["new"].items() if not torch.equal(one["adapters"][name], value)]
-    assert len(moved) == len(one["new"]) and any("experts" in name for name in moved)
 
 
 REFUSED = {

@@ -219,18 +219,6 @@ def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
         compare(results, expected, tmp_path / "two", split=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "bucketed", "sparse"])
-def test_deepspeed(kind, pair, alone, folders, tmp_path):
-    pytest.importorskip("deepspeed")
-    given = {"folder": folders(torch.float32, **KINDS[kind]), "batch": batch_for(KINDS[kind])}
-    expected = alone.run_engine(**given, out=tmp_path / "one")
-    results = pair.run("run_zero3", **given)
-    for result in results:
-        torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=TOLERANCES[torch.float32])
-    assert_equal(results[0]["state"], expected["state"], "weights", torch.float32)
-
-
 REFUSED = {
     "heads": (
         {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "head_dim": 4}, TENSOR,

@@ -3,18 +3,18 @@
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import datasets
 import torch
-from peft import LoraConfig, get_peft_model
 from torch.distributed.tensor import DTensor
-from transformers import DataCollatorForSeq2Seq, TrainerCallback
+from transformers import TrainerCallback
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.tokenization import build_route_tokenizer
+from weftformer import WeftForConditionalGeneration
+from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import (
     WeftTrainer,
     WeftTrainingArguments,
@@ -22,8 +22,7 @@ from weftformer.training import (
     checkpoints,
     find_checkpoint,
     fit_pairs,
-    pairs,
-    parse_arguments,
+    fitting,
 )
 
 SIZE = {
@@ -44,6 +43,18 @@ class Tell(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         Path(self.folder, f"step-{state.global_step}-{args.process_index}").touch()
+
+
+class Look(TrainerCallback):
+    """Knows whether the model ever returned logits in training."""
+
+    has_logits = False
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        model.register_forward_hook(self.look)
+
+    def look(self, model, args, output):
+        self.has_logits |= model.training and output.logits is not None
 
 
 class Doubles(WeftForConditionalGeneration):
@@ -79,33 +90,21 @@ def train(
     The command trains in 32 bits; a `dtype` of 64 is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    build, has_logits = pairs._build_trainer, []
-
-    def look(model, args, output):
-        if model.training:
-            has_logits.append(output.logits is not None)
-
-    def built(*args):
-        trainer = build(*args)
-        trainer.model.register_forward_hook(look)
-        if tell is not None:
-            trainer.add_callback(Tell(tell))
-        return trainer
-
-    pairs._build_trainer = built
-    try:
-        model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
-        with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
-            trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
-    finally:
-        pairs._build_trainer = build
+    look = Look()
+    callbacks = [look] if tell is None else [look, Tell(tell)]
+    model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
+    with (
+        mock.patch.object(building, "WeftForConditionalGeneration", model_class),
+        mock.patch.object(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=callbacks)),
+    ):
+        trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
     return {
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
-        "has_logits": any(has_logits),
+        "has_logits": look.has_logits,
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
 
@@ -123,38 +122,6 @@ def read_stream(data: Path, folder: Path, **settings) -> list[tuple[int, str]]:
             return found
         found.append((epoch, trainer.processing_class.decode(batch["input_ids"][0], skip_special_tokens=True)))
     raise AssertionError("a stream has no end")
-
-
-def train_adapter(folder: Path, rows_a_batch: int) -> dict[str, Any]:
-    """LoRA on attention and on expert parameters: losses, trained adapters, and base weights before and after."""
-    torch.manual_seed(0)
-    config = WeftConfig(vocab_size=53, pad_token_id=52, infer_attention_mask=True, **SIZE, **SPARSE)
-    model = WeftForConditionalGeneration._from_config(config, dtype=torch.float64)
-    names = ["experts.gate_up_proj", "experts.down_proj"]
-    model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], target_parameters=names))
-
-    def kept(adapters: bool) -> dict[str, torch.Tensor]:
-        # selection biases are no weights, and stay as the routers' do
-        names = {name for name, _ in model.named_parameters() if ("lora_" in name) == adapters}
-        return {name: value.clone() for name, value in model.state_dict().items() if name in names}
-
-    before, adapters = kept(adapters=False), kept(adapters=True)
-    settings = WeftTrainingArguments(
-        output_dir=str(folder), max_steps=3, optim="sgd", learning_rate=1.0, warmup_steps=0, save_strategy="no",
-        eval_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=1,
-        per_device_train_batch_size=rows_a_batch, ddp_backend="gloo" if "RANK" in os.environ else None,
-    )  # fmt: skip
-    draw = torch.Generator().manual_seed(1)
-    rows = [
-        {name: torch.randint(3, 50, (2 + index % 4,), generator=draw).tolist() for name in ("input_ids", "labels")}
-        for index in range(8)
-    ]
-    trainer = WeftTrainer(model, settings, DataCollatorForSeq2Seq(build_route_tokenizer()), rows)
-    trainer.train()
-    return {
-        "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
-        "before": before, "after": kept(adapters=False), "new": adapters, "adapters": kept(adapters=True),
-    }  # fmt: skip
 
 
 def found(folders: list[Path], hidden: list[list[str]]) -> tuple[str | None, str | None]:

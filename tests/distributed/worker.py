@@ -123,36 +123,6 @@ def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpoint
     return result
 
 
-def run_zero3(folder, batch, steps=3):
-    """Losses and weights of some steps by DeepSpeed ZeRO-3; it also generates."""
-    import deepspeed
-
-    deepspeed.init_distributed("gloo")
-    model = load(folder).train()
-    settings = {
-        "train_micro_batch_size_per_gpu": 2,
-        "gradient_clipping": 0.0,  # 1.0 when nothing is said
-        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-    }
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)[0]
-    total, part, losses = (batch["labels"] != -100).sum(), micro_batches(batch, split=True)[0], []
-    for _ in range(steps):
-        loss = engine(**part, num_items_in_batch=total).loss * 2
-        engine.backward(loss)
-        engine.step()
-        model.update_router_biases()  # its optimizer has copies of the weights
-        loss = loss.detach() / 2
-        dist.all_reduce(loss)
-        losses.append(loss.item())
-    weights = engine._zero3_consolidated_16bit_state_dict()  # of the first process alone
-    model.eval()
-    model.generate(part["input_ids"], max_new_tokens=6, num_beams=3, synced_gpus=True)
-    return {"losses": losses, "state": dict(weights or {})}
-
-
 def refuse(folder, sizes, **fields):
     """The message with which a split is refused."""
     try:

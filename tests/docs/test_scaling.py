@@ -8,7 +8,7 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser
 
-from weftformer.training import parse_arguments
+from weftformer.scripts.parsing import parse_arguments
 
 from .test_pages import ROOT, blocks, own_text
 

@@ -233,7 +233,7 @@ def test_ids_outside_the_vocabulary(case):
 
 
 @pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
-@pytest.mark.parametrize("given", [{}, {"chunked_loss": True}, {"logits_to_keep": 2}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"chunked_loss": True}, {"logits_to_keep": 2}, {"smoothing": 0.1}], ids=str)
 def test_labels_outside_the_vocabulary(given, case):
     labels, words = BAD_LABELS[case]
     given = given | {"input_ids": IDS, "decoder_input_ids": torch.ones_like(labels), "labels": labels}

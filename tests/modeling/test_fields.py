@@ -193,7 +193,6 @@ TABLE = {
     "router_z_loss_coef": (SPARSE, 0.5, loss),
     "output_router_logits": (SPARSE, True, router_outputs),
     "num_condition_features": ({}, 2, shapes),
-    "label_smoothing": ({}, 0.2, loss),
     "init_std": ({}, 0.7, initial_spread),
     "is_encoder_decoder": ({}, False, refused),
     "use_cache": ({}, False, cache_returned),

@@ -24,7 +24,6 @@ KINDS = {
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
     "routes": LEARNED | {"infer_attention_mask": True},
     "sparse": SPARSE | {"router_bias_update_rate": 0.1},
-    "smoothed": {"label_smoothing": 0.1},
 }
 
 

@@ -282,11 +282,11 @@ def test_router_losses_leave_pads_out(build):
     torch.testing.assert_close(given.aux_loss, expected.aux_loss, atol=1e-10, rtol=1e-10)
 
 
-def test_smoothing_acts_in_training_alone(build):
-    model = build(label_smoothing=0.2)
+def test_a_loss_is_smoothed_where_that_is_asked_for(build):
+    model = build().train()
     output = model(input_ids=IDS, labels=LABELS)
     torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
-    smoothed = model.train()(input_ids=IDS, labels=LABELS)
+    smoothed = model(input_ids=IDS, labels=LABELS, smoothing=0.2)
     torch.testing.assert_close(smoothed.loss, cross_entropy(output.logits, LABELS, 0.2))
 
 

@@ -9,8 +9,8 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, LlamaConfig
 
+from weftformer import conversion
 from weftformer.conversion import files
-from weftformer.scripts import adapt as script
 from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
@@ -142,7 +142,7 @@ def change(folder, **fields):
 def test_what_cannot_be_is_said_before_weights_are_read(
     checkpoint, tmp_path, monkeypatch, capsys, fields, words, message
 ):
-    monkeypatch.setattr(script, "read_weights", lambda folder: pytest.fail("the weights were read"))
+    monkeypatch.setattr(conversion, "read_weights", lambda folder: pytest.fail("the weights were read"))
     change(checkpoint, **fields)
     assert main(["adapt", str(checkpoint), str(tmp_path / "out"), *words]) == 1
     error = capsys.readouterr().err

@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.scripts import pretrain as script
+from weftformer.scripts import cli
+from weftformer.scripts.parsing import parse_arguments, parse_pretraining_arguments
 from weftformer.tokenization import sentinel_ids
-from weftformer.training import fit_pairs, fit_texts, parse_arguments, parse_pretraining_arguments
+from weftformer.training import fit_pairs, fit_texts
 
 SIZE = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -56,7 +57,9 @@ def losses(trainer):
 @pytest.mark.parametrize("objective", ["span", "infilling", "ul2"])
 def test_the_loss_falls_and_pairs_are_trained_from_the_folder(corpus, tmp_path, objective, capsys):
     folder = tmp_path / "pretrained"
-    script.main(argv(corpus, folder, objective=objective, max_steps=20, validation_file=corpus))
+    assert (
+        cli.main(["pretrain", *argv(corpus, folder, objective=objective, max_steps=20, validation_file=corpus)]) == 0
+    )
     assert f"--model-name-or-path {folder}" in capsys.readouterr().out
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]

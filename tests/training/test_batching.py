@@ -1,7 +1,4 @@
-import tracemalloc
-
 import numpy as np
-import pyarrow
 import pytest
 from datasets import Dataset
 
@@ -83,18 +80,3 @@ def test_lengths_of_rows(kind):
     lengths = row_lengths(DATASETS[kind](), ("input_ids", "labels"))
     assert lengths.dtype == np.int32
     assert lengths.tolist() == [[len(row[name]) for row in ROWS] for name in ("input_ids", "labels")]
-
-
-def test_lengths_of_many_rows_take_little_memory():
-    """Four bytes for each; a list of Python's integers takes eight, and 28 more for each above 256."""
-    rows, length = 50_000, 300
-    offsets = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
-    column = pyarrow.ListArray.from_arrays(offsets, np.zeros(rows * length, dtype=np.int8))
-    data = Dataset(pyarrow.table({"input_ids": column, "labels": column}))
-    row_lengths(data.select(range(10)), ("input_ids", "labels"))  # what is imported at the first call is not counted
-    tracemalloc.start()
-    sampler = TokenBudgetSampler(*row_lengths(data, ("input_ids", "labels")), 3000)
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert sampler.lengths.nbytes == 8 * rows
-    assert kept < 10 * rows and peak < 70 * rows

@@ -42,11 +42,11 @@ def folder(tmp_path, tokenizer):
 
 
 def test_a_new_model_speaks_the_tokenizers_language(tokenizer):
-    config = build_config(ModelArguments(preset="modern-tiny", config_overrides="d_model=48"), tokenizer, 2, 0.1)
+    config = build_config(ModelArguments(preset="modern-tiny", config_overrides="d_model=48"), tokenizer, 2)
     assert (config.d_model, config.vocab_size) == (48, len(tokenizer))
     assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (0, 1, 2)
     assert config.decoder_start_token_id == 1
-    assert (config.num_condition_features, config.label_smoothing) == (2, 0.1)
+    assert config.num_condition_features == 2
     routes = build_config(ModelArguments(preset="dms-flash-10m"), build_route_tokenizer(), 1)
     assert routes == WeftConfig.from_preset("dms-flash-10m")
 
@@ -85,9 +85,9 @@ def test_a_size_for_a_vocabulary_that_exists_is_said_to_change_nothing(folder, c
 def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
     WeftForConditionalGeneration.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
     arguments = ModelArguments(model_name_or_path=folder, config_overrides="dropout=0.3", attn_implementation="eager")
-    model = build_model(arguments, build_config(arguments, tokenizer, label_smoothing=0.2))
+    model = build_model(arguments, build_config(arguments, tokenizer))
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert (model.config.dropout, model.config.label_smoothing) == (0.3, 0.2)
+    assert model.config.dropout == 0.3
     assert model.config._attn_implementation == "eager"
 
 

@@ -147,13 +147,6 @@ def test_router_losses_stay_and_are_not_weighed(tmp_path):
     assert losses[0] != losses[1]
 
 
-def test_a_teacher_without_weight_changes_nothing(tmp_path):
-    plain, told = trained(tmp_path, SPARSE), trained(tmp_path, SPARSE, teacher=teacher(), alpha=0.0)
-    assert plain[0] == pytest.approx(told[0], rel=1e-6)
-    for name, value in plain[1].items():
-        torch.testing.assert_close(told[1][name], value, rtol=1e-10, atol=1e-10, msg=name)
-
-
 @pytest.mark.stays(size=(5,))
 @pytest.mark.parametrize("fields", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize(("size", "number"), [(6, 2), (5, 3)])
@@ -184,15 +177,6 @@ def test_the_teacher_is_in_evaluation_and_learns_nothing(tmp_path):
     assert not model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_a_student_comes_nearer_to_its_teacher(tmp_path):
-    model = teacher()
-    run = trainer(tmp_path, teacher=model, alpha=1.0, max_steps=30)
-    inputs = batch()
-    before = run.compute_loss(run.model.train(), dict(inputs))
-    run.train()
-    assert run.compute_loss(run.model.train(), dict(inputs)) < 0.5 * before
 
 
 def test_evaluation_is_of_the_labels_alone(tmp_path):

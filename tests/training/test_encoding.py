@@ -30,7 +30,7 @@ def _splits(*pairs, **columns):
 
 
 def _encode(splits, tokenizer, columns=COLUMNS, source=20, target=20, **options):
-    return encode_pairs(splits, columns, tokenizer, source, target, **options)["train"]
+    return encode_pairs(splits, columns, tokenizer, (source, target), **options)["train"]
 
 
 def test_a_tokenizer_that_appends_the_eos(bpe):
@@ -87,11 +87,6 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     assert "2 of 6 pairs of train are left out" in caplog.text
     assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]
     assert dataset["input_ids"][1] == dataset["input_ids"][0]  # cut before the last token, which closes it
-
-
-def test_several_processes_give_the_same(bpe):
-    splits = _splits(*[("ab" * (i % 3 + 1), "cd") for i in range(40)])
-    assert list(_encode(splits, bpe, num_proc=2)) == list(_encode(splits, bpe))
 
 
 def test_the_tokenizer_is_left_as_it_was(bpe):

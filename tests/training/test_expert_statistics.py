@@ -2,12 +2,11 @@
 
 import json
 import math
-import sys
 import types
 
 import pytest
 import torch
-from transformers import Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers import TrainerCallback, TrainerState
 from transformers.integrations import integration_utils
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -16,7 +15,6 @@ from weftformer.training import (
     ExpertStatisticsCallback,
     WeftTrainer,
     WeftTrainingArguments,
-    draw_expert_load,
     read_expert_load,
 )
 from weftformer.training.callbacks import expert_summary, flat_statistics
@@ -193,14 +191,6 @@ def test_the_numbers_reach_report_to_the_history_and_the_file(tmp_path, monkeypa
     assert run.expert_statistics is not None and run.expert_statistics._hooks == []
 
 
-def test_another_trainer_has_them_in_its_history(tmp_path):
-    run = trainer(tmp_path, Seq2SeqTrainer, report_to="none")
-    run.add_callback(ExpertStatisticsCallback())
-    run.train()
-    assert len(read_expert_load(tmp_path / EXPERT_LOAD)) == 2
-    assert run.state.log_history[0]["experts/decoder_0/tokens"] == 16
-
-
 @pytest.mark.parametrize("why", ["dense", "off"])
 def test_nothing_is_watched_where_there_is_nothing_or_it_is_not_wanted(tmp_path, why):
     dense = {"encoder_mlp_layer_types": "dense", "decoder_mlp_layer_types": "dense"}
@@ -234,22 +224,3 @@ def test_lines_after_the_checkpoint_are_forgotten(model, tmp_path):
     file.write_text("no json\n{}\n")
     with pytest.raises(ValueError, match=r"expert_load.jsonl is not a file of expert loads"):
         read_expert_load(file)
-
-
-def test_a_picture_of_the_load(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    run = trainer(tmp_path, eval_strategy="no")
-    run.train()
-    draw_expert_load(tmp_path / EXPERT_LOAD, tmp_path / "load.svg")
-    drawn = (tmp_path / "load.svg").read_text()
-    assert drawn.startswith("<?xml") and drawn.count("<image") == 3  # a panel a layer, and the scale
-    files = {"one": tmp_path / EXPERT_LOAD, "other": tmp_path / EXPERT_LOAD}
-    draw_expert_load(files, tmp_path / "two.svg")
-    assert (tmp_path / "two.svg").read_text().count("<image") == 5
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(ValueError, match="has no loads"):
-        draw_expert_load(tmp_path / "empty.jsonl", tmp_path / "load.svg")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs matplotlib: pip install weftformer\[benchmark\]"):
-        draw_expert_load(tmp_path / EXPERT_LOAD, tmp_path / "load.svg")

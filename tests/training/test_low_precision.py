@@ -14,7 +14,7 @@ SIZES = {"vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers":
 KINDS = {
     "dense": {},
     # the loss in pieces
-    "large vocabulary": {"vocab_size": 4100, "label_smoothing": 0.1},
+    "large vocabulary": {"vocab_size": 4100},
     "sparse": {
         "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4,
         "router_bias_update_rate": 0.01,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,20 +28,15 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
     import datasets
     from transformers import TrainerCallback
 
-    from weftformer.scripts import train as script
-    from weftformer.training import pairs
+    from weftformer.scripts import cli
+    from weftformer.training import fitting
     from weftformer.training import trainer as trainer_module
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
             _tell(f"step {state.global_step}")
 
-    build, write = pairs._build_trainer, trainer_module.write_manifest
-
-    def built(*args):
-        trainer = build(*args)
-        trainer.add_callback(Tell())
-        return trainer
+    write = trainer_module.write_manifest
 
     def written(new):  # everything but the list lies there, and not yet under its name
         _tell(f"save {new.name.rpartition('-')[2]}")
@@ -61,9 +57,12 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(data).with_name("datasets-cache"))
-        patch.setattr(pairs, "_build_trainer", built)
+        patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Tell()]))
         patch.setattr(trainer_module, "write_manifest", written)
-        script.main([word for name, value in arguments.items() for word in (f"--{name}", str(value))])
+        assert (
+            cli.main(["train", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))])
+            == 0
+        )
 
 
 def _tell(what: str) -> None:

@@ -3,10 +3,7 @@
 import gzip
 import itertools
 import json
-import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +13,8 @@ import pytest
 import torch
 from datasets import Dataset, IterableDataset
 from safetensors.torch import load_file
-from torch.utils.data import DataLoader
 
-from weftformer.tokenization import train_tokenizer
+from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import (
     DataArguments,
     ModelArguments,
@@ -26,8 +22,7 @@ from weftformer.training import (
     WeftTrainingArguments,
     fit_pairs,
     load_file_stream,
-    load_stream,
-    parse_arguments,
+    load_pairs,
 )
 from weftformer.training.trainer import _budget_batches
 
@@ -110,12 +105,6 @@ def test_shards_change_places_and_a_buffer_of_one_keeps_the_order(shards):
     assert epochs(ShuffledStream(shards, as_numbers, buffer_size=1, seed=0), 2) == [list(range(ROWS))] * 2
 
 
-def test_windows_do_not_always_have_the_same_rows():
-    rows = Dataset.from_list(pairs(range(ROWS))).to_iterable_dataset()
-    windows = {frozenset(epoch[:15]) for epoch in epochs(ShuffledStream(rows, as_numbers, buffer_size=20, seed=0), 6)}
-    assert len(windows) > 2
-
-
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_share_every_row_of_an_epoch(shards, processes):
     shares = []
@@ -139,41 +128,11 @@ def test_processes_share_every_row_of_an_epoch(shards, processes):
     assert max(sizes) - min(sizes) <= 2 * 4  # one at most for each window of an epoch
 
 
-@pytest.mark.integration
-def test_workers_share_every_row_and_go_on(shards):
-    stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
-    stream.set_batches(4)
-
-    def batches(number):
-        return list(itertools.islice(DataLoader(stream, batch_size=None, num_workers=2, collate_fn=list), number))
-
-    whole = batches(40)
-    first_epoch = [
-        row["input_ids"][0]
-        for features, text in whole
-        for row in features
-        if json.loads(text)["position"]["epoch"] == 0
-    ]
-    # the last batch of each worker's epoch ends in the next one
-    assert len(set(first_epoch)) == len(first_epoch) >= ROWS - 2 * 3
-    taken = 7
-    stream.start_at({json.loads(text)["worker"]: text for _, text in whole[:taken]}, taken, num_workers=2)
-    resumed = list(itertools.islice(DataLoader(stream, batch_size=None, num_workers=2, collate_fn=_listed), 20))
-    assert resumed[:taken] == [None] * taken
-    assert list(map(places, resumed[taken:])) == list(map(places, whole[taken:20]))
-    with pytest.raises(ValueError, match=r"another order of the stream: dataloader_num_workers \(2 there, 1 here\)"):
-        stream.start_at({0: whole[0][1]}, 1)
-
-
-def _listed(batch):
-    return None if batch is None else list(batch)
-
-
 def generated():
     yield from pairs(range(ROWS))
 
 
-KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "csv.zst", "parquet"]
+KINDS = ["tsv", "csv.gz", "jsonl.zst", "parquet"]
 FORMS = {"rows": None, "tokens": partial(_budget_batches, budget=40)}
 
 
@@ -288,21 +247,21 @@ def test_columns_in_dictionaries_and_other_splits(tmp_path, caplog):
     (tmp_path / "train.jsonl").write_text(lines)
     file = str(tmp_path / "train.jsonl")
     names = {"source_column": "translation.en", "target_column": "translation.de", "streaming": True}
-    rows, others, columns = load_stream(DataArguments(train_file=file, **names, validation_split=2))
+    rows, others, columns = load_pairs(DataArguments(train_file=file, **names, validation_split=2))
     assert others["validation"]["translation.en"][:] == ["0", "1"] and columns.target == "translation.de"
     assert [row["translation"]["en"] for row in rows] == [str(n) for n in range(2, 9)]
-    rows, others, _ = load_stream(DataArguments(train_file=file, max_train_samples=3, **names))
+    rows, others, _ = load_pairs(DataArguments(train_file=file, max_train_samples=3, **names))
     assert len(list(rows)) == 3 and not others and "validation_split=0.05 is a share" in caplog.text
     (tmp_path / "hub").mkdir()
     for name in ("train", "validation"):
         (tmp_path / "hub" / f"{name}.jsonl").write_text(lines)
     folder = DataArguments(dataset_name=str(tmp_path / "hub"), max_eval_samples=4, **names)
-    rows, others, _ = load_stream(folder)  # a folder is read as a data set on the Hub is
+    rows, others, _ = load_pairs(folder)  # a folder is read as a data set on the Hub is
     assert len(list(rows)) == 9 and others["validation"].num_rows == 4
     with pytest.raises(
         ValueError, match=r"has no column 'translation\.fr'; it has 'translation.en', 'translation.de'"
     ):
-        load_stream(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
+        load_pairs(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
 
 
 def argv(folder, **settings) -> list[str]:
@@ -390,67 +349,3 @@ def test_what_a_stream_cannot_do_is_refused(shards, tmp_path, settings, message)
     settings = {"train_file": str(tmp_path / "pairs-*.jsonl")} | settings
     with pytest.raises(ValueError, match=message):
         fit_pairs(*parse_arguments(argv(tmp_path / "run", **settings)))
-
-
-def train_and_watch(folder: str) -> None:
-    """Train on the file of the folder for a little more than an epoch; print the resident megabytes at each step."""
-    from transformers import TrainerCallback
-
-    from weftformer.training import pairs as module
-
-    class Watch(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            print(f"\n@ {pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.1f}", flush=True)
-
-    build = module._build_trainer
-
-    def built(*args):
-        trainer = build(*args)
-        trainer.add_callback(Watch())
-        return trainer
-
-    module._build_trainer = built
-    steps = int(Path(folder, "steps").read_text())
-    settings = {
-        "train_file": str(Path(folder, "pairs.jsonl")), "max_steps": steps, "save_strategy": "no", "max_source_length": 20,
-        "shuffle_buffer_size": 2000, "per_device_train_batch_size": 32, "tokenizer_name": str(Path(folder, "tokenizer")),
-    }  # fmt: skip
-    fit_pairs(*parse_arguments(argv(str(Path(folder, "run")), **settings)))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells the resident memory so")
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    """A run over a file of 300 MB and the beginning of its second epoch.
-
-    With a file of 5 GB: `WEFT_STREAM_MB=5000 pytest tests/training/test_streaming.py -k memory -n 0`.
-
-    Of twenty pairs one is trained on. The others are read, tokenized and left out as too long, so that most of the time goes
-    into reading.
-    """
-    megabytes = int(os.environ.get("WEFT_STREAM_MB", "300"))
-    words = [f"word{number}" for number in range(500)]
-    train_tokenizer(words, vocab_size=800).save_pretrained(tmp_path / "tokenizer")
-    draw, file, rows = np.random.default_rng(0), tmp_path / "pairs.jsonl", 0
-    texts = [" ".join(draw.choice(words, 130)) for _ in range(1000)]
-    with file.open("w") as lines:
-        while lines.tell() < megabytes * 2**20:
-            for text in texts:
-                source = f"{rows}" if rows % 20 == 0 else f"{rows} {text}"
-                lines.write(json.dumps({"source": source, "target": "b"}) + "\n")
-                rows += 1
-    (tmp_path / "steps").write_text(str(rows // 20 // 32 + 5))
-    watched = subprocess.run([sys.executable, __file__, str(tmp_path)], capture_output=True, text=True)
-    file.unlink()
-    assert watched.returncode == 0, watched.stderr[-3000:]
-    resident = [float(line[2:]) for line in watched.stdout.splitlines() if line.startswith("@ ")]
-    begin = len(resident) // 5
-    print(f"{megabytes} MB: {resident[begin]} MB at step {begin}, {resident[-1]} MB at step {len(resident)}, ", end="")
-    print(f"at most {max(resident)} MB")
-    assert len(resident) == rows // 20 // 32 + 5
-    assert max(resident[begin:]) - max(resident[:begin]) < min(64, megabytes / 4)
-
-
-if __name__ == "__main__":
-    train_and_watch(sys.argv[1])

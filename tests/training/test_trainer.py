@@ -10,9 +10,11 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from transformers import DataCollatorForSeq2Seq
+from torch.nn.functional import kl_div
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import WeftTrainer, WeftTrainingArguments, find_checkpoint
 from weftformer.training.checkpoints import MANIFEST, checkpoints, damage, write_manifest
@@ -179,20 +181,48 @@ def test_every_loader_hears_of_its_epoch_through_one_callback(tmp_path):
     assert [loader.batch_sampler.epoch for loader in loaders] == [4] * 3
 
 
+SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
+
+
+@pytest.mark.parametrize("has_teacher", [False, True])
+def test_smoothed_labels_keep_the_losses_of_routers(tmp_path, has_teacher):
+    """With the arguments of transformers alone, of which its own Trainer would lose labels and routers."""
+    model, teacher = (WeftForConditionalGeneration(WeftConfig(**(SIZES | SPARSE), dropout=0.0)) for _ in range(2))
+    arguments = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.2, use_cpu=True, report_to="none")
+    run = WeftTrainer(
+        model, arguments, DataCollatorForSeq2Seq(build_route_tokenizer()), teacher=teacher if has_teacher else None
+    )
+    batch = dict(run.data_collator([{"input_ids": [1, 2], "labels": [3, 4, 5]}, {"input_ids": [1], "labels": [6]}]))
+    loss = run.compute_loss(run.model.train(), batch)
+    output = run.model(**batch)
+    smoothed = cross_entropy(output.logits, batch["labels"], 0.2)
+    if has_teacher:
+        student = (output.logits / 2).log_softmax(-1)
+        softened = (teacher.eval()(**batch).logits / 2).log_softmax(-1)
+        divergence = kl_div(student, softened, reduction="none", log_target=True).sum(-1)
+        smoothed = (smoothed + 4 * divergence[batch["labels"] != -100].sum() / 4) / 2
+    routers = output.loss - cross_entropy(output.logits, batch["labels"])
+    assert routers > 0
+    torch.testing.assert_close(loss, smoothed + routers)
+    assert run.evaluate(Dataset.from_list([{"input_ids": [1], "labels": [6]}]))["eval_loss"] == pytest.approx(
+        model.eval()(input_ids=torch.tensor([[1]]), labels=torch.tensor([[6]])).loss.item(), rel=1e-5
+    )
+
+
 LARGE, SMALL = 4096, 4095
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "settings", "in_pieces"),
+    ("vocabulary", "settings", "is_chunked"),
     [
         (LARGE, {}, True),
         (SMALL, {}, False),
-        (LARGE, {"loss_in_pieces": False}, False),
-        (LARGE, {"label_smoothing_factor": 0.1}, False),  # of transformers' Trainer, which reads the logits
+        (LARGE, {"chunked_loss": False}, False),
+        (LARGE, {"label_smoothing_factor": 0.1}, True),
     ],
-    ids=["large", "small", "switched off", "smoothed by the Trainer"],
+    ids=["large", "small", "switched off", "smoothed"],
 )
-def test_the_training_loss_in_pieces(tmp_path, vocabulary, settings, in_pieces):
+def test_the_training_chunked_loss(tmp_path, vocabulary, settings, is_chunked):
     """With a large vocabulary, and nowhere but in training."""
     settings = {
         "max_steps": 1,
@@ -202,15 +232,11 @@ def test_the_training_loss_in_pieces(tmp_path, vocabulary, settings, in_pieces):
         **settings,
     }
     run = trainer(tmp_path, **settings)
-    run.data_collator.model = (
-        run.model
-    )  # the Trainer's smoothing takes the labels away, of which the model makes its inputs
     seen = []
     run.model.register_forward_hook(lambda model, args, output: seen.append((model.training, output.logits is None)))
     run.train()
-    assert seen == [(True, in_pieces)]
-    whole = trainer(tmp_path, **(settings | {"loss_in_pieces": False}))
-    whole.data_collator.model = whole.model
+    assert seen == [(True, is_chunked)]
+    whole = trainer(tmp_path, **(settings | {"chunked_loss": False}))
     whole.train()
     losses = [one.state.log_history[-1]["train_loss"] for one in (run, whole)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)

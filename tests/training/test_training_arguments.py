@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, parse_arguments
-from weftformer.training.parsing import ArgumentParser, parse_overrides
+from weftformer.common.overrides import parse_overrides
+from weftformer.scripts.parsing import ArgumentParser, parse_arguments
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments
 
 NEEDED = ["--train-file", "a.csv", "--use-cpu", "--output-dir", "out"]
 

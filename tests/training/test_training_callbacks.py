@@ -40,17 +40,6 @@ def _step(wrapped):
     RouterBiasCallback().on_optimizer_step(None, None, None, model=wrapped, optimizer=None)
 
 
-def test_against_the_load_of_all_batches_since_the_last_step(model):
-    for _ in range(3):
-        _forward(model)
-    (router,) = model.routers()
-    load = router.expert_load.clone()
-    assert load.sum() == 3 * 4 * 6 * model.config.num_experts_per_tok
-    _step(model)
-    assert torch.equal(_biases(model), RATE * torch.sign(load.mean() - load))
-    assert router.expert_load.sum() == 0
-
-
 @pytest.mark.parametrize(
     "wrap",
     [torch.nn.DataParallel, lambda model: torch.compile(model, backend="eager")],
@@ -69,15 +58,6 @@ def test_an_adapter_leaves_the_routers_as_they_were(model):
     _forward(wrapped)
     _step(wrapped)
     assert torch.equal(_biases(model), before)
-
-
-def test_nothing_to_do_for_a_dense_model():
-    config = WeftConfig(vocab_size=8, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-                        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8)  # fmt: skip
-    model = WeftForConditionalGeneration(config)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    _step(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_table_without_header(tmp_path):
 def test_translations_nested_as_on_the_hub(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"translation": {"en": "one", "de": "eins"}}\n')
-    splits, columns = load_pairs(DataArguments(train_file=str(path), source_column="translation.de"))
+    _, splits, columns = load_pairs(DataArguments(train_file=str(path), source_column="translation.de"))
     assert columns == Columns("translation.de", "translation.en")
     assert splits["train"]["translation.en"][:] == ["one"]
 
@@ -101,7 +101,7 @@ def test_translations_nested_as_on_the_hub(tmp_path):
 def test_a_folder_or_hub_data_set(tmp_path):
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.csv").write_text(f"en,de\n{name},x\n")
-    splits, columns = load_pairs(DataArguments(dataset_name=str(tmp_path)))
+    _, splits, columns = load_pairs(DataArguments(dataset_name=str(tmp_path)))
     assert columns == Columns("en", "de")
     assert {split: splits[split]["en"][0] for split in splits} == {
         "train": "train",
@@ -123,18 +123,18 @@ def test_a_folder_or_hub_data_set(tmp_path):
 def test_which_columns(tmp_path, arguments, expected):
     path = tmp_path / "a.csv"
     path.write_text("x,source,n,target\n1,a,2,b\n")
-    assert load_pairs(DataArguments(train_file=str(path), **arguments))[1] == expected
+    assert load_pairs(DataArguments(train_file=str(path), **arguments))[2] == expected
 
 
 def test_samples_and_validation_split(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "".join(f"{i},x\n" for i in range(40)))
     arguments = DataArguments(train_file=str(path), max_train_samples=20, validation_split=0.25, max_eval_samples=3)
-    splits, _ = load_pairs(arguments)
+    _, splits, _ = load_pairs(arguments)
     split_validation(splits, arguments, seed=1)
     assert (len(splits["train"]), len(splits["validation"])) == (15, 3)
     assert not set(splits["train"]["a"]) & set(splits["validation"]["a"])
-    splits, _ = load_pairs(arguments)
+    _, splits, _ = load_pairs(arguments)
     split_validation(splits, DataArguments(train_file=str(path), validation_split=7), seed=1)
     assert (len(splits["train"]), len(splits["validation"])) == (13, 7)
     with pytest.raises(ValueError, match="would take 20 of 13 training pairs"):

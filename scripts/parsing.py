@@ -1,8 +1,6 @@
 """Command lines and files of arguments, as the dataclasses of `weftformer train` and `weftformer pretrain`."""
 
 import json
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +8,9 @@ from typing import Any
 import yaml
 from transformers import HfArgumentParser
 
-from ..configuration.fields import closest
-from .arguments import (
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    WeftPretrainingArguments,
-    WeftTrainingArguments,
-)
-
-_WORDS = {"true": True, "false": False, "none": None, "null": None}
+from weftformer.configuration.fields import closest
+from weftformer.training.arguments import WeftPretrainingArguments, WeftTrainingArguments
+from weftformer.training.options import DataArguments, ModelArguments, PretrainingArguments
 
 
 class ArgumentParser(HfArgumentParser):
@@ -97,69 +88,20 @@ class ArgumentParser(HfArgumentParser):
                 raise ValueError(f"{file}: {action.dest}={value!r} is not allowed: choose one of {options}.")
 
 
-def parse_arguments(
-    argv: Sequence[str] | None = None,
-) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:
-    """The arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`].
-
-    Args:
-        argv: the words of the command line (default: those of this process).
-    """
-    parser = ArgumentParser(
-        [ModelArguments, DataArguments, WeftTrainingArguments],
-        prog="weftformer train",
-        usage="weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]",
-        description="Train a Weft model on pairs of texts, evaluate it by generation, save it in a folder that loads.",
-    )
-    model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)
-    return model_args, data_args, training_args
+def parse_arguments(argv: Sequence[str]) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:
+    """The arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`]."""
+    model, data, training = ArgumentParser(
+        [ModelArguments, DataArguments, WeftTrainingArguments], prog="weftformer train"
+    ).parse(argv)
+    return model, data, training
 
 
 def parse_pretraining_arguments(
-    argv: Sequence[str] | None = None,
+    argv: Sequence[str],
 ) -> tuple[ModelArguments, PretrainingArguments, WeftPretrainingArguments]:
     """The arguments of `weftformer pretrain`, as [`parse_arguments`] has those of `weftformer train`."""
     parser = ArgumentParser(
-        [ModelArguments, PretrainingArguments, WeftPretrainingArguments],
-        prog="weftformer pretrain",
-        usage="weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--argument value ...]",
-        description="Train a Weft model to mend corrupted texts, and save it in a folder that `weftformer train` goes on from.",
+        [ModelArguments, PretrainingArguments, WeftPretrainingArguments], prog="weftformer pretrain"
     )
-    model_args, data_args, training_args = parser.parse(sys.argv[1:] if argv is None else argv)
-    return model_args, data_args, training_args
-
-
-def parse_overrides(text: dict | str | None, argument: str = "config_overrides") -> dict[str, Any]:
-    """Fields of a configuration from JSON or from `key=value,key=value`; values are read as JSON where they are JSON.
-
-    Args:
-        argument: the argument that holds the text, for messages.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    if not text:
-        return {}
-    if isinstance(text, dict):
-        return dict(text)
-    if text.lstrip().startswith("{"):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"{argument} is not valid JSON ({error}): {text}") from error
-    overrides: dict[str, Any] = {}
-    for item in re.split(r",(?=\s*\w+\s*=)", text):  # commas in values, as in ["dense","sparse"], separate nothing
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{argument} must be JSON or key=value,key=value: {item!r} is neither.")
-        overrides[name] = _value(value)
-    return overrides
-
-
-def _value(text: str) -> Any:
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    model, data, training = parser.parse(argv)
+    return model, data, training

@@ -1,17 +1,14 @@
-"""Accelerators as their data sheets describe them: what [`estimate`] divides work and bytes by.
+"""Accelerators as their data sheets describe them: what [`estimate`] divides work by.
 
-Peaks are those of dense matrices. Where a sheet gives the peak with structured sparsity only, it is half of that. A link
-is what one accelerator sends at once, in one direction: half of NVLink's or PCIe's number for both.
+Peaks are those of dense matrices. Where a sheet gives the peak with structured sparsity only, it is half of that.
 
 Sources, all NVIDIA's: the data sheets of H100 (SXM), H200 (SXM), A100 (SXM4, 40 and 80 GB), V100 (SXM2, 32 GB), L40S, T4
 and HGX B200 (180 GB, 1,000 W), and for the GeForce RTX 4090 the white paper of the Ada architecture.
 """
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-from ..configuration.fields import closest
 
 GB = 10**9
 
@@ -24,26 +21,17 @@ class Device:
     Args:
         name (`str`): what it is called.
         memory (`float`): bytes of memory.
-        bandwidth (`float`): bytes a second between memory and processor.
         fp32_flops (`float`): floating-point operations a second in fp32, as torch computes without TF32.
         bf16_flops (`float`, *optional*): those in bf16. None if it has no bf16.
         watts (`float`, *optional*, defaults to 0): power of the board, at most. 0 if it is not known.
-        link (`float`, *optional*): bytes a second that it sends to others of its node. None if it is not known.
-        network (`float`, *optional*, defaults to 50e9): bytes a second that it sends to other nodes: 400 Gb/s for each
-            accelerator, as in the clusters of Llama 3 (arXiv:2407.21783, section 3.3.1) and of NVIDIA's reference designs.
-        node (`int`, *optional*, defaults to 8): accelerators in a node.
         is_cpu (`bool`, *optional*, defaults to `False`): whether the memory is that of torch's kernels on a CPU.
     """
 
     name: str
     memory: float
-    bandwidth: float
     fp32_flops: float
     bf16_flops: float | None = None
     watts: float = 0.0
-    link: float | None = None
-    network: float = 50e9
-    node: int = 8
     is_cpu: bool = False
 
     def peak(self, precision: str) -> float:
@@ -58,31 +46,25 @@ class Device:
             raise ValueError(f'{self.name} has no bf16: choose precision="fp32", or give its bf16_tflops.')
         return self.bf16_flops
 
-    def link_between(self, processes: int) -> float | None:
-        """Return the bytes a second that each of a group sends to the others: over the network if a node cannot hold them."""
-        return self.link if processes <= self.node else self.network
 
-
-def _device(name: str, memory: float, bandwidth: float, flops: tuple[float, float | None], watts: float, link: float):
-    """Return a device of gigabytes, GB/s, TFLOP/s in fp32 and bf16, watts, and GB/s in one direction."""
+def _device(name: str, memory: float, flops: tuple[float, float | None], watts: float):
+    """Return a device of gigabytes, TFLOP/s in fp32 and bf16, and watts."""
     fp32, bf16 = flops
-    return Device(
-        name, memory * GB, bandwidth * GB, fp32 * 1e12, bf16 and bf16 * 1e12, watts=watts, link=link * GB
-    )  # fmt: skip
+    return Device(name, memory * GB, fp32 * 1e12, bf16 and bf16 * 1e12, watts=watts)
 
 
 DEVICES: dict[str, Device] = {
     device.name: device
     for device in (
-        _device("h100", 80, 3350, (67, 989.5), 700, 450),
-        _device("h200", 141, 4800, (67, 989.5), 700, 450),
-        _device("b200", 180, 8000, (80, 2250), 1000, 900),
-        _device("a100-80gb", 80, 2039, (19.5, 312), 400, 300),
-        _device("a100-40gb", 40, 1555, (19.5, 312), 400, 300),
-        _device("l40s", 48, 864, (91.6, 362), 350, 32),
-        _device("rtx-4090", 24, 1008, (82.6, 165.2), 450, 32),
-        _device("v100-32gb", 32, 900, (15.7, None), 300, 150),
-        _device("t4", 16, 320, (8.1, None), 70, 16),
+        _device("h100", 80, (67, 989.5), 700),
+        _device("h200", 141, (67, 989.5), 700),
+        _device("b200", 180, (80, 2250), 1000),
+        _device("a100-80gb", 80, (19.5, 312), 400),
+        _device("a100-40gb", 40, (19.5, 312), 400),
+        _device("l40s", 48, (91.6, 362), 350),
+        _device("rtx-4090", 24, (82.6, 165.2), 450),
+        _device("v100-32gb", 32, (15.7, None), 300),
+        _device("t4", 16, (8.1, None), 70),
     )
 }
 
@@ -90,15 +72,11 @@ DEVICES: dict[str, Device] = {
 _GIVEN = {
     "name": ("name", None),
     "memory_gb": ("memory", GB),
-    "bandwidth_gbs": ("bandwidth", GB),
     "fp32_tflops": ("fp32_flops", 1e12),
     "bf16_tflops": ("bf16_flops", 1e12),
     "watts": ("watts", 1),
-    "link_gbs": ("link", GB),
-    "network_gbs": ("network", GB),
-    "node": ("node", 1),
 }
-_NEEDED = ("memory_gb", "bandwidth_gbs", "fp32_tflops")
+_NEEDED = ("memory_gb", "fp32_tflops")
 
 
 def find_device(text: str) -> Device:
@@ -107,9 +85,9 @@ def find_device(text: str) -> Device:
 
     Args:
         text (`str`): a name (`"h100"`), a name and what is different (`"h100,watts=500"`), or all of it
-            (`"memory_gb=64,bandwidth_gbs=50,fp32_tflops=2"`). The name `cpu` in front (`"cpu,memory_gb=64,..."`) says that
-            torch's kernels are those of a CPU, which keep other tensors. Keys: name, memory_gb, bandwidth_gbs,
-            fp32_tflops, bf16_tflops, watts, link_gbs and network_gbs (what one sends, in one direction), node.
+            (`"memory_gb=64,fp32_tflops=2"`). The name `cpu` in front (`"cpu,memory_gb=64,..."`) says that
+            torch's kernels are those of a CPU, which keep other tensors. Keys: name, memory_gb, fp32_tflops, bf16_tflops,
+            watts.
 
     Returns:
         `Device`
@@ -117,6 +95,8 @@ def find_device(text: str) -> Device:
     Raises:
         ValueError: there is no such device or key, a number is none, or a needed one is missing.
     """
+    from ..configuration.fields import closest  # here: help waits for nothing
+
     words = [word.strip() for word in text.split(",") if word.strip()]
     base, is_cpu = None, False
     if words and "=" not in words[0]:
@@ -135,8 +115,6 @@ def find_device(text: str) -> Device:
             raise ValueError(f"A device has no key {key!r}: {text}. Keys: {', '.join(_GIVEN)}.{closest(key, _GIVEN)}")
         field, unit = _GIVEN[key]
         given[field] = value if unit is None else _number(key, value) * unit
-    if "node" in given:
-        given["node"] = max(1, int(given["node"]))
     if base is not None:
         return replace(base, **given)
     missing = [key for key in _NEEDED if _GIVEN[key][0] not in given]
@@ -150,6 +128,3 @@ def _number(key: str, text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?", text) or float(text) <= 0:
         raise ValueError(f"{key}={text}: give a number above 0.")
     return float(text)
-
-
-assert {field for field, _ in _GIVEN.values()} < {field.name for field in fields(Device)}

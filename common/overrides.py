@@ -1,0 +1,43 @@
+"""Fields of a configuration, as they are given on a command line."""
+
+import json
+import re
+from typing import Any
+
+_WORDS = {"true": True, "false": False, "none": None, "null": None}
+
+
+def parse_overrides(text: dict | str | None, argument: str = "config_overrides") -> dict[str, Any]:
+    """Fields of a configuration from JSON or from `key=value,key=value`; values are read as JSON where they are JSON.
+
+    Args:
+        argument: the argument that holds the text, for messages.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    if not text:
+        return {}
+    if isinstance(text, dict):
+        return dict(text)
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"{argument} is not valid JSON ({error}): {text}") from error
+    overrides: dict[str, Any] = {}
+    for item in re.split(r",(?=\s*\w+\s*=)", text):  # commas in values, as in ["dense","sparse"], separate nothing
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{argument} must be JSON or key=value,key=value: {item!r} is neither.")
+        overrides[name] = _value(value)
+    return overrides
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

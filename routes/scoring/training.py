@@ -1,0 +1,185 @@
+"""Training a model that writes synthesis routes, and testing it on held-out targets."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import DataCollatorForSeq2Seq
+
+from ...common.overrides import parse_overrides
+from ...common.whole_files import write_json
+from ...configuration import WeftConfig
+from ...hub import Measured
+from ...modeling import WeftForConditionalGeneration
+from ...tokenization import build_route_tokenizer
+from ...training import WeftTrainer, check_same_model, fit, longest, start
+from ..data.rows import check_choices
+from ..data.training_data import RouteArguments, RouteTrainingArguments, about_routes, encode, load_pairs, pairs_of
+from ..planning.planner import RoutePlanner
+from ..plans import Plan
+from ..tree import Route
+from .metrics import top_k_exact
+
+
+def measure_accuracy(
+    planner: RoutePlanner,
+    routes: Sequence[Route],
+    arguments: RouteArguments,
+    max_new_tokens: int,
+    materials: Sequence[str] | None = None,
+) -> tuple[dict[str, Any], list[Plan]]:
+    """Share of targets whose recorded route a beam search finds; it is told target, number of steps and `materials`."""
+    started = time.monotonic()
+    is_told = planner.model.config.num_condition_features > 0
+    plans = planner.plan(
+        [route.smiles for route in routes],
+        n_steps=[route.depth for route in routes] if is_told else None,
+        beams=arguments.beams,
+        starting_material=materials,
+        max_new_tokens=max_new_tokens,
+        batch_size=arguments.test_batch_size,
+        on_error="skip",  # a target that cannot be planned is one that is not found
+        bounded=False,  # the lengths of recorded routes are what they are
+    )
+    failed = [plan for plan in plans if plan.problem is not None]
+    if failed:
+        print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
+    predictions = [[candidate.route for candidate in plan.candidates] for plan in plans]
+    accuracy = top_k_exact(predictions, routes, ks=[k for k in (1, 5, 10, 50) if k <= arguments.beams])
+    texts = [candidate for plan in plans for candidate in plan.candidates]
+    results = {
+        "beams": arguments.beams,
+        "exact_route": {f"top-{k}": asdict(value) for k, value in accuracy.items()},
+        "valid": sum(candidate.route is not None for candidate in texts) / max(1, len(texts)),
+        "test_seconds": round(time.monotonic() - started, 1),
+    }
+    return results, plans
+
+
+def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
+    """What a person wants to see at the end."""
+    print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
+    for name, share in results["exact_route"].items():
+        print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
+    print(f"  candidates that are valid routes {results['valid']:.1%}")
+    print(f"\nOne of them, planned: {plan.target}")
+    for route in plan.routes[:1]:
+        agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
+        print(f"{route.format_tree()} ({agrees})")
+    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer plan '{plan.target}' --model {folder}")
+
+
+def card_details(
+    arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
+) -> dict[str, Any]:
+    """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
+    if arguments.train_file is None:
+        data = (
+            f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "
+            f"(`weftformer.routes.sample_routes`), without those of the test, drawn with seed {seed}."
+        )
+    else:
+        data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"
+        # `weftformer prepare-routes` had its own number of orders
+        plain = about["aligned"] or Path(arguments.train_file).is_dir()
+        data += "." if plain else f", at most {arguments.permutations} orders of the reactants each."
+    if about["sub_routes"]:
+        data += " Each molecule that a route makes is a target of its own too."
+    if about["aligned"]:
+        data += (
+            f" {about['aligned']} texts of each route, from as many atoms of the target; a reactant is written from the atom "
+            "that makes its SMILES most like its product's."
+        )
+    told = ["the target", *["the number of steps"] * told_steps]
+    told += ["a starting material"] * arguments.with_starting_material
+    tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
+    return {
+        "data": f"{data} No target of the test is the target of a training route.",
+        "results": [
+            Measured("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
+            *(
+                Measured(
+                    "exact_match", f"exact route, {name}", share["value"], tested, share["low"], share["high"], "Wilson",
+                    share["n"], "test", percent=True,
+                )
+                for name, share in results["exact_route"].items()
+            ),
+            Measured("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
+        ],
+        "results_note": (
+            f"{results['beams']} beams; the model is told {', '.join(told)}. A route is exact where it is the recorded one, the "
+            "order of reactants ignored."
+        ),
+    }  # fmt: skip
+
+
+def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
+    """Everything that `weftformer train-routes` does, after its arguments are read.
+
+    Returns:
+        The results, as they are written to `results.json`.
+
+    Raises:
+        ValueError, FileNotFoundError: something in the arguments or the routes is not as it should be.
+    """
+    for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    check_choices(arguments.permutations, "none", arguments.aligned)
+    checkpoint = start(training)
+    tokenizer = build_route_tokenizer()
+    preset = arguments.preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
+    config = WeftConfig.from_preset(preset, **parse_overrides(arguments.config_overrides))
+    if config.vocab_size != len(tokenizer):
+        raise ValueError(
+            f"--preset {preset} has a vocabulary of {config.vocab_size} tokens, and routes have {len(tokenizer)}: "
+            "take one of the dms-* presets."
+        )
+    if checkpoint:
+        check_same_model(config, checkpoint)
+    train_pairs, test_routes = load_pairs(arguments, training.seed)
+    tested = test_routes[: arguments.num_test_routes]
+    about = about_routes(arguments, train_pairs)
+    a_row_for_each = replace(arguments, permutations=1, aligned=int(about["aligned"] > 0))
+    test_pairs = pairs_of(tested, a_row_for_each, training.seed)
+    data = {
+        name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("validation", test_pairs))
+    }
+
+    def build() -> WeftForConditionalGeneration:
+        model = WeftForConditionalGeneration(config)
+        generation = model.generation_config
+        generation.max_length, generation.num_beams = config.max_target_positions + 1, arguments.beams
+        # of settings that follow from a model's configuration transformers reads only those that it knows
+        generation._from_model_config = False
+        generation.routes = about
+        print(f"{preset}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
+        return model
+
+    results: dict[str, Any] = {"preset": preset}
+
+    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
+        trained: dict[str, Any] = next(
+            (log for log in reversed(trainer.state.log_history) if "train_runtime" in log), {}
+        )
+        # a model that has learned little writes on and on: nothing longer than what it has seen can be right
+        materials = test_pairs["starting_material"] if arguments.with_starting_material else None
+        planner = RoutePlanner(trainer.model, tokenizer)
+        results.update(
+            steps=trainer.state.global_step,
+            train_seconds=round(trained["train_runtime"], 1),
+            train_loss=trained.get("train_loss"),  # none where the run was finished before
+            test_loss=trainer.evaluate()["eval_loss"],
+        )
+        accuracy, plans = measure_accuracy(planner, tested, arguments, longest(data["train"]), materials)
+        results.update(accuracy)
+        write_json(folder / "results.json", results)
+        show(results, plans[0], tested[0], folder)
+        return card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
+
+    folder = Path(str(training.output_dir))
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
+    return results
