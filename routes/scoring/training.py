@@ -41,7 +41,7 @@ def measure_accuracy(
         max_new_tokens=max_new_tokens,
         batch_size=arguments.test_batch_size,
         on_error="skip",  # a target that cannot be planned is one that is not found
-        bounded=False,  # the lengths of recorded routes are what they are
+        enforce_limits=False,  # the lengths of recorded routes are what they are
     )
     failed = [plan for plan in plans if plan.problem is not None]
     if failed:

@@ -75,8 +75,9 @@ def test_every_preset_is_listed():
 
 
 def test_commands_and_modules_exist():
-    for line in (line for page in PAGES for block in blocks(own_text(page), "bash") for line in block.splitlines()):
-        words = shlex.split(line.removesuffix("\\"), comments=True)
+    commands = [block.replace("\\\n", "") for page in PAGES for block in blocks(own_text(page), "bash")]
+    for line in (line for block in commands for line in block.splitlines()):
+        words = shlex.split(line, comments=True)
         assert words[:1] != ["weftformer"] or words[1] in (*cli.COMMANDS, "--print-completion"), line
         for room, name in re.findall(r"-m weftformer\.(scripts|benchmarks)\.?(\w*)", line):
             assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line

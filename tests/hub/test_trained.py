@@ -54,15 +54,9 @@ def test_weft_train_leaves_a_card(tmp_path):
 
 def test_weft_train_routes_leaves_a_card(tmp_path):
     pytest.importorskip("rdkit")
-    words = ["train-routes", "--num-routes", "60", "--num-test-routes", "4", "--beams", "2"]
-    words += [
-        "--config-overrides",
-        f"{SMALL},max_target_positions=160",
-        "--output-dir",
-        str(tmp_path / "model"),
-        *QUICK,
-    ]
-    assert cli.main(words) == 0
+    words = f"train-routes --num-routes 60 --num-test-routes 4 --beams 2 --output-dir {tmp_path}/model {QUICK}"
+    words += f" --config-overrides {SMALL},max_target_positions=160"
+    assert cli.main(words.split()) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     results = json.loads((tmp_path / "model" / "results.json").read_text())
     first = results["exact_route"]["top-1"]

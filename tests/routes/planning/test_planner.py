@@ -150,7 +150,6 @@ def test_the_molecules_of_candidates_are_canonical_and_what_is_none_is_a_problem
         pad = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
         return type("Output", (), {"sequences": pad, "sequences_scores": torch.tensor([-1.0, -2.0, -3.0])})
 
-    monkeypatch.setattr(search.RouteSearch, "running", lambda self: None)
     monkeypatch.setattr(planner.model, "generate", generate, raising=False)
     monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
     (plan,) = planner.plan(
