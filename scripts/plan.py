@@ -254,18 +254,13 @@ def _plans(
 ) -> Iterator[tuple[int, Plan]]:
     """The index and the plan of each target that is not done, as their searches end; first those that cannot be read.
 
-    The model is loaded at once, unless no target can be read: what is wrong with it is told before a file is opened.
+    The model is loaded at once: what is wrong with it is told before a file is opened.
     """
     from weftformer.routes.plans import Plan
 
-    wrong: dict[int, Plan] = {}
-    asked = []
-    for index, target in enumerate(targets):
-        problem = target.problem or _problem(target.smiles, args.on_salt)
-        if index not in done and problem is not None:
-            wrong[index] = Plan(target.smiles, [], problem, target.id)
-        elif index not in done:
-            asked.append(index)
+    left = [index for index in range(len(targets)) if index not in done]
+    asked = [index for index in left if targets[index].problem is None]
+    wrong = {index: Plan(one.smiles, [], one.problem, one.id) for index in left if (one := targets[index]).problem}
     check_model(args.model)
     if not asked:
         return iter(wrong.items())
@@ -279,16 +274,6 @@ def _plans(
         for place, plan in found
     )
     return chain(wrong.items(), named)
-
-
-def _problem(smiles: str, on_salt: str) -> str | None:
-    from weftformer.routes.planning.targets import one_target
-
-    try:
-        one_target(smiles, on_salt)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def described(plan: Plan, count: int) -> str:

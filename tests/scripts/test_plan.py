@@ -58,32 +58,6 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
 
-def test_where_no_target_can_be_read_no_model_is_loaded(tmp_path, capsys):
-    (tmp_path / "config.json").write_text("no model")
-    words = ["plan", "CC(C)(C)(C)(C)N", "c1ccc", "--model", str(tmp_path)]
-    assert cli.main([*words, "--no-progress"]) == 3
-    assert (
-        "c1ccc: not planned. 'c1ccc' is not a molecule that RDKit can read: unclosed ring." in capsys.readouterr().out
-    )
-    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path / "none")]) == 1
-    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path), "--starting-material", "CC("]) == 1
-
-
-def test_a_stock_marks_the_routes(folder, tmp_path, capsys):
-    (tmp_path / "stock.smi").write_text("CC(=O)O\nCC\n")
-    assert run(folder, AMIDE, "--stock", "stock.smi", "--json", "a.json") == 0
-    assert "not in stock: NCc1ccccc1" in capsys.readouterr().out
-    (written,) = json.loads((tmp_path / "a.json").read_text())
-    first = written["candidates"][0]
-    assert (
-        first["purchasable"] is False and first["missing"] == ["NCc1ccccc1"] and first["rank"] == first["group"] == 1
-    )
-    (tmp_path / "stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
-    assert run(folder, AMIDE, "--stock", "stock.smi") == 0
-    out = capsys.readouterr().out
-    assert "purchasable\nCC(=O)NCc1ccccc1" in out and out.splitlines()[-1].split()[3] == "1"
-
-
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
     """The whole road: the amine is not in stock, is made in its turn, and the joined route is drawn."""
     (tmp_path / "stock.smi").write_text("CC(=O)O acid\nN ammonia\nBrCc1ccccc1 bromide\n")
@@ -127,14 +101,6 @@ def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert "note: The time limit of 1e-06 s ended the search" in out
     assert run(folder, ESTER, "--forbid", "CC(=O)O", "--forbid", "CCO", "--required-leaf", "CCN") == 3
     assert "(forbidden)" in (out := capsys.readouterr().out) or "(required_leaf)" in out
-
-
-def test_salts_are_stripped_and_told(folder, tmp_path, capsys):
-    assert run(folder, f"{AMIDE}.Cl", "--on-salt", "strip", "--output-file", "a.jsonl") == 0
-    said = f"{AMIDE}.Cl is 2 molecules: {AMIDE}, its largest organic part, was planned."
-    (row,) = rows_of(tmp_path / "a.jsonl")
-    assert f"note: {said}" in capsys.readouterr().out
-    assert row["remarks"] == [said] and row["target"] == AMIDE and row["given"] == f"{AMIDE}.Cl"
 
 
 def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
@@ -231,19 +197,6 @@ def without_scores(lines) -> list[dict]:
     return [{name: value for name, value in row.items() if name not in ("score", "rank", "group")} for row in rows]
 
 
-def test_each_target_is_written_when_it_is_done(folder, tmp_path, monkeypatch):
-    seen, step = [], pool.PlanPool.step
-
-    def look(self):
-        seen.append((3 - len(self), len(rows_of(tmp_path / "a.jsonl"))))
-        return step(self)
-
-    monkeypatch.setattr(pool, "ROWS", 1)
-    monkeypatch.setattr(pool.PlanPool, "step", look)
-    assert run(folder, AMIDE, ESTER, "CS(=O)(=O)NCC", "--output-file", "a.jsonl") == 0
-    assert {done for done, _ in seen} == {0, 1, 2} and all(done == written for done, written in seen)
-
-
 def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     words = ["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
@@ -297,19 +250,6 @@ def test_arguments_that_are_none_are_usage_errors(words, folder):
     with pytest.raises(SystemExit) as error:
         cli.main(["plan", "CCO", "--model", folder, *words])
     assert error.value.code == 2
-
-
-def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(folder, tmp_path, capsys):
-    (tmp_path / "taken").mkdir()
-    assert run(folder, ESTER, "--json", "taken") == 1
-    assert "taken" in (err := capsys.readouterr().err) and ".taken" not in err and str(tmp_path) not in err
-
-
-def test_other_models_are_sent_where_they_belong(tmp_path, capsys):
-    (tmp_path / "bart").mkdir()
-    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
-    assert run("bart", "CCO") == 1
-    assert "bart is a bart model: `weftformer convert`" in capsys.readouterr().err
 
 
 def test_options_are_the_settings():
