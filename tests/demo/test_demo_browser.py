@@ -12,7 +12,8 @@ pytest.importorskip("playwright", reason="needs playwright: pip install weftform
 from playwright.sync_api import expect
 
 from weftformer.common.watching import Watch
-from weftformer.demo import LAUNCH, build_demo
+from weftformer.demo.app import build_demo
+from weftformer.demo.style import LAUNCH
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")
@@ -112,12 +113,6 @@ def test_after_a_mistake_nothing_is_left_of_the_target_before(load):
     expect(page.locator("#routes .weft-alert")).to_have_count(0)
 
 
-def test_an_example_is_a_click_away(load):
-    page = load()
-    page.get_by_role("button", name="CCNS(C)(=O)=O").click()
-    expect(field(page, "target")).to_have_value("CCNS(C)(=O)=O")
-
-
 @pytest.mark.integration
 def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, monkeypatch):
     page, seen, at_once = load(), [], threading.Event()
@@ -145,21 +140,3 @@ def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, m
     at_once.set()
     page.locator("#write").click()  # and the next text is written
     expect(written).not_to_have_value(re.compile("^.{0,4}$"))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone(load, scheme):
-    page = load(360, 740, color_scheme=scheme)
-    plan(page, "O=C(O)CNC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    drawn = page.locator(ROUTE).first
-    # letters of molecules are at least nine pixels high
-    assert drawn.bounding_box()["width"] >= 0.719 * float(drawn.get_attribute("width"))
-    colours = page.evaluate(
-        "['color', 'backgroundColor'].map(name => "
-        "getComputedStyle(document.querySelector('body'))[name].match(/[0-9]+/g).map(Number))"
-    )
-    ink, ground = (sum(colour[:3]) for colour in colours)
-    assert ink < 200 < 600 < ground if scheme == "light" else ground < 200 < 600 < ink

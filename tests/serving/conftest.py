@@ -14,7 +14,8 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from weftformer.inference.batching import Unwanted
-from weftformer.serving import Limits, build_app
+from weftformer.serving.app import build_app
+from weftformer.serving.limits import Limits
 
 
 class StubTask:
