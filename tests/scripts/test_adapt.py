@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import datasets
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -163,25 +162,3 @@ def test_refusals(checkpoint, tmp_path, capsys):
         assert main(["adapt", *words]) == 1
         assert message in capsys.readouterr().err
         assert not (tmp_path / "out").exists() and (checkpoint / "config.json").is_file()
-
-
-@pytest.mark.integration
-def test_it_goes_on_with_pretraining(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("the weft crosses the warp\n" * 32)
-    assert main(["adapt", str(checkpoint), str(tmp_path / "out"), "--pad-token", "<pad>"]) == 0
-    words = [
-        "--model-name-or-path", str(tmp_path / "out"), "--train-file", str(corpus), "--objective", "ul2", "--output-dir",
-        str(tmp_path / "trained"), "--max-steps", "12", "--logging-steps", "1", "--learning-rate", "0.01", "--use-cpu",
-        "--disable-tqdm", "true", "--save-strategy", "no", "--shuffle-buffer", "8", "--per-device-train-batch-size", "8",
-    ]  # fmt: skip
-    assert main(["pretrain", *words]) == 0
-    history = json.loads((tmp_path / "trained" / "trainer_state.json").read_text())["log_history"]
-    losses = [entry["loss"] for entry in history if "loss" in entry]
-    assert losses[-1] < 0.9 * losses[0]
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(tmp_path / "trained"),
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "trained"),
-    )
-    assert model.config.vocab_size == len(tokenizer) and not model.config.tie_word_embeddings

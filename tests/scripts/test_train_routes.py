@@ -113,28 +113,6 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     assert "Each molecule that a route makes is a target of its own too. 3 texts of each route" in card
 
 
-def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(tmp_path, capsys):
-    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O")])
-    write_routes(tmp_path / "test.jsonl", [Route("C(C)NC(C)=O", (Route("CCN"), Route("CC(=O)O")))])
-    settings = Preparation(aligned=4, sub_routes=True, weights=(0.5,))
-    prepare([tmp_path / "train.jsonl"], tmp_path / "data", settings)
-    files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
-    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
-    assert cli.main(["train-routes", *words]) == 0
-    shown = capsys.readouterr().out
-    assert "6 training rows, 2 of them left out because their target is tested" in shown
-    about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
-    assert about == {
-        "steps": [1, 2],
-        "aligned": 4,
-        "sub_routes": True,
-        "starting_material": False,
-        "sources": {"train.jsonl": 6},
-    }
-    assert cli.main(["train-routes", *words, "--overwrite-output-dir", "--sub-routes"]) == 1
-    assert "is already prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
-
-
 def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
     write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O")])
     write_routes(tmp_path / "test.jsonl", [Route("OC(=O)COC", (Route("C"),))])
