@@ -16,7 +16,7 @@ from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
-    move_to,
+    load_model,
     read_forward_model,
     read_stock,
     take_shipped_model,
@@ -26,7 +26,6 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings, tol
 if TYPE_CHECKING:
     from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
-    from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.plans import Candidate, Plan
 
 EPILOG = """examples:
@@ -231,24 +230,6 @@ def _plain(value: Any) -> Any:
     return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
 
 
-def _load(args: argparse.Namespace) -> RoutePlanner:
-    from weftformer.inference.tasks import RouteTask, load_task
-
-    try:
-        task = load_task(args.model)
-    except OSError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"--model {args.model}: there is no such folder here, and it was not had from the Hub. {first}"
-        ) from error
-    if not isinstance(task, RouteTask):
-        raise ValueError(
-            f"--model {args.model} writes texts, not routes: `weftformer generate --model {args.model}` asks it."
-        )
-    move_to(task.planner, args.device, args.compile)
-    return task.planner
-
-
 def _plans(
     args: argparse.Namespace, targets: list[Target], done: dict[int, Plan], **given: Any
 ) -> Iterator[tuple[int, Plan]]:
@@ -264,7 +245,7 @@ def _plans(
     check_model(args.model)
     if not asked:
         return iter(wrong.items())
-    planner, forward = _load(args), read_forward_model(args)
+    planner, forward = load_model(args, "routes").planner, read_forward_model(args)
     found = planner.stream(
         [targets[index].smiles for index in asked], n_steps=args.steps, starting_material=args.starting_material,
         progress=False, on_error="skip", **given,  # the others are still worth planning; the exit status tells
