@@ -94,26 +94,6 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
 
 
 @pytest.mark.integration
-def test_after_a_mistake_nothing_is_left_of_the_target_before(load):
-    page = load()
-    plan(page, "CCOC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    expect(page.locator("#page")).to_be_visible()
-    plan(page, "C1CC")
-    expect(page.locator(".toast-body")).to_contain_text("'C1CC' is not a molecule that RDKit can read")
-    assert "Traceback" not in page.content()
-    expect(page.locator("#routes .weft-alert")).to_contain_text("'C1CC' is not a molecule that RDKit can read")
-    expect(page.locator("#routes svg.weft-route")).to_have_count(0)
-    for name in ("page", "json", "picture"):
-        expect(page.locator(f"#{name}")).not_to_be_visible()
-    assert "CCOC" not in page.locator("#routes").inner_text()
-    plan(page, "CCOC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    expect(page.locator("#page")).to_be_visible()
-    expect(page.locator("#routes .weft-alert")).to_have_count(0)
-
-
-@pytest.mark.integration
 def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, monkeypatch):
     page, seen, at_once = load(), [], threading.Event()
     asked = Watch.__call__

