@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 from weftformer import conversion
 from weftformer.conversion import files
+from weftformer.conversion.adaptation import DTYPES, FAMILIES
+from weftformer.scripts import adapt
 from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
 
@@ -33,6 +35,11 @@ def made(tmp_path_factory):
 @pytest.fixture
 def checkpoint(made, tmp_path):
     return shutil.copytree(made, tmp_path / made.name)
+
+
+def test_help_names_what_the_room_can_do():
+    assert [str(dtype) for dtype in DTYPES] == [f"torch.{name}" for name in adapt.DTYPES]
+    assert all(family in adapt.EPILOG for family in FAMILIES)
 
 
 def test_a_folder_that_loads_and_generates(checkpoint, tmp_path, capsys):

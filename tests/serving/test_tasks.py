@@ -237,20 +237,6 @@ def test_texts_that_do_not_fit_are_refused(text_task):
             text_task.works([text], conditions=conditions)
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_batch_that_nobody_wants_ends_at_the_next_token(text_task, beams):
-    asked = []
-
-    def watch():
-        asked.append(True)
-        if len(asked) == 3:
-            raise Unwanted
-
-    with pytest.raises(Unwanted):
-        text_task.write(text_task.works(["one two"], beams=beams, max_new_tokens=100), watch)
-    assert len(asked) == 3
-
-
 def test_conditions_reach_the_model():
     task = TextTask(*tiny_text_model(TEXTS, num_condition_features=1))
     written = [
