@@ -36,7 +36,7 @@ def test_jobs_find_what_they_find_alone(planner, known, name, monkeypatch):
         found |= dict(running.step())
     assert found.keys() == tickets.keys() and len(found) == len(jobs)
     for ticket, job in tickets.items():
-        alone.add([job], None, [settings.max_new_tokens])
+        alone.add([job], [None], [settings.max_new_tokens])
         [(_, expected)] = alone.step()
         assert told(found[ticket]) == told(expected)
         scores = [one.score for one in expected]
@@ -78,7 +78,7 @@ def test_a_longer_neighbour_takes_no_room_away(planner, monkeypatch):
     monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
     search = RouteSearch(planner.model, planner.tokenizer, PlanSettings(beams=1))
     jobs = [Job("CCO", 1), Job("C" * 60, 1), Job("CCN", 1)]
-    first, long, last = search.add(jobs, None, [100] * 3)
+    first, long, last = search.add(jobs, [None] * 3, [100] * 3)
     assert {ticket for ticket, _ in search.step()} == {first, last}
     assert [ticket for ticket, _ in search.step()] == [long] and not len(search)
 
