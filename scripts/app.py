@@ -31,8 +31,8 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError: as [`load_models`] and [`write_space`], or there is no such device. OSError: no such model, or the port is taken.
     """
+    from weftformer.demo import LAUNCH, build_demo, write_space
     from weftformer.demo.loading import load_models
-    from weftformer.demo.space import write_space
     from weftformer.scripts.arguments import move_to, take_shipped_model
 
     if args.text_model is None:
@@ -44,9 +44,6 @@ def main(args: argparse.Namespace) -> None:
     tasks = load_models(args.model, args.text_model)
     for task in filter(None, tasks):
         move_to(task, args.device)
-    from weftformer.demo.app import build_demo  # after `load_models`, which knows what is not installed
-    from weftformer.demo.style import LAUNCH
-
     build_demo(*tasks).launch(server_name=args.host, server_port=args.port, share=args.share, **LAUNCH)
 
 

@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> None:
         import uvicorn
 
         from weftformer.inference import load_task
-        from weftformer.serving.app import build_app
+        from weftformer.serving import Limits, build_app
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic"):
             raise

@@ -12,8 +12,7 @@ pytest.importorskip("playwright", reason="needs playwright: pip install weftform
 from playwright.sync_api import expect
 
 from weftformer.common.watching import Watch
-from weftformer.demo.app import build_demo
-from weftformer.demo.style import LAUNCH
+from weftformer.demo import LAUNCH, build_demo
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium")

@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from weftformer.demo import loading
+from weftformer.demo import LAUNCH, loading
 from weftformer.demo.loading import load_models
-from weftformer.demo.style import LAUNCH
 from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.routes.shipped import MODEL
 from weftformer.scripts import cli

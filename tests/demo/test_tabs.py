@@ -8,8 +8,7 @@ import gradio as gr
 import pytest
 
 from weftformer.common.watching import Watch
-from weftformer.demo import asking, routes_tab
-from weftformer.demo.app import build_demo
+from weftformer.demo import asking, build_demo, routes_tab
 from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
 from weftformer.demo.routes_tab import plan_routes, routes_html
 from weftformer.demo.text_tab import write

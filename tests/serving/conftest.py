@@ -14,8 +14,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from weftformer.inference.batching import Unwanted
-from weftformer.serving.app import build_app
-from weftformer.serving.limits import Limits
+from weftformer.serving import Limits, build_app
 
 
 class StubTask:

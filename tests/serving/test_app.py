@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from weftformer.inference.batching import Item
-from weftformer.serving.limits import Limits
+from weftformer.serving import Limits
 
 from .conftest import running, soon
 
