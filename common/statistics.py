@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,8 +64,7 @@ def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) 
     """Return the interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
     10.2307/2331554).
 
-    It supposes that the values are drawn from a normal distribution. For many values of any other distribution use
-    [`bootstrap_interval`].
+    It supposes that the values are drawn from a normal distribution.
 
     Args:
         values: at least two values, such as those of several seeds.
@@ -85,55 +84,12 @@ def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) 
     return mean - half, mean + half
 
 
-def bootstrap_interval(
-    values: Sequence[float] | np.ndarray,
-    statistic: Callable[..., Any] = np.mean,
-    *,
-    n: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Return the bootstrap percentile interval of a statistic (B. Efron, Ann. Statist. 7, 1979, doi
-    10.1214/aos/1176344552), by `scipy.stats.bootstrap`.
-
-    If all values are equal, as for a share of 0 or 1, the interval has no width, even for few values. Use
-    `wilson_interval` for shares, and `of_shares` for means of shares.
-
-    Args:
-        values: one number for each target.
-        statistic: the statistic, called with samples of shape (resamples, values) and `axis`.
-        n: number of resamples.
-        seed: seed of the random numbers. The same seed gives the same interval.
-        level: share of the resamples within the interval.
-
-    Returns:
-        Lower and upper end.
-
-    Raises:
-        ValueError: there are fewer than two values, `n` is below 1, or `level` is not between 0 and 1.
-        ImportError: SciPy is not installed.
-    """
-    sample = np.asarray(values, dtype=float)
-    if sample.ndim != 1 or len(sample) < 2 or n < 1 or not 0 < level < 1:
-        raise ValueError(
-            f"expected a list of at least two values, n >= 1 and 0 < level < 1, got shape {sample.shape}, n={n}, level={level}"
-        )
-    found = _scipy_stats().bootstrap(
-        (sample,),
-        statistic,
-        n_resamples=n,
-        confidence_level=level,
-        method="percentile",
-        rng=seed,
-        batch=_BLOCK // len(sample) or 1,
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
 def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> list[Estimate]:
-    """Return the mean of each column with its 95 % percentile interval ([`bootstrap_interval`]), for all columns at once.
+    """Return the mean of each column with its 95 % bootstrap percentile interval (B. Efron, Ann. Statist. 7, 1979, doi
+    10.1214/aos/1176344552), for all columns at once.
 
-    One matrix product counts all resamples, and a target may lack a metric.
+    One matrix product counts all resamples, and a target may lack a metric. If all values are equal, as for a share of 0
+    or 1, the interval has no width, even for few values: use [`of_shares`] for means of shares.
 
     Args:
         table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then

@@ -121,6 +121,35 @@ def read_forward_model(arguments: argparse.Namespace) -> Any:
     return forward
 
 
+def load_model(arguments: argparse.Namespace, wanted: str) -> Any:
+    """The task of `--model` on its device, with compiled steps where `--compile` is given.
+
+    Args:
+        arguments: with `model`, `device` and `compile`.
+        wanted: what it has to write, "routes" or "texts".
+
+    Raises:
+        ValueError: there is no such model or device, or the model writes the other.
+    """
+    from weftformer.inference.tasks import RouteTask, load_task
+
+    name = arguments.model
+    check_model(name)
+    try:
+        task = load_task(name)
+    except OSError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"--model {name}: there is no such folder here, and the Hub did not send it. {first}"
+        ) from error
+    written = "routes" if isinstance(task, RouteTask) else "texts"
+    if written != wanted:
+        command = f"plan TARGET --model {name}" if written == "routes" else f"generate --model {name}"
+        raise ValueError(f"--model {name} writes {written}, not {wanted}: `weftformer {command}` asks it.")
+    move_to(task, arguments.device, arguments.compile)
+    return task
+
+
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
     """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
 

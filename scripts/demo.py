@@ -7,12 +7,9 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weftformer.scripts.arguments import check_at_least_one
-
-if TYPE_CHECKING:
-    import datasets
 
 # None of them is a product in the training data of the shipped model, also not without stereochemistry.
 DRUGS = {
@@ -43,23 +40,17 @@ def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
     print(f"\nAll routes are drawn in {page}: open it in a browser.")
 
 
-def rows(tokenizer: Any, config: Any, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Return the rows of recorded routes for training and for the test."""
+def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
+    """Return transformers' own trainer, with rows of recorded routes for training and for the test."""
+    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
     from weftformer.routes import sample_routes, train_test_split
     from weftformer.routes.data.training_data import RouteArguments, encode, pairs_of
 
     train, test = (
-        encode(pairs_of(part, RouteArguments(), seed), tokenizer, config)
+        encode(pairs_of(part, RouteArguments(), seed), tokenizer, model.config)
         for part in train_test_split(sample_routes(), NUM_TEST_ROUTES, seed=seed)
     )
-    return train, test
-
-
-def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
-    """Return transformers' own trainer, with recorded routes."""
-    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
-
-    train, test = rows(tokenizer, model.config, seed)
     settings = Seq2SeqTrainingArguments(
         output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-3,
         lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",

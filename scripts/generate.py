@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.progress import Progress
 from weftformer.common.whole_files import open_lines, whole_lines
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, move_to
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_output, load_model
 
 if TYPE_CHECKING:
     from weftformer.inference.lines import Answer, Line
@@ -83,7 +83,7 @@ def main(args: argparse.Namespace) -> int:
 
     check(args)
     lines, total = read(args)
-    task = _load(args)
+    task = load_model(args, "texts")
     task.check_conditions(len(_names(args.condition_columns)))
     settings = _settings(args, task)
     first = whole_lines(args.output_file) if args.resume else 0
@@ -205,17 +205,6 @@ def _text(value: Any) -> str:
 
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-def _load(args: argparse.Namespace) -> TextTask:
-    from weftformer.inference.tasks import TextTask, load_task
-
-    check_model(args.model)
-    task = load_task(args.model)
-    if not isinstance(task, TextTask):
-        raise ValueError(f"{args.model} writes routes: `weftformer plan TARGET --model {args.model}` asks it.")
-    move_to(task, args.device, args.compile)
-    return task
 
 
 def _settings(args: argparse.Namespace, task: TextTask) -> TextSettings:

@@ -16,7 +16,7 @@ from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
-    move_to,
+    load_model,
     read_forward_model,
     read_stock,
     take_shipped_model,
@@ -26,7 +26,6 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings, tol
 if TYPE_CHECKING:
     from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
-    from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.plans import Candidate, Plan
 
 EPILOG = """examples:
@@ -231,45 +230,22 @@ def _plain(value: Any) -> Any:
     return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
 
 
-def _load(args: argparse.Namespace) -> RoutePlanner:
-    from weftformer.inference.tasks import RouteTask, load_task
-
-    try:
-        task = load_task(args.model)
-    except OSError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"--model {args.model}: there is no such folder here, and it was not had from the Hub. {first}"
-        ) from error
-    if not isinstance(task, RouteTask):
-        raise ValueError(
-            f"--model {args.model} writes texts, not routes: `weftformer generate --model {args.model}` asks it."
-        )
-    move_to(task.planner, args.device, args.compile)
-    return task.planner
-
-
 def _plans(
     args: argparse.Namespace, targets: list[Target], done: dict[int, Plan], **given: Any
 ) -> Iterator[tuple[int, Plan]]:
     """The index and the plan of each target that is not done, as their searches end; first those that cannot be read.
 
-    The model is loaded at once, unless no target can be read: what is wrong with it is told before a file is opened.
+    The model is loaded at once: what is wrong with it is told before a file is opened.
     """
     from weftformer.routes.plans import Plan
 
-    wrong: dict[int, Plan] = {}
-    asked = []
-    for index, target in enumerate(targets):
-        problem = target.problem or _problem(target.smiles, args.on_salt)
-        if index not in done and problem is not None:
-            wrong[index] = Plan(target.smiles, [], problem, target.id)
-        elif index not in done:
-            asked.append(index)
+    left = [index for index in range(len(targets)) if index not in done]
+    asked = [index for index in left if targets[index].problem is None]
+    wrong = {index: Plan(one.smiles, [], one.problem, one.id) for index in left if (one := targets[index]).problem}
     check_model(args.model)
     if not asked:
         return iter(wrong.items())
-    planner, forward = _load(args), read_forward_model(args)
+    planner, forward = load_model(args, "routes").planner, read_forward_model(args)
     found = planner.stream(
         [targets[index].smiles for index in asked], n_steps=args.steps, starting_material=args.starting_material,
         progress=False, on_error="skip", **given,  # the others are still worth planning; the exit status tells
@@ -279,16 +255,6 @@ def _plans(
         for place, plan in found
     )
     return chain(wrong.items(), named)
-
-
-def _problem(smiles: str, on_salt: str) -> str | None:
-    from weftformer.routes.planning.targets import one_target
-
-    try:
-        one_target(smiles, on_salt)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def described(plan: Plan, count: int) -> str:

@@ -13,14 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
     add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
     add("--experts-per-token", type=int, default=2, metavar="N", help="experts a token goes to (default: %(default)s)")
-    add("--shared-experts", type=int, default=0, metavar="N", help="experts for every token (default: %(default)s)")
-    add(
-        "--every",
-        type=int,
-        default=2,
-        metavar="N",
-        help="make every Nth layer of both stacks sparse (default: %(default)s)",
-    )
+    add("--every", type=int, default=2, metavar="N",
+        help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
     add("--seed", type=int, default=0, help="of the routers' first weights (default: %(default)s)")
 
 

@@ -1,11 +1,13 @@
 """Models small enough for any test."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.tokenization import train_tokenizer
 
 TINY_CONFIG: dict[str, Any] = {
     "vocab_size": 31,
@@ -51,3 +53,13 @@ def tiny_model(
     options = {} if attention is None else {"attn_implementation": attention}
     model = model_class._from_config(config or WeftConfig(**(TINY_CONFIG | fields)), **options).eval()
     return randomized(model, seed) if random else model
+
+
+def tiny_text_model(texts: Iterable[str], **options: Any) -> tuple[Any, Any]:
+    """A model that was never trained, and a tokenizer of the words in these texts: what it writes differs from text to text.
+
+    Args:
+        options: as of `tiny_model`.
+    """
+    tokenizer = train_tokenizer([*texts] * 4, vocab_size=300)
+    return tiny_model(random=True, vocab_size=len(tokenizer), **options), tokenizer

@@ -72,19 +72,16 @@ class Frame(NamedTuple):
     room: int | None = None
 
 
-class Fault(str):
-    """Why a text cannot become a route, in words.
+class Fault(NamedTuple):
+    """Why a text cannot become a route.
 
-    Attributes:
+    Args:
+        reason: in words.
         rule: the field of [`Constraints`] that asks for what the text breaks.
     """
 
+    reason: str
     rule: str
-
-    def __new__(cls, words: str, rule: str) -> Fault:
-        fault = super().__new__(cls, words)
-        fault.rule = rule
-        return fault
 
 
 class Text(NamedTuple):
@@ -96,7 +93,7 @@ class Text(NamedTuple):
         frame: the innermost open list of reactants; None within the target.
         read: the molecule that was written last, None where RDKit cannot read it.
         has_leaf: whether the required leaf is there.
-        fault: why the text cannot become a route, in words.
+        fault: why the text cannot become a route.
     """
 
     state: State | None
@@ -487,7 +484,7 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def why_nothing(self, source: int) -> str:
         """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""
-        reasons = "; ".join(f"{fault} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
+        reasons = "; ".join(f"{fault.reason} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
         return (
             f"what the model wrote was ruled out, most often because {reasons}"
             if reasons

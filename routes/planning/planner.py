@@ -86,7 +86,7 @@ class RoutePlanner:
             starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: what can be bought; candidates then say which of their starting materials it lacks.
-            batch_size: searches run at once; others join as these end (default: as many as have 80 beams together).
+            batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             watch: is called before each token; what it raises ends the search.
@@ -104,7 +104,7 @@ class RoutePlanner:
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
-        pool = PlanPool(self.model, self.tokenizer, settings.for_search, stock, batch_size, watch)
+        pool = PlanPool(self.model, self.tokenizer, settings.for_search, stock, batch_size, watch, together=True)
         return self._run(requests, settings, pool, progress)
 
     def requests(

@@ -54,6 +54,9 @@ class PlanPool:
         most: searches that run at once; the others wait, and join in the order in which they came (default: as many as have
             80 beams together).
         watch: is called before each token; what it raises ends the search.
+        together: whether waiting searches join only when all running ones have ended. A plan of many targets then takes less
+            time, because texts at different places need the longest prefix and suffix together. A server lets them join at
+            once, so that nobody waits for a long search.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class PlanPool:
         stock: Stock | None = None,
         most: int | None = None,
         watch: Callable[[], None] | None = None,
+        together: bool = False,
     ):
+        self.together = together
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
         self._targets: dict[Hashable, _Target] = {}
@@ -117,6 +122,8 @@ class PlanPool:
         """Let searches join where there is room. Return what those give whose time is up before they begin."""
         late: list[tuple[_Target, int, list[Candidate]]] = []
         joining: list[tuple[_Target, int, Job]] = []
+        if self.together and self._running:
+            return late
         while self._waiting and len(self._running) + len(joining) < self.most:
             target, place, job = self._waiting.popleft()
             if not target.has_begun:
@@ -171,7 +178,7 @@ class PlanPool:
 
         def plan(molecules: Sequence[str]) -> list[list[Candidate]]:
             below = replace(self.settings, constraints=rules)
-            pool = PlanPool(search.model, search.tokenizer, below, self.stock, self.most, search.watch)
+            pool = PlanPool(search.model, search.tokenizer, below, self.stock, self.most, search.watch, self.together)
             for smiles in molecules:
                 try:
                     check_source(search.model, search.tokenizer, smiles)

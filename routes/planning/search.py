@@ -142,21 +142,17 @@ class RouteSearch:
         return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
 
     def add(
-        self,
-        jobs: Sequence[Job],
-        deadlines: Sequence[Deadline | None] | None = None,
-        max_new_tokens: Sequence[int | None] | None = None,
+        self, jobs: Sequence[Job], deadlines: Sequence[Deadline | None], max_new_tokens: Sequence[int | None]
     ) -> list[int]:
         """Let jobs join, and return a ticket for each.
 
         Args:
             jobs: what is searched.
-            deadlines: when the search for each ends.
-            max_new_tokens: the largest number of tokens of each (default: what the model's positions allow).
+            deadlines: when the search for each ends, or None.
+            max_new_tokens: the largest number of tokens of each, or None for what the model's positions allow.
         """
-        none = [None] * len(jobs)
         tasks = []
-        for job, deadline, asked in zip(jobs, deadlines or none, max_new_tokens or none, strict=True):
+        for job, deadline, asked in zip(jobs, deadlines, max_new_tokens, strict=True):
             room = self._most(len(beginning(self.tokenizer, job.smiles)))
             tasks.append(_Task(job, deadline, asked and min(asked, room), most=min(asked or room, room)))
         tickets: list[int] = [next(self._tickets) for _ in jobs]

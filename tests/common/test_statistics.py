@@ -4,7 +4,6 @@ import pytest
 from weftformer.common import statistics
 from weftformer.common.statistics import (
     Estimate,
-    bootstrap_interval,
     bootstrap_means,
     of_shares,
     student_interval,
@@ -27,17 +26,6 @@ def test_wilson_interval_against_published_values():
     for successes, n in ((0, 0), (3, 2), (-1, 5)):
         with pytest.raises(ValueError, match="successes"):
             wilson_interval(successes, n)
-
-
-def test_bootstrap_interval_of_a_mean_is_that_of_theory():
-    values = np.random.default_rng(1).normal(3.0, 2.0, size=400)
-    half = 1.96 * values.std() / 20
-    low, high = bootstrap_interval(values)
-    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.02)
-    assert bootstrap_interval(values) == (low, high) != bootstrap_interval(values, seed=1)
-    inner = bootstrap_interval(values, level=0.5)
-    assert low < inner[0] < inner[1] < high
-    assert bootstrap_interval([1.0, 2.0, 9.0], np.median, n=200) == (1.0, 9.0)
 
 
 def test_student_interval_of_the_data_of_its_article():
@@ -69,14 +57,6 @@ def test_bootstrap_means_leave_out_what_is_not_defined():
     assert some == Estimate(1.0, 1.0, 1.0, 2)
     assert none.n == 0 and none.to_dict() == {"value": None, "low": None, "high": None, "n": 0}
     assert [estimate.n for estimate in bootstrap_means(table[:0])] == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("values", "settings"), [([1.0], {}), ([[1.0]], {}), ([1.0, 2.0], {"n": 0}), ([1.0, 2.0], {"level": 1.0})]
-)
-def test_bootstrap_interval_refuses_nonsense(values, settings):
-    with pytest.raises(ValueError, match="at least two values"):
-        bootstrap_interval(values, **settings)
 
 
 def test_a_mean_of_shares_that_all_agree_has_wilsons_interval():

@@ -93,32 +93,6 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
 
 
 @pytest.mark.integration
-def test_after_a_mistake_nothing_is_left_of_the_target_before(load):
-    page = load()
-    plan(page, "CCOC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    expect(page.locator("#page")).to_be_visible()
-    plan(page, "C1CC")
-    expect(page.locator(".toast-body")).to_contain_text("'C1CC' is not a molecule that RDKit can read")
-    assert "Traceback" not in page.content()
-    expect(page.locator("#routes .weft-alert")).to_contain_text("'C1CC' is not a molecule that RDKit can read")
-    expect(page.locator("#routes svg.weft-route")).to_have_count(0)
-    for name in ("page", "json", "picture"):
-        expect(page.locator(f"#{name}")).not_to_be_visible()
-    assert "CCOC" not in page.locator("#routes").inner_text()
-    plan(page, "CCOC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    expect(page.locator("#page")).to_be_visible()
-    expect(page.locator("#routes .weft-alert")).to_have_count(0)
-
-
-def test_an_example_is_a_click_away(load):
-    page = load()
-    page.get_by_role("button", name="CCNS(C)(=O)=O").click()
-    expect(field(page, "target")).to_have_value("CCNS(C)(=O)=O")
-
-
-@pytest.mark.integration
 def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, monkeypatch):
     page, seen, at_once = load(), [], threading.Event()
     asked = Watch.__call__
@@ -145,21 +119,3 @@ def test_a_text_is_written_while_one_looks_and_can_be_stopped(load, text_task, m
     at_once.set()
     page.locator("#write").click()  # and the next text is written
     expect(written).not_to_have_value(re.compile("^.{0,4}$"))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone(load, scheme):
-    page = load(360, 740, color_scheme=scheme)
-    plan(page, "O=C(O)CNC(C)=O")
-    expect(page.locator(ROUTE).first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    drawn = page.locator(ROUTE).first
-    # letters of molecules are at least nine pixels high
-    assert drawn.bounding_box()["width"] >= 0.719 * float(drawn.get_attribute("width"))
-    colours = page.evaluate(
-        "['color', 'backgroundColor'].map(name => "
-        "getComputedStyle(document.querySelector('body'))[name].match(/[0-9]+/g).map(Number))"
-    )
-    ink, ground = (sum(colour[:3]) for colour in colours)
-    assert ink < 200 < 600 < ground if scheme == "light" else ground < 200 < 600 < ink

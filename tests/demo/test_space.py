@@ -2,14 +2,11 @@
 
 import os
 import re
-import site
 import subprocess
 import sys
-import sysconfig
 import time
 import urllib.request
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 from huggingface_hub import SpaceCard
@@ -17,6 +14,8 @@ from huggingface_hub import SpaceCard
 from weftformer.demo import space as module
 from weftformer.demo.space import write_space
 from weftformer.scripts import cli
+
+from ..packaging.test_wheel import libraries
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +98,10 @@ runpy.run_path("space/app.py", run_name="__main__")
 def test_it_starts_alone(untrained_folder, tmp_path):
     out = tmp_path / "space"
     write_space(out, untrained_folder)
-    libraries = tmp_path / "libraries"
-    libraries.mkdir()
-    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}:
-        for path in Path(place).glob("*"):
-            if "weft" not in path.name.lower() and path.suffix != ".pth" and not (libraries / path.name).exists():
-                (libraries / path.name).symlink_to(path)
     # -S: no site-packages, and so no editable install
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GRADIO"))}
     environment |= {
-        "PYTHONPATH": str(libraries),
+        "PYTHONPATH": str(libraries(tmp_path / "libraries")),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",

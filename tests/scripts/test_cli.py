@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -154,24 +153,6 @@ def test_underscores_are_hyphens_up_to_two_hyphens():
     parser.add_argument("rest", nargs="*")
     args = parser.parse_args(["--max_new_tokens=3", "a_b", "--", "--c_d"])
     assert args.max_new_tokens == 3 and args.rest == ["a_b", "--c_d"]
-
-
-def test_a_parser_that_is_only_help(capsys):
-    parser = cli.Parser(prog="weftformer train")
-    parser.is_only_help = True
-    parser.add_argument("--output-dir", required=True)
-    assert parser.parse_args(["--learning_rate", "1"]).words == ["--learning_rate", "1"]
-    with pytest.raises(SystemExit):
-        parser.parse_args(["x", "--help"])
-    assert "--output-dir" in capsys.readouterr().out
-
-
-def test_python_m_weft(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["weftformer", "--version"])
-    with pytest.raises(SystemExit) as exit_:
-        runpy.run_module("weftformer", run_name="__main__")
-    assert exit_.value.code == 0
-    assert capsys.readouterr().out.startswith("weftformer ")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

@@ -4,8 +4,7 @@ import json
 
 import pytest
 import torch
-from torch import nn
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, export
@@ -128,19 +127,6 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     build_route_tokenizer().save_pretrained(tmp_path / "bart")
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
-
-
-@pytest.mark.dtype(torch.float64)
-def test_a_bare_transformer_becomes_a_model_without_head(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Transformer(16, 2, 1, 1, 24, batch_first=True).eval()
-    torch.save(model.state_dict(), tmp_path / "bare.pt")
-    assert main(["convert", str(tmp_path / "bare.pt"), str(tmp_path / "out"), "--heads", "2"]) == 0
-    loaded = AutoModel.from_pretrained(tmp_path / "out")
-    source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
-    causal = nn.Transformer.generate_square_subsequent_mask(4)
-    found = loaded(inputs_embeds=source, decoder_inputs_embeds=target).last_hidden_state
-    torch.testing.assert_close(found, model(source, target, tgt_mask=causal), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.dtype(torch.float64)

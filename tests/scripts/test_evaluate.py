@@ -9,7 +9,6 @@ pytest.importorskip("rdkit")
 from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
 from weftformer.routes.files.formats import to_reaction_tree
-from weftformer.routes.files.streams import write_plans
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import predicting, reports
@@ -133,17 +132,6 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert capsys.readouterr().out == printed
     assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
     assert "Purchasable and possible" in printed
-
-
-def test_predictions_of_weft_plan(routes, tmp_path):
-    file, numbers = tmp_path / "plans.json", tmp_path / "numbers.json"
-    text = RECORDED[0].to_string()
-    plan = Plan("OCC", [Candidate("{", 0.0, 1, problem="cut off"), Candidate(text, -1.0, 1, RECORDED[0])])
-    file.write_text(json.dumps([plan.to_dict(), Plan("C(", [], "not a molecule").to_dict()], indent=2))
-    assert run(routes, "--predictions", file, "--skip-missing", "--ks", "1", "2", "--json", numbers) == 0
-    assert shares(numbers, "predictions") == {"top-1": 0.0, "top-2": 1.0, "mrr": 0.5}
-    # the failed text is removed before the count
-    assert shares(numbers, "predictions", "exact_directmultistep")["top-1"] == 1.0
 
 
 def test_two_routes_to_one_target_take_their_own_plans(tmp_path):
@@ -302,10 +290,3 @@ def test_a_row_names_its_target_where_nothing_was_found(tmp_path):
     file.write_text(json.dumps({"schema": {}, "data": rows}))
     assert run(routes, "--predictions", file, "--ks", "1", "--json", numbers) == 0
     assert shares(numbers, "predictions")["top-1"] == 0.5
-
-
-def test_an_id_may_have_any_characters(tmp_path):
-    plans = [Plan(smiles, id="a\u2028b\u0085c") for smiles in ("CCO", "CCN")]
-    write_plans(tmp_path / "a.jsonl", plans, "jsonl")
-    found = predicting.read_predictions([tmp_path / "a.jsonl"])["predictions"]
-    assert [plan for ((plan, _),) in found.values()] == plans

@@ -10,11 +10,11 @@ import datasets
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.inference import lines as inference_lines
 from weftformer.inference.tasks import load_task
 from weftformer.scripts import cli
-from weftformer.tokenization import train_tokenizer
+
+from ..models import tiny_text_model
 
 LINES = [
     "one two three",
@@ -28,16 +28,10 @@ LINES = [
 ]
 
 
-def build(folder, **changes):
-    tokenizer = train_tokenizer(["one two three four five six nine"] * 4, vocab_size=270)
-    config = WeftConfig.from_preset(
-        "modern-tiny", vocab_size=len(tokenizer), d_model=24, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16,
-        decoder_ffn_dim=16, max_source_positions=40, max_target_positions=12, **changes,
-    )  # fmt: skip
-    torch.manual_seed(1)
-    model = WeftForConditionalGeneration(config)
-    for parameter in model.parameters():  # large weights: what is written differs from line to line
-        torch.nn.init.normal_(parameter, std=0.6)
+def build(folder, **fields):
+    model, tokenizer = tiny_text_model(
+        ["one two three four five six nine"], max_source_positions=40, max_target_positions=12, **fields
+    )
     model.generation_config.max_length = 9
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -58,44 +58,19 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
 
-def test_where_no_target_can_be_read_no_model_is_loaded(tmp_path, capsys):
-    (tmp_path / "config.json").write_text("no model")
-    words = ["plan", "CC(C)(C)(C)(C)N", "c1ccc", "--model", str(tmp_path)]
-    assert cli.main([*words, "--no-progress"]) == 3
-    assert (
-        "c1ccc: not planned. 'c1ccc' is not a molecule that RDKit can read: unclosed ring." in capsys.readouterr().out
-    )
-    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path / "none")]) == 1
-    assert cli.main(["plan", "c1ccc", "--model", str(tmp_path), "--starting-material", "CC("]) == 1
-
-
-def test_a_stock_marks_the_routes(folder, tmp_path, capsys):
-    (tmp_path / "stock.smi").write_text("CC(=O)O\nCC\n")
-    assert run(folder, AMIDE, "--stock", "stock.smi", "--json", "a.json") == 0
-    assert "not in stock: NCc1ccccc1" in capsys.readouterr().out
-    (written,) = json.loads((tmp_path / "a.json").read_text())
-    first = written["candidates"][0]
-    assert (
-        first["purchasable"] is False and first["missing"] == ["NCc1ccccc1"] and first["rank"] == first["group"] == 1
-    )
-    (tmp_path / "stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
-    assert run(folder, AMIDE, "--stock", "stock.smi") == 0
-    out = capsys.readouterr().out
-    assert "purchasable\nCC(=O)NCc1ccccc1" in out and out.splitlines()[-1].split()[3] == "1"
-
-
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
     """The whole road: the amine is not in stock, is made in its turn, and the joined route is drawn."""
     (tmp_path / "stock.smi").write_text("CC(=O)O acid\nN ammonia\nBrCc1ccccc1 bromide\n")
     words = [AMIDE, "--stock", "stock.smi", "--output-file", "a.jsonl"]
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
-    words = [*words, "--overwrite", "--expand-leaves", "1"]
+    words = [*words, "--overwrite", "--expand-leaves", "1", "--json", "b.json"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg") == 0
     out = capsys.readouterr().out
     assert "purchasable\nCC(=O)NCc1ccccc1" in out and "joined at NCc1ccccc1" in out
-    (row,) = rows_of(tmp_path / "a.jsonl")
+    (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
+    assert same["candidates"][0]["route"] == first["route"]
     assert (first["rank"], first["purchasable"], first["possible"]) == (1, True, True)
     assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
     picture = (tmp_path / "b.svg").read_text()
@@ -129,14 +104,6 @@ def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert "(forbidden)" in (out := capsys.readouterr().out) or "(required_leaf)" in out
 
 
-def test_salts_are_stripped_and_told(folder, tmp_path, capsys):
-    assert run(folder, f"{AMIDE}.Cl", "--on-salt", "strip", "--output-file", "a.jsonl") == 0
-    said = f"{AMIDE}.Cl is 2 molecules: {AMIDE}, its largest organic part, was planned."
-    (row,) = rows_of(tmp_path / "a.jsonl")
-    assert f"note: {said}" in capsys.readouterr().out
-    assert row["remarks"] == [said] and row["target"] == AMIDE and row["given"] == f"{AMIDE}.Cl"
-
-
 def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(f"name,smiles\nthe amide,{AMIDE}\nA-7,{ESTER}\n".encode()))
     assert run(folder, "--input-file", "a.csv.gz", "--output-file", "out.csv", "--show", 0) == 0
@@ -158,14 +125,8 @@ def test_targets_come_from_standard_input_and_from_several_places(folder, tmp_pa
 
 
 def test_the_format_is_seen_from_the_name(folder, tmp_path):
-    names = (
-        ("a.csv", "id,target"),
-        ("a.json", "[\n{"),
-        ("a.jsonl", '{"number"'),
-        ("a.jsonl.gz", '{"id"'),
-        ("b", "id,target"),
-    )
-    for name, begin in names:
+    begins = {"a.csv": "id,target", "a.json": "[\n{", "a.jsonl": '{"number"', "a.jsonl.gz": '{"id"', "b": "id,target"}
+    for name, begin in begins.items():
         assert run(folder, ESTER, "--output-file", name, *(["--format", "csv"] if name == "b" else [])) == 0
         data = (tmp_path / name).read_bytes()
         assert (gzip.decompress(data) if name.endswith(".gz") else data).decode().startswith(begin)
@@ -231,19 +192,6 @@ def without_scores(lines) -> list[dict]:
     return [{name: value for name, value in row.items() if name not in ("score", "rank", "group")} for row in rows]
 
 
-def test_each_target_is_written_when_it_is_done(folder, tmp_path, monkeypatch):
-    seen, step = [], pool.PlanPool.step
-
-    def look(self):
-        seen.append((3 - len(self), len(rows_of(tmp_path / "a.jsonl"))))
-        return step(self)
-
-    monkeypatch.setattr(pool, "ROWS", 1)
-    monkeypatch.setattr(pool.PlanPool, "step", look)
-    assert run(folder, AMIDE, ESTER, "CS(=O)(=O)NCC", "--output-file", "a.jsonl") == 0
-    assert {done for done, _ in seen} == {0, 1, 2} and all(done == written for done, written in seen)
-
-
 def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     words = ["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
@@ -256,8 +204,6 @@ def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
 MISTAKES = [
     (["--starting-material", "CC("], "'CC(' is not a molecule"),
     (["--beams", "0"], "--beams 0 is not allowed: give at least 1."),
-    (["--beams", "100000"], "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
-    (["--steps", "50"], "50 steps are above the bound of 17"),
     (["--steps", "2-30"], "30 steps are above the bound of 17"),
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
@@ -267,8 +213,6 @@ MISTAKES = [
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
     (["--json", "nowhere/a"], "--json nowhere/a: there is no folder nowhere"),
-    (["--html", "nowhere/a"], "--html nowhere/a: there is no folder nowhere"),
-    (["--picture", "nowhere/a.svg"], "--picture nowhere/a.svg: there is no folder nowhere"),
     (["--model", "/nope"], "--model /nope: there is no such folder"),
     (["--model", "."], "--model .: this folder has no config.json"),
     (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
@@ -299,19 +243,6 @@ def test_arguments_that_are_none_are_usage_errors(words, folder):
     assert error.value.code == 2
 
 
-def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(folder, tmp_path, capsys):
-    (tmp_path / "taken").mkdir()
-    assert run(folder, ESTER, "--json", "taken") == 1
-    assert "taken" in (err := capsys.readouterr().err) and ".taken" not in err and str(tmp_path) not in err
-
-
-def test_other_models_are_sent_where_they_belong(tmp_path, capsys):
-    (tmp_path / "bart").mkdir()
-    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
-    assert run("bart", "CCO") == 1
-    assert "bart is a bart model: `weftformer convert`" in capsys.readouterr().err
-
-
 def test_options_are_the_settings():
     def asked(*words):
         return plan_settings(cli.build_parser(["plan"])[1]["plan"].parse_args(["CCO", "--model", "x", *words]))
@@ -337,24 +268,11 @@ def test_options_are_the_settings():
         assert asked(*words) == expected
 
 
-def test_what_cannot_be_is_told_and_left_out(folder, tmp_path, capsys):
-    words = [
-        "CS(=O)(=O)NCC",
-        "--no-grammar",
-        "--beams",
-        "10",
-        "--show",
-        "10",
-        "--output-file",
-        "a.jsonl",
-        "--overwrite",
-    ]
-    assert cli.main(["plan", *words, "--model", folder, "--steps", "1"]) == 0
+def test_what_cannot_be_is_told(folder, tmp_path, capsys):
+    words = ["--no-grammar", "--beams", "10", "--show", "10", "--output-file", "a.jsonl"]
+    assert cli.main(["plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
     out = capsys.readouterr().out
     (row,) = rows_of(tmp_path / "a.jsonl")
     wrong = [one for one in row["candidates"] if one["possible"] is False]
     assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
     assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
-    assert cli.main(["plan", *words, "--model", folder, "--steps", "1", "--on-impossible", "drop"]) == 0
-    (row,) = rows_of(tmp_path / "a.jsonl")
-    assert row["candidates"] and not any(one["possible"] is False for one in row["candidates"])

@@ -90,12 +90,3 @@ def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatc
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_help_says_what_is_done_where_nothing_is_said():
-    parser = cli.build_parser(["prepare-routes"])[1]["prepare-routes"]
-    help_, default = " ".join(parser.format_help().split()), Preparation()
-    assert f"very route (default: {default.exclude_by})" in help_
-    assert (
-        f"(default: {default.max_source_length}, as" in help_ and f"(default: {default.max_target_length}, as" in help_
-    )

@@ -126,20 +126,16 @@ def test_checkpoints_and_evaluations_come_every_so_many_steps(corpus, tmp_path):
 
 
 def test_what_cannot_be_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match="a stream of texts has no end, so give --max-steps"):
-        fit(corpus, tmp_path / "out", max_steps=-1)
-    with pytest.raises(ValueError, match="--predict-with-generate"):
-        fit(corpus, tmp_path / "out", predict_with_generate=True)
-    with pytest.raises(ValueError, match="max_tokens_per_batch=100 needs all lengths"):
-        fit(corpus, tmp_path / "out", max_tokens_per_batch=100)
-    with pytest.raises(ValueError, match="objective"):
-        fit(corpus, tmp_path / "out", objective="mlm")
-    with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
-        fit(tmp_path / "none.txt", tmp_path / "out")
-    empty = tmp_path / "empty.txt"
-    empty.write_text("a\n\n")
-    with pytest.raises(ValueError, match=r"nothing to train on: .* they have fewer than two tokens"):
-        fit(empty, tmp_path / "out")
-    with pytest.raises(ValueError, match="have a vocabulary each"):
-        fit(corpus, tmp_path / "out", overrides={"decoder_vocab_size": 500, "share_encoder_decoder_embeddings": False,
-                                                 "tie_word_embeddings": False})  # fmt: skip
+    (tmp_path / "empty.txt").write_text("a\n\n")
+    apart = {"decoder_vocab_size": 500, "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    for given, message in (
+        ({"max_steps": -1}, "a stream of texts has no end, so give --max-steps"),
+        ({"predict_with_generate": True}, "--predict-with-generate"),
+        ({"max_tokens_per_batch": 100}, "max_tokens_per_batch=100 needs all lengths"),
+        ({"objective": "mlm"}, "objective"),
+        ({"train_file": tmp_path / "none.txt"}, r"none\.txt does not exist"),
+        ({"train_file": tmp_path / "empty.txt"}, r"nothing to train on: .* they have fewer than two tokens"),
+        ({"overrides": apart}, "have a vocabulary each"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            fit(corpus, tmp_path / "out", **given)

@@ -20,6 +20,10 @@ def routes(*targets: str) -> list[Route]:
     return [Route(target, (Route("CC(=O)O"), Route("CCN"))) for target in targets]
 
 
+def train(*words: str) -> int:
+    return cli.main(["train-routes", *words])
+
+
 @pytest.fixture
 def files(tmp_path):
     write_routes(tmp_path / "train.jsonl.gz", routes("CCNC(C)=O", "CCN(C)C(C)=O", "CCC", "C" * 200))
@@ -30,7 +34,7 @@ def files(tmp_path):
 def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
     folder = tmp_path / "model"
     arguments = ["--num-routes", "60", "--num-test-routes", "4", "--max-steps", "3", "--output-dir", str(folder)]
-    assert cli.main(["train-routes", *arguments, *QUICK]) == 0
+    assert train(*arguments, *QUICK) == 0
     results = json.loads((folder / "results.json").read_text())
     assert results["steps"] == 3 and results["exact_route"]["top-1"]["n"] == 4
     assert results["test_loss"] > 0 and 0 <= results["valid"] <= 1
@@ -43,20 +47,18 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
 
 def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys):
     arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--output-dir", str(tmp_path / "model")]
-    assert cli.main(["train-routes", *arguments, *QUICK]) == 0
+    assert train(*arguments, *QUICK) == 0
     shown = capsys.readouterr().out
     assert "4 training routes, 1 of them left out because their target is tested" in shown
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
 def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
-    assert (
-        cli.main(["train-routes", *files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")]) == 1
-    )
+    assert train(*files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")) == 1
     assert f"No training routes are left: each target of {files[1]} is in {files[1]}." in capsys.readouterr().err
     prepare([files[1]], tmp_path / "data", Preparation(validation=0.0))
     words = ["--train-file", str(tmp_path / "data"), "--test-file", files[1], "--output-dir", str(tmp_path / "model")]
-    assert cli.main(["train-routes", *words]) == 1
+    assert train(*words) == 1
     assert "No training rows are left" in capsys.readouterr().err
 
 
@@ -64,14 +66,14 @@ def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     prepare([files[1]], tmp_path / "data", Preparation(starting_material="all", validation=0.0))
     before = sorted((tmp_path / "data").iterdir())
     arguments = ["--train-file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max-steps", "2"]
-    assert cli.main(["train-routes", *arguments, "--output-dir", str(tmp_path / "model"), *QUICK]) == 0
+    assert train(*arguments, "--output-dir", str(tmp_path / "model"), *QUICK) == 0
     shown = capsys.readouterr().out
     assert "6 training rows, 2 of them left out because their target is tested" in shown
     assert "4 training routes" in shown and sorted((tmp_path / "data").iterdir()) == before
     told = [*arguments, "--output-dir", str(tmp_path / "told"), "--with-starting-material", *QUICK]
-    assert cli.main(["train-routes", *told]) == 0
+    assert train(*told) == 0
     prepare([files[1]], tmp_path / "data", overwrite=True)
-    assert cli.main(["train-routes", *told, "--overwrite-output-dir"]) == 1
+    assert train(*told, "--overwrite-output-dir") == 1
     assert "has no starting materials" in capsys.readouterr().err
 
 
@@ -85,8 +87,8 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     words += ["--config-overrides", SMALL, "--label-smoothing-factor", "0.1"]
-    saving = ["--save-strategy", "steps", "--save-steps", "1"]
-    assert cli.main(["train-routes", *words, *saving, "--aligned", "3", "--sub-routes"]) == 0
+    words += ["--save-strategy", "steps", "--save-steps", "1", "--aligned", "3", "--sub-routes"]
+    assert train(*words) == 0
     # three of each target: of the two routes, and of the acid that the first makes
     assert "9 training routes" in capsys.readouterr().out
     expected = {
@@ -101,38 +103,11 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
         assert model.generation_config.routes == expected
     results = json.loads((tmp_path / "model" / "results.json").read_text())
     assert results["train_loss"] > 0
-    assert (
-        cli.main(
-            ["train-routes", *words, *saving, "--aligned", "3", "--sub-routes", "--resume-from-checkpoint", "true"]
-        )
-        == 0
-    )
+    assert train(*words, "--resume-from-checkpoint", "true") == 0
     again = json.loads((tmp_path / "model" / "results.json").read_text())
     assert again["train_loss"] is None and again["test_loss"] == results["test_loss"]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "Each molecule that a route makes is a target of its own too. 3 texts of each route" in card
-
-
-def test_a_tested_target_is_left_out_of_a_prepared_folder_however_it_is_written(tmp_path, capsys):
-    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O")])
-    write_routes(tmp_path / "test.jsonl", [Route("C(C)NC(C)=O", (Route("CCN"), Route("CC(=O)O")))])
-    settings = Preparation(aligned=4, sub_routes=True, weights=(0.5,))
-    prepare([tmp_path / "train.jsonl"], tmp_path / "data", settings)
-    files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
-    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
-    assert cli.main(["train-routes", *words]) == 0
-    shown = capsys.readouterr().out
-    assert "6 training rows, 2 of them left out because their target is tested" in shown
-    about = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").generation_config.routes
-    assert about == {
-        "steps": [1, 2],
-        "aligned": 4,
-        "sub_routes": True,
-        "starting_material": False,
-        "sources": {"train.jsonl": 6},
-    }
-    assert cli.main(["train-routes", *words, "--overwrite-output-dir", "--sub-routes"]) == 1
-    assert "is already prepared: give --sub-routes to `weftformer prepare-routes` instead" in capsys.readouterr().err
 
 
 def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
@@ -159,16 +134,10 @@ def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
     ],
 )
 def test_errors_are_one_line(words, message, tmp_path, capsys):
-    assert cli.main(["train-routes", *words, "--output-dir", str(tmp_path / "model")]) == 1
+    assert train(*words, "--output-dir", str(tmp_path / "model")) == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
     assert not (tmp_path / "model").exists()
-
-
-def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path, capsys):
-    (tmp_path / "results.json").write_text("mine")
-    assert cli.main(["train-routes", "--output-dir", str(tmp_path)]) == 1
-    assert "not empty" in capsys.readouterr().err and (tmp_path / "results.json").read_text() == "mine"
 
 
 def test_targets_are_compared_as_molecules(tmp_path, capsys):
@@ -187,7 +156,7 @@ def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_p
     write_routes(tmp_path / "test.jsonl", [*routes("CC[NH3+].[Cl-]", "CCCC"), Route("CCO")])
     files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
-    assert cli.main(["train-routes", *words]) == 0
+    assert train(*words) == 0
     said = capsys.readouterr()
     assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
     assert "1 routes of" in said.err and "CCO is not made from anything" in said.err
@@ -209,7 +178,7 @@ def test_a_model_that_is_told_a_starting_material_is_tested_with_one(planner, kn
 @pytest.mark.parametrize("name", ["num_test_routes", "beams", "test_batch_size", "permutations"])
 def test_mistakes_show_before_the_training(files, tmp_path, name, capsys):
     words = [*files, "--output-dir", str(tmp_path / "model"), *QUICK, f"--{name}", "0"]
-    assert cli.main(["train-routes", *words]) == 1
+    assert train(*words) == 1
     assert f"--{name.replace('_', '-')} must be at least 1: got 0" in capsys.readouterr().err
-    assert cli.main(["train-routes", *words[:-2], "--aligned", "2", "--permutations", "2"]) == 1
+    assert train(*words[:-2], "--aligned", "2", "--permutations", "2") == 1
     assert "aligned=2 and permutations=2 exclude each other" in capsys.readouterr().err

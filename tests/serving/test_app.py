@@ -79,25 +79,17 @@ def test_the_documentation_has_every_field(server):
 
 MALFORMED = {
     "no json": (b"{", "Expecting property name"),
-    "nothing": (b"", "Field required"),
     "not utf-8": (b'{"texts": "\xff"}', "utf-8"),
     "too deep": (b"[" * 50_000, "recursion"),
     "half a surrogate pair": (b'{"texts": "\\ud800"}', "unicode"),
-    "half a surrogate pair as a name": (b'{"texts": "a", "\\ud800": 1}', ""),
-    "a list": (b"[]", "valid dictionary"),
     "another name": (b'{"texts": "a", "temperature": 1}', "body.temperature: Extra inputs"),
-    "NaN as a text": (b'{"texts": NaN}', "valid string"),
     "NaN as a number": (b'{"texts": "a", "beams": NaN}', "valid integer"),
     "NaN as a condition": (b'{"texts": "a", "conditions": [NaN]}', "finite number"),
-    "Infinity": (b'{"texts": "a", "max_new_tokens": Infinity}', "valid integer"),
     "a large number": (b'{"texts": "a", "beams": 10000000000000000000000}', "less than or equal to 50"),
     "a number of many digits": (b'{"texts": "a", "beams": ' + b"9" * 5000 + b"}", "digits"),
-    "a number below": (b'{"texts": "a", "beams": 0}', "greater than or equal to 1: got 0"),
-    "a truth as a number": (b'{"texts": "a", "beams": true}', "valid integer"),
     "too many": (b'{"texts": ["a", "a", "a", "a"]}', "at most 3 items"),
     "none": (b'{"texts": []}', "at least 1 item"),
     "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "at most 2000 characters: got 'aaaa"),
-    "too many tokens": (b'{"texts": "a", "max_new_tokens": 101}', "less than or equal to 100"),
     "refused by the task": (b'{"texts": ["a", "bad"]}', "'bad' is no text."),
 }
 

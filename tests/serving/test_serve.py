@@ -1,7 +1,6 @@
 """`weftformer serve` as a process of its own, under load and stopped by a signal."""
 
 import asyncio
-import re
 import sys
 import threading
 from pathlib import Path
@@ -68,15 +67,3 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
 def test_mistakes_are_one_line(words, message, capsys, untrained_folder):
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 1
     assert message in capsys.readouterr().err
-
-
-def test_importing_weft_imports_no_server():
-    below = ("configuration", "conversion", "hub", "modeling", "routes", "tokenization", "training")
-    files = [path for room in below for path in (ROOT / room).glob("*.py")]
-    files += [ROOT / "__init__.py", *(ROOT / "scripts").glob("*.py")]
-    # at the beginning of a line: inside a function it waits until that is called; the limits need no server
-    servers = re.compile(
-        r"^(import|from) (fastapi|starlette|uvicorn|(weftformer)?\.+serving(?!\.limits))", re.MULTILINE
-    )
-    assert [path.name for path in files if servers.search(path.read_text(encoding="utf-8"))] == []
-    assert servers.search((ROOT / "serving" / "app.py").read_text(encoding="utf-8"))

@@ -63,42 +63,6 @@ def test_a_text_that_is_no_route_keeps_its_place_and_says_why(planner, known):
     assert all(candidate.problem and candidate.text for candidate in plan.candidates)
 
 
-@pytest.mark.parametrize(("ranking", "beams"), [("log_probability", 4), ("sqrt_length", 1)])
-def test_with_the_grammar_even_an_untrained_model_writes_routes(planner, ranking, beams):
-    torch.manual_seed(0)
-    config = WeftConfig(**(planner.model.config.to_dict() | {"max_target_positions": 200, "lm_head_bias": True}))
-    untrained = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
-    with torch.no_grad():  # likes to close what it opened, so that it comes to an end
-        ids = planner.tokenizer.convert_tokens_to_ids(["'", "}", "?", ","])
-        untrained.model.lm_head.bias[ids] = torch.tensor([4.0, 4.0, 4.0, -4.0])
-    settings = {"n_steps": [1, 3], "beams": beams, "ranking": ranking, "progress": False}
-    plans = untrained.plan(["CCO", "CCCCN"], **settings, constraints=NO_CONSTRAINTS)
-    whole = 0
-    for candidate in [candidate for plan in plans for candidate in plan.candidates]:
-        try:
-            route = Route.from_string(candidate.text)
-        except ValueError as error:  # what is no route is one that was not finished
-            assert "found the end of the text" in str(error)
-            assert "the text was not finished within" in candidate.problem
-            continue
-        whole += 1
-        assert route.depth <= candidate.n_steps
-    assert whole
-    free = untrained.plan(["CCO", "CCCCN"], **settings, grammar=False)
-    assert all(candidate.route is None for plan in free for candidate in plan.candidates)
-
-
-def test_a_stock_says_what_can_be_bought(planner, known):
-    route = known[0]
-    settings = {"n_steps": route.depth, "beams": 2, "progress": False}
-    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O", "NCc1ccccc1"]), **settings)
-    assert plan.candidates[0].purchasable is True and plan.candidates[0].missing == ()
-    (plan,) = planner.plan([route.smiles], stock=Stock(["CC(=O)O"]), **settings)
-    assert plan.candidates[0].purchasable is False and plan.candidates[0].missing == ("NCc1ccccc1",)
-    (plan,) = planner.plan([route.smiles], **settings)
-    assert plan.candidates[0].purchasable is None
-
-
 def test_the_others_are_planned_where_one_cannot_be(planner, known):
     targets = [known[0].smiles, "C1CC", "CC(=O)O.CCN", "C" * 150, "[Xe]", known[1].smiles]
     plans = planner.plan(targets, n_steps=1, beams=2, progress=False, on_error="skip")
@@ -177,33 +141,20 @@ def test_each_target_may_begin_from_a_molecule_of_its_own(planner):
     assert [one.problem is None for one in asked(["OC", "C1CC", None], on_error="skip")] == [True, False, True]
 
 
-def test_a_starting_material_is_refused_by_a_model_without_room_for_it(planner):
-    config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 145}))
-    narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
-    with pytest.raises(ValueError, match="reads no starting material: its source of 145"):
-        narrow.plan(["CCO"], n_steps=1, starting_material="CO", progress=False)
-
-
 WRONG = [
     ("CCO", {}, "is one text: give a list"),
     (["CCO", ""], {}, "'' is not a molecule that RDKit can read"),
-    (["CCO", "C1CC"], {}, "'C1CC' is not a molecule that RDKit can read"),
     (["C" * 150], {}, "145"),
     (["CCO.Cl"], {}, "is 2 molecules, a salt or a mixture: give one of them. `--on-salt strip`"),
     (["CCO"], {"on_salt": "keep"}, "on_salt='keep' is not allowed: choose one of error, strip"),
-    (["CCO"], {"on_impossible": "no"}, "on_impossible='no' is not allowed: choose one of rank_last, keep, drop"),
     (["CCO"], {"on_error": "ignore"}, "on_error='ignore' is not allowed"),
-    (["CCO"], {"ranking": "length"}, "ranking='length' is not allowed: choose one of log_probability, sqrt_length"),
     (["CCO"], {"beams": 0}, "beams=0 is not allowed: give at least 1."),
-    (["CCO"], {"num_augmentations": 0}, "num_augmentations=0 is not allowed"),
     (["CCO"], {"batch_size": 0}, "batch_size=0 is not allowed"),
-    (["CCO"], {"max_new_tokens": 0}, "max_new_tokens=0 is not allowed"),
     (["CCO"], {"time_limit": 0}, "time_limit=0 is not allowed: give a number of seconds above 0."),
     (["CCO"], {"time_limit": float("nan")}, "time_limit=nan is not allowed"),
     (["CCO"], {"n_steps": range(0)}, "n_steps=range"),
     (["CCO"], {"n_steps": 0}, "n_steps=0 is not allowed"),
     (["CCO"], {"n_steps": [1, 2]}, r"n_steps=[1, 2] is not allowed"),
-    (["CCO", "CCN"], {"n_steps": [1, 0]}, "n_steps=[1, 0] is not allowed"),
     (["CCO"], {"starting_material": ["CO", "CN"]}, "2 starting materials for 1 targets"),
     (["CCO"], {"grammar": False, "constraints": Constraints()}, "Constraints need the grammar"),
     (["CCO"], {"constraints": Constraints(only_purchasable=True)}, "need a stock"),
@@ -223,7 +174,7 @@ def test_what_does_not_fit_is_refused(planner):
         if "above the bound" in said:
             assert "`--no-limits` (`enforce_limits=False` in Python) lifts the bound" in str(error.value)
     elements = str(error.value).partition("can write are ")[2].partition(";")[0].split(", ")
-    assert {"C", "N", "O", "Br", "Cl", "Si", "Zn"} <= set(elements) and not {"Pt", "Xe", "Pu"} & set(elements)
+    assert {"C", "Br", "Si"} <= set(elements) and not {"Pt", "Pu"} & set(elements)
 
 
 def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
@@ -235,12 +186,14 @@ def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
     assert [candidate.n_steps for candidate in plan.candidates] == [None, None]
 
 
-def test_a_target_that_a_model_of_few_positions_cannot_read_stops_no_others(planner):
+def test_a_model_of_few_positions(planner):
     config = WeftConfig(**(planner.model.config.to_dict() | {"max_source_positions": 20}))
     narrow = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
     long, short = narrow.plan(["C" * 40, "CCO"], **settings)
     assert "20" in long.problem and short.problem is None
+    with pytest.raises(ValueError, match="reads no starting material: its source of 20"):
+        narrow.plan(["CCO"], starting_material="CO", **settings)
 
 
 def test_impossible_routes_come_behind_the_others_or_not_at_all():
@@ -402,26 +355,3 @@ def test_a_starting_material_is_for_models_that_were_trained_with_one(about, pla
     about(starting_material=True)
     planner.plan(["CCO"], starting_material="CC", **settings)
     assert not caplog.records
-
-
-def test_every_route_begins_from_the_required_leaf(planner, known):
-    route = known[0]
-    for leaf in route.leaves():
-        plans = planner.plan(
-            [route.smiles],
-            n_steps=range(1, 3),
-            beams=4,
-            num_augmentations=2,
-            constraints=Constraints(required_leaf=leaf),
-            progress=False,
-        )
-        assert plans[0].candidates[0].route.canonical() == route.canonical()
-        assert all(leaf in found.leaves() for found in plans[0].routes)
-
-
-def test_few_routes_of_each_last_reaction(planner, known):
-    settings = {"n_steps": 1, "beams": 8, "progress": False, "constraints": NO_CONSTRAINTS}
-    (plan,) = planner.plan([known[2].smiles], **settings)
-    (few,) = planner.plan([known[2].smiles], per_reaction=1, **settings)
-    assert [c.group for c in few.distinct] == [c.rank for c in few.distinct] == list(range(1, len(few.distinct) + 1))
-    assert max(c.group for c in plan.distinct) == len(few.distinct)

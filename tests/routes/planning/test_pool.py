@@ -36,7 +36,7 @@ def test_jobs_find_what_they_find_alone(planner, known, name, monkeypatch):
         found |= dict(running.step())
     assert found.keys() == tickets.keys() and len(found) == len(jobs)
     for ticket, job in tickets.items():
-        alone.add([job], None, [settings.max_new_tokens])
+        alone.add([job], [None], [settings.max_new_tokens])
         [(_, expected)] = alone.step()
         assert told(found[ticket]) == told(expected)
         scores = [one.score for one in expected]
@@ -44,12 +44,15 @@ def test_jobs_find_what_they_find_alone(planner, known, name, monkeypatch):
     assert running.grammar is None or not running.grammar.refusals
 
 
-@pytest.mark.parametrize("in_batches", [False, True])
-def test_targets_wait_for_room_and_leave(planner, known, in_batches, monkeypatch):
+@pytest.mark.parametrize("how", ["one by one", "together", "in batches"])
+def test_targets_wait_for_room_and_leave(planner, known, how, monkeypatch):
+    in_batches = how == "in batches"
     if in_batches:
         monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
     settings = PlanSettings(beams=4, time_limit=100.0)
-    pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, most=3)
+    pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, most=3, together=how == "together")
+    joined, add = [], pool._search.add
+    monkeypatch.setattr(pool._search, "add", lambda *given: joined.append(len(pool._search)) or add(*given))
     requests = planner.requests([route.smiles for route in known], settings, n_steps=[range(1, 3)] * len(known))
     for key, request in enumerate(requests):
         pool.add(key, request)
@@ -66,6 +69,7 @@ def test_targets_wait_for_room_and_leave(planner, known, in_batches, monkeypatch
     for key in left:
         (alone,) = planner.plan([known[key].smiles], settings, n_steps=range(1, 3), progress=False)
         assert told(plans[key].candidates) == told(alone.candidates)
+        assert (max(joined) == 0) == (how != "one by one")
         assert plans[key].seconds > 0 and not plans[key].remarks
 
 
@@ -74,7 +78,7 @@ def test_a_longer_neighbour_takes_no_room_away(planner, monkeypatch):
     monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
     search = RouteSearch(planner.model, planner.tokenizer, PlanSettings(beams=1))
     jobs = [Job("CCO", 1), Job("C" * 60, 1), Job("CCN", 1)]
-    first, long, last = search.add(jobs, None, [100] * 3)
+    first, long, last = search.add(jobs, [None] * 3, [100] * 3)
     assert {ticket for ticket, _ in search.step()} == {first, last}
     assert [ticket for ticket, _ in search.step()] == [long] and not len(search)
 

@@ -151,17 +151,6 @@ def test_prefixes_of_different_length_stand_beside_each_other(model):
         assert [ids for ids, _ in together[row] if ids in short] == short
 
 
-def test_a_cache_changes_nothing(model):
-    cached, free = (search(model, draw(), STEPS, 5, use_cache=use_cache) for use_cache in (True, False))
-    assert torch.equal(cached.sequences, free.sequences)
-    torch.testing.assert_close(cached.sequences_scores, free.sequences_scores, atol=1e-5, rtol=1e-5)
-
-
-def test_forbidden_tokens_are_not_written(model):
-    output = search(model, draw(), STEPS, 3, suppress_tokens=[END])
-    assert not (output.sequences == END).any() and output.sequences.shape[1] == LENGTH
-
-
 def test_sampling_is_refused(model):
     settings = {"num_beams": 2, "do_sample": True, "max_length": LENGTH, "custom_generate": "sqrt_length"}
     with pytest.raises(ValueError, match="deterministic"):
