@@ -114,6 +114,14 @@ CONFLICTS = {
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.25}},
         ["rotates 2 of the 8 numbers of a head", "at least 4"],
     ),
+    "odd number of buckets": (
+        {"cross_attention_position_type": "bucketed", "relative_attention_num_buckets": 7},
+        ["relative_attention_num_buckets=7", "do not fit together"],
+    ),
+    "buckets beyond the distance": (
+        {"cross_attention_position_type": "bucketed", "relative_attention_max_distance": 16},
+        ["relative_attention_max_distance=16", "do not fit together"],
+    ),
     "part of a head that is no number": (
         {"rope_parameters": {"partial_rotary_factor": None}},
         ["rope_parameters['partial_rotary_factor']=None", "a finite number above 0.0"],

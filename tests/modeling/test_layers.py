@@ -47,20 +47,6 @@ def test_the_order_of_norms_and_residuals(layer, norm_type, mlp, norm_first, cro
     torch.testing.assert_close(module(x, **given), expected)
 
 
-def test_keys_and_values_come_from_the_source_and_queries_from_the_target(layer):
-    """The tutorial's slip: its cross-attention reads keys and values from the decoder's own stream."""
-    module = layer(WeftDecoderLayer)
-    seen = {}
-    for name in ("q_proj", "k_proj", "v_proj"):
-        getattr(module.encoder_attn, name).register_forward_pre_hook(
-            lambda _, args, name=name: seen.update({name: args[0]})
-        )
-    source = states(6, seed=1)
-    module(states(4), encoder_hidden_states=source)
-    assert torch.equal(seen["k_proj"], source) and torch.equal(seen["v_proj"], source)
-    assert seen["q_proj"].shape[1] == 4
-
-
 class Constant(nn.Module):
     """A sub-layer that answers 1 to everything."""
 

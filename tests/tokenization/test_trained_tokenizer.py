@@ -1,7 +1,6 @@
 """Trained byte-level BPE: exact round trips, determinism, and what it says to bad input."""
 
 import json
-from pathlib import Path
 
 import pytest
 import transformers
@@ -10,7 +9,6 @@ from transformers import AutoTokenizer
 
 from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer, trained
 
-MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 TEXTS = [
     "A small boat crosses a small lake.",
     "Two small boats cross the lake in the rain.",
@@ -49,12 +47,6 @@ def test_template_appends_eos_only(tokenizer):
     assert tokenizer("a small lake").data == {"input_ids": [*bare, 2], "attention_mask": [1, 1, 1, 1]}
     assert tokenizer(text_target="a small lake")["input_ids"] == [*bare, 2]
     assert tokenizer("a small lake", "a small lake")["input_ids"] == [*bare, 2, *bare, 2]
-
-
-def test_padding(tokenizer):
-    batch = tokenizer(["a small lake", "a"], padding=True)
-    assert batch["input_ids"][1][1:] == [2, 0, 0]
-    assert batch["attention_mask"] == [[1, 1, 1, 1], [1, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("text", STRANGE + TEXTS[:4])
