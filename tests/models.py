@@ -51,3 +51,14 @@ def tiny_model(
     options = {} if attention is None else {"attn_implementation": attention}
     model = model_class._from_config(config or WeftConfig(**(TINY_CONFIG | fields)), **options).eval()
     return randomized(model, seed) if random else model
+
+
+def assert_same_gradients(
+    output: torch.Tensor, expected: torch.Tensor, leaves: list[Any], tolerance: float = 1e-10
+) -> None:
+    """Compare two roads to an output: its values, and the gradients of all leaves for one random gradient of the output."""
+    torch.testing.assert_close(output, expected, atol=tolerance, rtol=tolerance)
+    upstream = torch.randn(output.shape)
+    found, wanted = (torch.autograd.grad(one, leaves, upstream) for one in (output, expected))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)

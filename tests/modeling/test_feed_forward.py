@@ -7,6 +7,8 @@ import torch
 
 from weftformer.modeling.layers import FeedForward
 
+from ..models import assert_same_gradients
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
 ACTIVATIONS = {
@@ -38,14 +40,9 @@ def test_forward_and_gradients_equal_the_formula(small, lopsided, gated, bias, a
     config = small(is_gated_act=gated, mlp_bias=bias, activation_function=activation)
     module = lopsided(FeedForward(config, 10))
     states = torch.randn(2, 3, 16, requires_grad=True)
-    output, expected = module(states), reference(module, states, activation, gated)
-    torch.testing.assert_close(output, expected, atol=1e-10, rtol=1e-10)
-    upstream, leaves = torch.randn(output.shape), [states, *module.parameters()]
+    leaves = [states, *module.parameters()]
     assert len(leaves) == 1 + (3 if gated else 2) * (2 if bias else 1)
-    for got, wanted in zip(
-        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
-    ):
-        torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
+    assert_same_gradients(module(states), reference(module, states, activation, gated), leaves)
 
 
 def test_dropout_falls_between_activation_and_second_linear(small, lopsided):

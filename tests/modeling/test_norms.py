@@ -6,6 +6,8 @@ from torch import nn
 
 from weftformer.modeling.layers import StdLayerNorm, build_norm
 
+from ..models import assert_same_gradients
+
 KINDS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
 
 
@@ -33,14 +35,7 @@ def test_forward_and_gradients_equal_the_formula(small, lopsided, kind, bias, ep
     assert (getattr(norm, "bias", None) is not None) == has_bias
     states = (torch.randn(3, 5, 16) * 2 + 1).requires_grad_()
     expected = reference(kind, states, norm.weight, norm.bias if has_bias else None, eps)
-    output = norm(states)
-    torch.testing.assert_close(output, expected, atol=1e-10, rtol=1e-10)
-    upstream = torch.randn(output.shape)
-    leaves = [states, *norm.parameters()]
-    for got, wanted in zip(
-        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
-    ):
-        torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
+    assert_same_gradients(norm(states), expected, [states, *norm.parameters()])
 
 
 @pytest.mark.parametrize("kind", KINDS)
