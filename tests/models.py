@@ -59,6 +59,6 @@ def assert_same_gradients(
     """Compare two roads to an output: its values, and the gradients of all leaves for one random gradient of the output."""
     torch.testing.assert_close(output, expected, atol=tolerance, rtol=tolerance)
     upstream = torch.randn(output.shape)
-    found, wanted = (torch.autograd.grad(one, leaves, upstream) for one in (output, expected))
+    found, wanted = (torch.autograd.grad(one, leaves, upstream, retain_graph=True) for one in (output, expected))
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)

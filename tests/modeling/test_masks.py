@@ -148,17 +148,6 @@ def test_without_a_mask_every_token_is_real_unless_the_configuration_asks_for_pa
         assert torch.equal(one, same) and (one - other).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("asks", [True, False])
-def test_the_tokens_that_router_losses_count(build, asks):
-    model = build(infer_attention_mask=asks, **SPARSE)
-    mask = IDS.ne(0)
-    source, target = model.non_pad_tokens(TARGET, IDS)
-    assert torch.equal(source, mask.flatten()) if asks else source is None
-    assert target.all()
-    for given in (mask, mask.long(), mask[:, None, None].expand(-1, 1, 6, -1)):
-        assert torch.equal(model.non_pad_tokens(TARGET, IDS, given)[0], mask.flatten())
-
-
 @pytest.mark.parametrize("ends", [0, [0, 3]])
 def test_a_pad_that_is_also_an_end_is_not_hidden(build, ends):
     """The end of a source is a token like others, and `generate` cannot tell it from a pad: as in transformers."""

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from transformers import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
@@ -13,7 +12,6 @@ from weftformer.modeling.positions import (
     SinusoidalPositions,
     TokenPositions,
     attention_positions,
-    embed_positions,
     rotate,
 )
 
@@ -41,14 +39,6 @@ def test_sinusoidal_values(small, layout):
     config = small(d_model=4, sinusoidal_layout=layout, position_embedding_type="sinusoidal", head_dim=4)
     embeddings = SinusoidalPositions(config)(torch.tensor([[0, 1, 2]]))
     torch.testing.assert_close(embeddings, torch.tensor([SINUSOIDS[layout]]), atol=1e-6, rtol=0)
-
-
-def test_a_token_without_a_position_gets_no_row(small):
-    table = nn.Embedding(4, 3)
-    ids = torch.tensor([[2, 99, 3]])  # under the mask any id will do
-    embeddings = embed_positions(table, TokenPositions(ids, torch.tensor([[True, False, True]])), torch.float32)
-    assert torch.equal(embeddings[0], torch.stack([table.weight[2], torch.zeros(3), table.weight[3]]))
-    assert embed_positions(table, TokenPositions(ids[:, :1]), torch.bfloat16).dtype == torch.bfloat16
 
 
 NUMBERS = {"rope_theta": 100.0, "factor": 4.0}
