@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-POSITION_EMBEDDING_TYPES = ("learned", "sinusoidal", "none")
 ATTENTION_POSITION_TYPES = ("none", "rotary", "additive", "relative", "bucketed")
-SINUSOIDAL_LAYOUTS = ("interleaved", "concatenated", "fairseq")
-NORM_TYPES = ("layernorm", "rmsnorm", "stdnorm")
-MLP_LAYER_TYPES = ("dense", "sparse")
 ROUTER_TYPES = ("linear", "noisy_top_k")
-ROUTER_NOISE_MODES = ("training", "always")
-EXPERT_CAPACITY_MODES = ("training", "always")
-
 # Not fields of Weft: transformers passes these names to a configuration, or writes them into its file.
 TRANSFORMERS_KEYS = frozenset(
     ["model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash", "auto_map", "torch_dtype",
@@ -77,23 +70,18 @@ def boolean(optional: bool = False) -> Rule:
     return Rule(lambda value: isinstance(value, bool), "True or False", optional)
 
 
-def token_ids() -> Rule:
-    return Rule(
-        lambda value: (
-            (_is_integer(value) and value >= 0)
-            or (isinstance(value, list) and bool(value) and all(_is_integer(v) and v >= 0 for v in value))
-        ),
-        "a token id (0 or more) or a list of them",
-        optional=True,
-    )
-
-
-def layer_types() -> Rule:
-    return Rule(
-        lambda value: isinstance(value, list) and all(v in MLP_LAYER_TYPES for v in value),
-        'a list with "dense" or "sparse" for each layer (or one of the two words for all layers)',
-    )
-
+_TOKEN_IDS = Rule(
+    lambda value: (
+        (_is_integer(value) and value >= 0)
+        or (isinstance(value, list) and bool(value) and all(_is_integer(v) and v >= 0 for v in value))
+    ),
+    "a token id (0 or more) or a list of them",
+    optional=True,
+)
+_LAYER_TYPES = Rule(
+    lambda value: isinstance(value, list) and all(v in ("dense", "sparse") for v in value),
+    'a list with "dense" or "sparse" for each layer (or one of the two words for all layers)',
+)
 
 # Each rule with its fields.
 _FIELDS: list[tuple[Rule, str]] = [
@@ -109,24 +97,23 @@ _FIELDS: list[tuple[Rule, str]] = [
         "lm_head_bias is_gated_act mlp_bias attention_bias attention_out_bias use_qk_norm norm_bias "
         "norm_first norm_topk_prob router_bias output_router_logits infer_attention_mask use_cache",
     ),
-    (choice(NORM_TYPES), "norm_type"),
+    (choice(("layernorm", "rmsnorm", "stdnorm")), "norm_type"),
     (number(0.0, above=True), "norm_eps"),
     (boolean(optional=True), "final_norm"),
-    (choice(POSITION_EMBEDDING_TYPES), "position_embedding_type"),
-    (choice(SINUSOIDAL_LAYOUTS), "sinusoidal_layout"),
+    (choice(("learned", "sinusoidal", "none")), "position_embedding_type"),
+    (choice(("interleaved", "concatenated", "fairseq")), "sinusoidal_layout"),
     (choice(ATTENTION_POSITION_TYPES), "self_attention_position_type cross_attention_position_type"),
     (integer(0), "relative_attention_max_distance num_condition_features"),
     (integer(4), "relative_attention_num_buckets"),
     (number(0.0, below=1.0), "dropout attention_dropout activation_dropout"),
-    (layer_types(), "encoder_mlp_layer_types decoder_mlp_layer_types"),
+    (_LAYER_TYPES, "encoder_mlp_layer_types decoder_mlp_layer_types"),
     (integer(2), "num_experts"),
     (choice(ROUTER_TYPES), "router_type"),
-    (choice(ROUTER_NOISE_MODES), "router_noise"),
+    (choice(("training", "always")), "router_noise expert_capacity_mode"),
     (number(0.0, above=True, optional=True), "expert_capacity_factor init_std"),
-    (choice(EXPERT_CAPACITY_MODES), "expert_capacity_mode"),
     (number(0.0), "router_bias_update_rate router_aux_loss_coef router_z_loss_coef"),
     (integer(0, optional=True), "pad_token_id bos_token_id decoder_start_token_id"),
-    (token_ids(), "eos_token_id"),
+    (_TOKEN_IDS, "eos_token_id"),
 ]
 RULES: dict[str, Rule] = {field: rule for rule, fields in _FIELDS for field in fields.split()}
 

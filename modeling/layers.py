@@ -61,13 +61,12 @@ class StdLayerNorm(nn.Module):
         return hidden_states if self.bias is None else hidden_states + self.bias
 
 
-def build_norm(config: WeftConfig, width: int | None = None) -> nn.Module:
-    """Return the norm that the configuration names, over `width` features (default: `d_model`)."""
-    width = width or config.d_model
+def build_norm(config: WeftConfig) -> nn.Module:
+    """Return the norm over `d_model` features that the configuration names."""
     if config.norm_type == "rmsnorm":
-        return nn.RMSNorm(width, eps=config.norm_eps)
+        return nn.RMSNorm(config.d_model, eps=config.norm_eps)
     norm_class = nn.LayerNorm if config.norm_type == "layernorm" else StdLayerNorm
-    return norm_class(width, eps=config.norm_eps, bias=config.norm_bias)
+    return norm_class(config.d_model, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:

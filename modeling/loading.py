@@ -2,20 +2,11 @@
 
 import json
 import os
-import sys
-from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import logging
-
-from ..configuration.version import IS_EXPORTED
-
-logger = logging.get_logger(__name__)
 
 # the names of weights files on the Hub
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -58,17 +49,6 @@ def check_weights_files(folder: Path) -> list[Path]:
     return files
 
 
-@cache
-def _mention_package() -> None:
-    """Log, once, that the installed package has more than the code that travels with weights."""
-    with suppress(ImportError):  # an import finder that hides the package raises it
-        if "weftformer" not in sys.modules and find_spec("weftformer") is not None:
-            logger.info(
-                "This model runs with the code beside its weights, which has no fast path of decoding. The installed package "
-                "has one: import weftformer before loading."
-            )
-
-
 class LoadingMixin:
     """`from_pretrained` that raises an error for weights that are damaged, incomplete or of another model."""
 
@@ -99,8 +79,6 @@ class LoadingMixin:
         Raises:
             ValueError: a file is damaged, lacks weights, or contains weights of another model or of other shapes.
         """
-        if IS_EXPORTED:
-            _mention_package()
         folder = Path(str(pretrained_model_name_or_path or "")) / (kwargs.get("subfolder") or "")
         files: list[Any] = []
         if pretrained_model_name_or_path is not None and folder.is_dir():

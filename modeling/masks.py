@@ -30,10 +30,6 @@ _BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 _MASKED = torch.finfo(torch.float16).min / 2
 
 
-def uses_flash(config: WeftConfig) -> bool:
-    return "flash" in (config._attn_implementation or "")
-
-
 def takes_bias(implementation: str) -> bool:
     """Return whether an implementation adds `position_bias`.
 
@@ -62,7 +58,7 @@ def cross_attention_implementation(config: WeftConfig) -> str:
     """Return the attention implementation of cross-attention, which is never flash attention."""
     # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are
     # different sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
-    return "sdpa" if uses_flash(config) else config._attn_implementation
+    return "sdpa" if "flash" in (config._attn_implementation or "") else config._attn_implementation
 
 
 def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -294,16 +294,6 @@ class WeftDecoderLayer(ResidualLayer):
         return self._add_residual(self.final_layer_norm, residual, hidden_states)
 
 
-class _ExpertsSwitch:
-    """Whether the implementation of experts may be set: for the class always, for a model if it has sparse layers.
-
-    transformers asks both the class and single models.
-    """
-
-    def __get__(self, model: "WeftPreTrainedModel | None", owner: type) -> Callable[[], bool]:
-        return lambda: model is None or model.config.has_sparse_layers
-
-
 @fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     """The base class of all Weft models: initialization, loading, and what transformers reads from a model's class."""
@@ -334,7 +324,9 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _can_set_attn_implementation(cls) -> bool:
         return True
 
-    _can_set_experts_implementation = _ExpertsSwitch()
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True
 
     def init_parallel_plans(self) -> None:
         """Set the plans as in transformers, and remove the rules that name nothing in this model.
@@ -439,7 +431,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             `list[Router]`
         """
         base = self.base_model
-        stacks = [base.encoder, base.decoder] if hasattr(base, "decoder") else [base]
+        stacks = [getattr(base, name) for name in ("encoder", "decoder") if hasattr(base, name)] or [base]
         # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the
         # one in use
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
@@ -1307,10 +1299,6 @@ class WeftEncoderPreTrainedModel(WeftPreTrainedModel):
     """Base class of the models without a decoder: they read the folder of any Weft model with an encoder and a decoder."""
 
     _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
-
-    def routers(self) -> list[Router]:
-        """Return the routers of the sparse layers, first layer first."""
-        return self.base_model.encoder.routers()
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)

@@ -4,7 +4,6 @@ import gc
 import os
 import random
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
-from _pytest.mark import ParameterSet
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import Route
@@ -38,21 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
     )
-    config.addinivalue_line(
-        "markers",
-        "stays(name=values, ...): the cases that `make test` keeps, those whose parameters all have one of these values; of "
-        "several marks one is enough, and all other cases are marked integration",
-    )
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the cases of a test `integration` that its marks `stays` do not name."""
-    sets, case = list(item.iter_markers("stays")), getattr(item, "callspec", None)
-    if case is None or not sets:
-        return
-    # a misspelled parameter is a KeyError
-    if not any(all(case.params[name] in values for name, values in one.kwargs.items()) for one in sets):
-        item.add_marker(pytest.mark.integration)
 
 
 def pytest_collection_finish() -> None:
@@ -72,18 +55,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         commands = {"integration": "make test-integration", "slow": "make test-slow"}
         has = ", ".join(f"`{commands[name]}` has those marked {name}" for name in left_out)
         terminalreporter.write_line(f"Some tests were left out: {has}.")
-
-
-def one_stays(cases: Iterable[Any]) -> list[Any]:
-    """Cases for `parametrize` of which the first stays in `make test`. The others are marked `integration`."""
-    first, *others = cases
-    marked = []
-    for case in others:
-        values, marks, name = (
-            case if isinstance(case, ParameterSet) else (case if isinstance(case, tuple) else (case,), (), None)
-        )
-        marked.append(pytest.param(*values, marks=(*marks, pytest.mark.integration), id=name))
-    return [first, *marked]
 
 
 @pytest.fixture(autouse=True)

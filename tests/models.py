@@ -63,3 +63,14 @@ def tiny_text_model(texts: Iterable[str], **options: Any) -> tuple[Any, Any]:
     """
     tokenizer = train_tokenizer([*texts] * 4, vocab_size=300)
     return tiny_model(random=True, vocab_size=len(tokenizer), **options), tokenizer
+
+
+def assert_same_gradients(
+    output: torch.Tensor, expected: torch.Tensor, leaves: list[Any], tolerance: float = 1e-10
+) -> None:
+    """Compare two roads to an output: its values, and the gradients of all leaves for one random gradient of the output."""
+    torch.testing.assert_close(output, expected, atol=tolerance, rtol=tolerance)
+    upstream = torch.randn(output.shape)
+    found, wanted = (torch.autograd.grad(one, leaves, upstream, retain_graph=True) for one in (output, expected))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)

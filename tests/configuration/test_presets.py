@@ -40,11 +40,9 @@ def test_a_planner_has_the_published_shape(name):
     assert (config.vocab_size, config.target_vocab_size, config.d_model) == (53, 53, 256)
     assert (config.encoder_attention_heads, config.decoder_attention_heads) == (8, 8)
     assert (config.encoder_ffn_dim, config.decoder_ffn_dim, config.activation_function) == (768, 768, "gelu")
-    assert (config.attention_bias, config.attention_out_bias, config.mlp_bias) == (False, True, True)
     assert (config.norm_type, config.norm_eps) == ("layernorm", 1e-5)
     assert (config.norm_first, config.has_final_norm) == (False, False)
-    assert (config.tie_word_embeddings, config.share_encoder_decoder_embeddings) == (False, False)
-    assert (config.lm_head_bias, config.scale_embedding, config.dropout) == (True, True, 0.1)
+    assert (config.scale_embedding, config.dropout) == (True, 0.1)
     assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (52, 0, 22)
     kind = "dense" if experts is None else "sparse"
     assert config.encoder_mlp_layer_types == [kind] * encoder_layers
@@ -54,12 +52,7 @@ def test_a_planner_has_the_published_shape(name):
         assert (config.router_type, config.router_bias) == ("noisy_top_k", True)
     assert config.num_condition_features == int(has_steps)
     assert config.infer_attention_mask  # pads stand in the middle of a source
-
-    model = build(name)
-    assert len(model.model.encoder.layers) == encoder_layers
-    assert model.model.encoder.embed_positions.weight.shape == (window, 256)
-    assert model.model.decoder.embed_positions.weight.shape == (1075, 256)
-    assert parameters(model) == count
+    assert parameters(build(name)) == count
 
 
 # By hand, for the sizes that are Weft's own or have one table for everything: embeddings, encoder, decoder.

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import inspect
 import logging
 import sys
 
@@ -151,21 +150,3 @@ def test_pushed_code_says_where_its_searches_are(pushed):
         ValueError, match=r'custom_generate="sqrt_length" comes with the installed package.*pip install weftformer'
     ):
         model.generate(IDS, custom_generate="sqrt_length", num_beams=2, max_new_tokens=3)
-
-
-def test_pushed_code_says_once_that_the_package_is_installed(pushed, caplog, monkeypatch):
-    def said() -> list[str]:
-        return [message for message in caplog.messages if "import weftformer before loading" in message]
-
-    pushed[0].from_pretrained(pushed[1])
-    assert not said()  # it has been imported
-    loading = inspect.getmodule(pushed[0].from_pretrained)
-    loading._mention_package.cache_clear()
-    monkeypatch.delitem(sys.modules, "weftformer")
-    for _ in range(2):
-        pushed[0].from_pretrained(pushed[1])
-    assert len(said()) == 1
-    loading._mention_package.cache_clear()
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
-    pushed[0].from_pretrained(pushed[1])
-    assert len(said()) == 1

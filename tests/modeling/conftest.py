@@ -8,15 +8,13 @@ from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
-SMALL = {
+from ..models import TINY_CONFIG, randomized, tiny_model
+
+SMALL = TINY_CONFIG | {
     "vocab_size": 29,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 20,
-    "decoder_ffn_dim": 24,
     "max_source_positions": 16,
     "max_target_positions": 12,
     "num_experts": 4,
@@ -35,11 +33,10 @@ def lopsided():
     """Refills a module's weights so that no two are alike and no bias is zero; returns the module in eval mode."""
 
     def refill(module: nn.Module, seed: int = 0) -> nn.Module:
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                noise = torch.randn(parameter.shape, generator=generator) * 0.35
-                parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
+        biases = [buffer for name, buffer in module.named_buffers() if name.endswith("selection_bias")]
+        randomized(module, seed)
+        for bias in biases:  # routing begins without
+            bias.zero_()
         return module.eval()
 
     return refill
@@ -50,8 +47,7 @@ def build(small, lopsided):
     """Builds a model with lopsided weights from single fields, or from a configuration."""
 
     def build_model(config=None, model_class=WeftForConditionalGeneration, attention="eager", seed=0, **fields):
-        model = model_class._from_config(config or small(**fields), attn_implementation=attention)
-        return lopsided(model, seed)
+        return lopsided(tiny_model(model_class, config or small(**fields), attention=attention), seed)
 
     return build_model
 

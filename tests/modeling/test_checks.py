@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import BartConfig, BartModel
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
@@ -58,21 +57,6 @@ BAD_LABELS = {
     "one dimension": (torch.tensor([5, 6]), ["must be integers of shape (batch, length)", "(2,)"]),
     "no columns": (torch.zeros(2, 0, dtype=torch.long), ["is empty"]),
 }
-
-
-@pytest.mark.parametrize("case", BAD_IDS)
-def test_bad_ids(case):
-    ids, words = BAD_IDS[case]
-    check(tiny_model(), ["`input_ids`", *words], {"input_ids": ids, "decoder_input_ids": IDS})
-    check(
-        tiny_model(WeftDecoder), ["`decoder_input_ids`", *words], {"input_ids": ids, "encoder_hidden_states": STATES}
-    )
-
-
-@pytest.mark.parametrize("case", BAD_LABELS)
-def test_bad_labels(case):
-    labels, words = BAD_LABELS[case]
-    check(tiny_model(), ["`labels`", *words], {"input_ids": IDS, "labels": labels})
 
 
 EMBEDS = torch.zeros(2, 4, 16)
@@ -136,7 +120,7 @@ def test_other_bad_inputs(case):
     check(tiny_model(kind, **fields), words, given, after_encoder="target ids" in case)
 
 
-BAD_MASKS = [(2, 3), (2, 5), (3, 4), (4,), (2, 4, 4), (2, 1, 4, 5), (2, 1, 3, 4), (3, 1, 4, 4), (2, 3, 4, 4)]
+BAD_MASKS = [(2, 3), (3, 4), (4,), (2, 1, 4, 5), (2, 1, 3, 4), (3, 1, 4, 4), (2, 3, 4, 4)]
 
 
 @pytest.mark.parametrize("shape", BAD_MASKS, ids=str)
@@ -169,29 +153,11 @@ def test_keywords(kind):
 
 @pytest.mark.parametrize("kind", [WeftModel, WeftForConditionalGeneration])
 def test_what_the_decoder_reads_where_nothing_is_given_to_it(kind):
-    """The source shifted right, as in BART."""
+    """The source shifted right."""
     for fields in ({}, {"share_encoder_decoder_embeddings": False}):
         model = tiny_model(kind, **fields)
         shifted = torch.tensor([[1, 5, 6, 7], [1, 9, 4, 3]])
         assert torch.equal(model(input_ids=IDS)[0], model(input_ids=IDS, decoder_input_ids=shifted)[0])
-    bart = {name: value for name, value in TINY_CONFIG.items() if name != "max_source_positions"}
-    theirs = BartModel(BartConfig(**bart, pad_token_id=0, decoder_start_token_id=1)).eval()
-    assert torch.equal(theirs(input_ids=IDS)[0], theirs(input_ids=IDS, decoder_input_ids=shifted)[0])
-
-
-def test_positions_without_a_table_may_be_anywhere():
-    for kind in ("rotary", "relative", "none"):
-        model = tiny_model(self_attention_position_type=kind, max_source_positions=2, max_target_positions=2)
-        assert model(**GOOD, position_ids=torch.tensor([0, 900, -3, 2])).logits.isfinite().all()
-
-
-@pytest.mark.dtype(torch.float64)
-def test_nothing_is_checked_by_value_while_a_graph_is_captured():
-    """Reading values would break the graph; shapes and names are still refused."""
-    model = tiny_model()
-    compiled = torch.compile(model.forward, fullgraph=True, backend="eager")
-    given = GOOD | {"use_cache": False}
-    torch.testing.assert_close(compiled(**given).logits, model(**given).logits)
 
 
 # torch knows the shapes of grouped products of 16 bits alone
@@ -210,7 +176,7 @@ def test_meta_tensors_pass(kind, experts):
     assert model(**given)[0].device.type == "meta"
 
 
-# --- values that no table has, in the first batch and in a later one
+# --- in the first batch and in a later one
 
 
 def check_values(words, given, after_encoder=False, **fields):
@@ -225,16 +191,16 @@ def check_values(words, given, after_encoder=False, **fields):
     assert torch.equal(model(**GOOD, labels=IDS).loss, expected.loss)
 
 
-@pytest.mark.parametrize("case", ["one too high", "negative", "marks of labels"])
-def test_ids_outside_the_vocabulary(case):
+@pytest.mark.parametrize("case", BAD_IDS)
+def test_bad_ids(case):
     ids, words = BAD_IDS[case]
     check_values(["`input_ids`", *words], {"input_ids": ids, "decoder_input_ids": IDS})
     check_values(["`decoder_input_ids`", *words], {"input_ids": IDS, "decoder_input_ids": ids}, after_encoder=True)
 
 
-@pytest.mark.parametrize("case", ["one too high", "negative", "almost the mark"])
-@pytest.mark.parametrize("given", [{}, {"chunked_loss": True}, {"logits_to_keep": 2}, {"smoothing": 0.1}], ids=str)
-def test_labels_outside_the_vocabulary(given, case):
+@pytest.mark.parametrize("case", BAD_LABELS)
+@pytest.mark.parametrize("given", [{}, {"chunked_loss": True}, {"logits_to_keep": 2}], ids=str)
+def test_bad_labels(given, case):
     labels, words = BAD_LABELS[case]
     given = given | {"input_ids": IDS, "decoder_input_ids": torch.ones_like(labels), "labels": labels}
     check_values(["`labels`", *words], given)

@@ -7,7 +7,7 @@ from torch import nn
 from weftformer.modeling import losses
 from weftformer.modeling.losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 
-from ..models import tiny_model
+from ..models import assert_same_gradients, tiny_model
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -27,8 +27,7 @@ def problem(bias=True, dtype=torch.float64):
 
 
 def gradients(loss, hidden, head):
-    wanted = [tensor for tensor in (hidden, head.weight, head.bias) if tensor is not None and tensor.requires_grad]
-    return torch.autograd.grad(loss, wanted)
+    return torch.autograd.grad(loss, [hidden, *head.parameters()])
 
 
 @pytest.mark.parametrize(("smoothing", "bias", "items"), [(0.0, True, None), (0.2, False, 5)])
@@ -36,9 +35,7 @@ def test_loss_and_gradients_are_those_of_the_plain_one(few_rows, smoothing, bias
     hidden, head, labels = problem(bias)
     expected = 3 * cross_entropy(head(hidden), labels, smoothing, items)
     actual = 3 * chunked_cross_entropy(hidden, head, labels, smoothing, items)
-    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    for one, other in zip(gradients(actual, hidden, head), gradients(expected, hidden, head), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    assert_same_gradients(actual, expected, [hidden, *head.parameters()])
 
 
 def test_no_label_that_counts_gives_nothing(few_rows):
@@ -86,11 +83,7 @@ def test_a_large_vocabulary_trains_without_logits(tied, asked):
     model = large(tie_word_embeddings=tied).train()
     output, plain = (model(**BATCH, smoothing=0.1, chunked_loss=chunked) for chunked in (asked, False))
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
-    torch.testing.assert_close(output.loss, plain.loss, atol=1e-10, rtol=1e-10)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    grads = [torch.autograd.grad(loss, parameters) for loss in (output.loss, plain.loss)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    assert_same_gradients(output.loss, plain.loss, list(model.parameters()))
 
 
 def test_logits_are_left_out_where_that_is_asked_for_alone():
@@ -132,9 +125,7 @@ def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, sm
             states.flatten(0, -2), head.weight, head.bias, labels[row].flatten(), smoothing
         )
         actual = 3 * total / counted_items(labels[row])
-        torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-        for one, other in zip(gradients(actual, states, head), gradients(expected, states, head), strict=True):
-            torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+        assert_same_gradients(actual, expected, [states, *head.parameters()])
 
 
 def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():

@@ -44,12 +44,12 @@ def nothing_compiled_before():
     torch._dynamo.reset()
 
 
-def pair(kind, training=True, experts="batched_mm", dtype=torch.float64):
+def pair(kind):
     """A model and its twin, neither of which has computed anything."""
     torch.manual_seed(0)
-    model = WeftForConditionalGeneration(WeftConfig(**SMALL, **KINDS[kind])).to(dtype).train(training)
+    model = WeftForConditionalGeneration(WeftConfig(**SMALL, **KINDS[kind])).double().train()
     if kind == "sparse":
-        model.set_experts_implementation(experts)
+        model.set_experts_implementation("batched_mm")
     assert type(model)._can_compile_fullgraph
     return model, copy.deepcopy(model)
 
@@ -67,7 +67,7 @@ def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EX
         for (name, wanted), found in zip(model.named_parameters(), twin.parameters(), strict=True):
             torch.testing.assert_close(found.grad, wanted.grad, **close, msg=lambda text, name=name: f"{name}: {text}")
     for wanted, found in zip(model.routers(), twin.routers(), strict=True):
-        assert torch.equal(found.expert_load, wanted.expert_load) and wanted.expert_load.any() == model.training
+        assert torch.equal(found.expert_load, wanted.expert_load) and wanted.expert_load.any()
 
 
 @pytest.mark.parametrize("kind, chunked_loss", [("dense", True), ("sparse", False)])
@@ -104,16 +104,9 @@ def test_a_training_step_of_a_sparse_classifier_is_one_graph():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunked_loss", [False, True])
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_is_traced_too(kind, training, chunked_loss):
-    check_steps(*pair(kind, training), {"backend": "aot_eager"}, chunked_loss)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chunked_loss", [False, True])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("kind", "chunked_loss"), [("dense", True), ("dms", True), ("relative", False), ("sparse", False)]
+)
 def test_machine_code_gives_what_eager_gives(kind, chunked_loss):
     # rotary angles are of 32 bits, and inductor's sines and cosines of them are its own
     check_steps(*pair(kind), {}, chunked_loss, close={"atol": 1e-5, "rtol": 1e-4})

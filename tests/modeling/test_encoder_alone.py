@@ -151,22 +151,19 @@ def test_the_plain_trainer_trains_it(tmp_path):
     WeftForConditionalGeneration(config).save_pretrained(tmp_path / "whole")
     tokenizer.save_pretrained(tmp_path / "whole")
     torch.manual_seed(0)
-    texts = [("aa " * (1 + i % 3), 0) for i in range(16)] + [("bb " * (1 + i % 3), 1) for i in range(16)]
-    rows = [dict(tokenizer(text)) | {"label": label} for text, label in texts]
-    settings = {"max_steps": 30, "learning_rate": 0.01, "report_to": "none", "use_cpu": True, "disable_tqdm": True,
+    labels = [0, 1] * 8
+    rows = [dict(tokenizer(("aa ", "bb ")[label] * 2)) | {"label": label} for label in labels]
+    settings = {"max_steps": 20, "learning_rate": 0.01, "report_to": "none", "use_cpu": True, "disable_tqdm": True,
                 "save_strategy": "no", "gradient_accumulation_steps": 2}  # fmt: skip
     trainer = Trainer(
         AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole", num_labels=2),
         TrainingArguments(output_dir=str(tmp_path / "out"), **settings),
         DataCollatorWithPadding(tokenizer),
         rows,
-        eval_dataset=rows,
         processing_class=tokenizer,
     )
-    before = trainer.evaluate()["eval_loss"]
     trainer.train()
-    assert trainer.evaluate()["eval_loss"] < 0.5 * before
-    assert (trainer.predict(rows).predictions.argmax(-1) == [label for _, label in texts]).mean() > 0.9
+    assert trainer.predict(rows).predictions.argmax(-1).tolist() == labels
     trainer.save_model()
     saved = json.loads((tmp_path / "out" / "config.json").read_text())
     assert saved["architectures"] == ["WeftForSequenceClassification"]

@@ -5,8 +5,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from weftformer import WeftForConditionalGeneration
-
 IDS = torch.tensor([[5, 6, 7, 8, 2], [5, 6, 2, 0, 0]])
 LABELS = torch.tensor([[4, 5, 2], [5, 2, -100]])
 MASKS = {
@@ -103,11 +101,3 @@ def test_a_decoding_step_reads_nothing(build, kind, masks, attention):
             given["decoder_attention_mask"] = torch.ones(2, length, dtype=torch.long)
         step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "past_key_values": cache}
         assert reads(lambda step=step: model(**step, **given)) == []
-
-
-def test_every_model_looks_at_its_own_first_batch(build):
-    model = build()
-    model(input_ids=IDS, labels=LABELS)
-    other = WeftForConditionalGeneration(model.config)
-    assert reads(lambda: other(input_ids=IDS, labels=LABELS))
-    assert reads(lambda: model(input_ids=IDS, labels=LABELS)) == []

@@ -1,12 +1,16 @@
-"""Layers: the two orders of norm and residual, where dropout falls, and which layer is sparse."""
+"""Layers: norms and feed-forward by their formulas, the order of norm and residual, where dropout falls, what is sparse."""
+
+import math
 
 import pytest
 import torch
 from torch import nn
 
-from weftformer.modeling.layers import FeedForward, dropout
+from weftformer.modeling.layers import FeedForward, StdLayerNorm, build_norm, dropout
 from weftformer.modeling.modeling_weft import WeftDecoderLayer, WeftEncoderLayer, build_feed_forward
 from weftformer.modeling.moe import SparseFeedForward
+
+from ..models import assert_same_gradients
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -45,20 +49,6 @@ def test_the_order_of_norms_and_residuals(layer, norm_type, mlp, norm_first, cro
     expected = residual(norm_first, module.final_layer_norm, y, module.mlp)
     given = {"encoder_hidden_states": source} if crosses else {}
     torch.testing.assert_close(module(x, **given), expected)
-
-
-def test_keys_and_values_come_from_the_source_and_queries_from_the_target(layer):
-    """The tutorial's slip: its cross-attention reads keys and values from the decoder's own stream."""
-    module = layer(WeftDecoderLayer)
-    seen = {}
-    for name in ("q_proj", "k_proj", "v_proj"):
-        getattr(module.encoder_attn, name).register_forward_pre_hook(
-            lambda _, args, name=name: seen.update({name: args[0]})
-        )
-    source = states(6, seed=1)
-    module(states(4), encoder_hidden_states=source)
-    assert torch.equal(seen["k_proj"], source) and torch.equal(seen["v_proj"], source)
-    assert seen["q_proj"].shape[1] == 4
 
 
 class Constant(nn.Module):
@@ -137,3 +127,89 @@ def test_dropout_of_nothing_and_of_everything(p):
     x = torch.randn(4, 5)
     assert torch.equal(dropout(x, p, training=True), x * (1 - p))
     assert dropout(x, p, training=False) is x
+
+
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
+
+
+def norm_by_formula(kind, states, weight, bias, eps):
+    mean = states.sum(-1, keepdim=True) / states.shape[-1]
+    squares = ((states - mean) ** 2).sum(-1, keepdim=True)
+    if kind == "rmsnorm":
+        return states / ((states**2).sum(-1, keepdim=True) / states.shape[-1] + eps).sqrt() * weight
+    if kind == "layernorm":
+        normed = (states - mean) / (squares / states.shape[-1] + eps).sqrt()
+    else:
+        normed = (states - mean) / ((squares / (states.shape[-1] - 1)).sqrt() + eps)
+    return normed * weight + (0.0 if bias is None else bias)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+def test_norms_equal_their_formulas(small, lopsided, kind, bias, eps):
+    norm = lopsided(build_norm(small(norm_type=kind, norm_eps=eps, norm_bias=bias)))
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 1.5, 16))
+    has_bias = bias and kind != "rmsnorm"
+    assert (getattr(norm, "bias", None) is not None) == has_bias
+    states = (torch.randn(3, 5, 16) * 2 + 1).requires_grad_()
+    expected = norm_by_formula(kind, states, norm.weight, norm.bias if has_bias else None, eps)
+    assert_same_gradients(norm(states), expected, [states, *norm.parameters()])
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_constant_row_stays_finite_forward_and_backward(small, kind):
+    norm = build_norm(small(norm_type=kind))
+    for value in (0.0, 3.0):
+        states = torch.full((1, 16), value, requires_grad=True)
+        output = norm(states)
+        output.sum().backward()
+        assert output.isfinite().all() and states.grad.isfinite().all()
+
+
+ACTIVATIONS = {
+    "relu": lambda x: x * (x > 0),
+    "silu": lambda x: x / (1 + (-x).exp()),
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "gelu_new": lambda x: x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "tanh": lambda x: (x.exp() - (-x).exp()) / (x.exp() + (-x).exp()),
+}
+
+
+def feed_forward_by_formula(module, states, activation, gated):
+    def linear(layer, x):
+        output = torch.einsum("...i,oi->...o", x, layer.weight)
+        return output if layer.bias is None else output + layer.bias
+
+    hidden = linear(module.up_proj, states)
+    if gated:
+        hidden = ACTIVATIONS[activation](linear(module.gate_proj, states)) * hidden
+    else:
+        hidden = ACTIVATIONS[activation](hidden)
+    return linear(module.down_proj, hidden)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_a_feed_forward_equals_its_formula(small, lopsided, gated, bias, activation):
+    config = small(is_gated_act=gated, mlp_bias=bias, activation_function=activation)
+    module = lopsided(FeedForward(config, 10))
+    states = torch.randn(2, 3, 16, requires_grad=True)
+    leaves = [states, *module.parameters()]
+    assert len(leaves) == 1 + (3 if gated else 2) * (2 if bias else 1)
+    assert_same_gradients(module(states), feed_forward_by_formula(module, states, activation, gated), leaves)
+
+
+def test_dropout_falls_between_activation_and_second_linear(small, lopsided):
+    module = lopsided(FeedForward(small(is_gated_act=False, activation_dropout=0.5, activation_function="relu"), 64))
+    states = torch.randn(1, 16)
+    torch.testing.assert_close(module(states), feed_forward_by_formula(module, states, "relu", gated=False))
+    seen = []
+    module.down_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    module.train()(states)
+    full = module.up_proj(states).relu()
+    kept = seen[0] != 0
+    torch.testing.assert_close(seen[0][kept], full[kept] * 2)
+    assert 0.2 < kept.sum() / (full != 0).sum() < 0.8

@@ -18,7 +18,6 @@ from weftformer import (
     WeftEncoder,
     WeftForConditionalGeneration,
     WeftModel,
-    WeftPreTrainedModel,
 )
 
 from ..models import TINY_CONFIG, tiny_model
@@ -130,10 +129,6 @@ def test_a_model_loaded_in_half_precision_is_the_one_switched_to_it(kind, tmp_pa
     far = {"position_ids": torch.arange(5) * 331, "decoder_position_ids": torch.arange(4) * 577}
     given = {"input_ids": IDS, "decoder_input_ids": TARGET, **far}
     torch.testing.assert_close(switched(**given).logits, loaded(**given).logits, rtol=0, atol=1e-2)
-    loaded.save_pretrained(tmp_path / "half")
-    same_weights(WeftForConditionalGeneration.from_pretrained(tmp_path / "half", dtype="auto"), loaded)
-    half = model.to(torch.float16)
-    assert scores(half).dtype == torch.float16 and half.generate(IDS, max_new_tokens=3).shape[0] == 2
 
 
 @pytest.mark.parametrize("kind", ["sparse, balanced by bias", "two vocabularies, head of its own"])
@@ -173,21 +168,17 @@ def saved(tmp_path_factory) -> Path:
     return folder
 
 
-LOADERS = [WeftForConditionalGeneration, AutoModel]
-
-
-def refused(loader, folder, *words, **options) -> None:
+def refused(folder, *words, loader=WeftForConditionalGeneration, **options) -> None:
     with pytest.raises(ValueError) as error:
         loader.from_pretrained(folder, **options)
     for word in words:
         assert word in str(error.value), str(error.value)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize(
     "damage", ["empty", "no header", "half a header", "one byte short", "another format", "shard"]
 )
-def test_a_damaged_file_is_named(loader, damage, saved, tmp_path):
+def test_a_damaged_file_is_named(damage, saved, tmp_path):
     folder = shutil.copytree(saved / ("shards" if damage == "shard" else "whole"), tmp_path / "model")
     file = sorted(folder.glob("*.safetensors"))[-1]
     if damage == "another format":
@@ -195,15 +186,14 @@ def test_a_damaged_file_is_named(loader, damage, saved, tmp_path):
     else:
         kept = {"empty": 0, "no header": 4, "half a header": 100, "one byte short": -1, "shard": 50}[damage]
         file.write_bytes(file.read_bytes()[:kept])
-    refused(loader, folder, f"{file} is not a complete safetensors file", "copy or download it again")
+    refused(folder, f"{file} is not a complete safetensors file", "copy or download it again")
 
 
 def test_a_missing_shard_is_named(saved, tmp_path):
     folder = shutil.copytree(saved / "shards", tmp_path / "model")
     file = sorted(folder.glob("*.safetensors"))[1]
     file.unlink()
-    for loader in LOADERS:
-        refused(loader, folder, f"names {file.name}, but {file} does not exist")
+    refused(folder, f"names {file.name}, but {file} does not exist")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", "a/b.safetensors", "..\\x"])
@@ -215,7 +205,7 @@ def test_an_index_that_points_outside_is_refused(name, saved, tmp_path):
     content["weight_map"][next(iter(content["weight_map"]))] = name
     index.write_text(json.dumps(content))
     words = str(index) if "\\" in name else f"{index} points outside its folder, to {name!r}"
-    refused(WeftForConditionalGeneration, folder, words)
+    refused(folder, words)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"metadata": {}}', '{"weight_map": 3}', '{"weight_map": {"a": 5}}'])
@@ -223,12 +213,7 @@ def test_an_unreadable_index_is_named(text, saved, tmp_path):
     folder = shutil.copytree(saved / "shards", tmp_path / "model")
     index = folder / "model.safetensors.index.json"
     index.write_text(text)
-    refused(WeftForConditionalGeneration, folder, str(index))
-
-
-def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises((ValueError, OSError), match=str(tmp_path)):
-        WeftForConditionalGeneration.from_pretrained(tmp_path)
+    refused(folder, str(index))
 
 
 # --- weights of another model
@@ -241,23 +226,22 @@ def test_the_weights_of_another_model_are_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     for weights in (bart.state_dict(), {"transformer.wte.weight": torch.zeros(3, 3)}):
         save_file({name: one.clone() for name, one in weights.items()}, file, {"format": "pt"})
-        for loader in LOADERS:
-            refused(loader, tmp_path, str(file), "weights of another model")
+        refused(tmp_path, str(file), "weights of another model")
 
 
 def test_weights_for_another_configuration_are_refused(tmp_path):
     build().save_pretrained(tmp_path)
     file = str(tmp_path / "model.safetensors")
-    refused(WeftEncoder, tmp_path, "weights of another model", "WeftEncoder")
+    refused(tmp_path, "weights of another model", "WeftEncoder", loader=WeftEncoder)
     for fields, words, option in (
         (SPARSE, ["weights of another model", "router"], "allow_missing_weights"),
         ({"encoder_ffn_dim": 32}, ["encoder.layers.0.mlp.down_proj.weight of shape (16, 24)", "(16, 32)",
                                    "another configuration"], "ignore_mismatched_sizes"),
     ):  # fmt: skip
         WeftConfig(**(TINY_CONFIG | fields)).save_pretrained(tmp_path)
-        refused(WeftForConditionalGeneration, tmp_path, file, *words)
+        refused(tmp_path, file, *words)
         if fields is SPARSE:
-            refused(WeftForConditionalGeneration, tmp_path, *words, ignore_mismatched_sizes=True)
+            refused(tmp_path, *words, ignore_mismatched_sizes=True)
         other = WeftForConditionalGeneration.from_pretrained(tmp_path, **{option: True})
         assert torch.isfinite(scores(other)).all()
 
@@ -279,23 +263,23 @@ def deeper(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("loader", LOADERS)
 @torch.no_grad()
-def test_a_file_of_fewer_layers_is_refused_unless_that_is_asked_for(loader, tmp_path):
+def test_a_file_of_fewer_layers_is_refused_unless_that_is_asked_for(tmp_path):
     model = build()
     model.save_pretrained(tmp_path)
     words = ["coder.layers.2.", "allow_missing_weights=True", str(tmp_path / "model.safetensors")]
-    refused(loader, deeper(tmp_path), "lacks 46 of the weights of", *words)
+    refused(deeper(tmp_path), "lacks 46 of the weights of", *words)
     for option in ("allow_missing_weights", "ignore_mismatched_sizes"):
-        other = loader.from_pretrained(tmp_path, **{option: True})
-        base = getattr(other, "model", other)
+        base = WeftForConditionalGeneration.from_pretrained(tmp_path, **{option: True}).model
         assert base.config.decoder_layers == len(base.decoder.layers) == 4
         for index in (0, 1):
             same_weights(base.decoder.layers[index], model.model.decoder.layers[index])
         for name, parameter in base.decoder.layers[3].named_parameters():
             assert torch.isfinite(parameter).all() and parameter.abs().max() > 0, name
             assert torch.equal(parameter, torch.ones_like(parameter)) == ("norm" in name), name
-    _, info = loader.from_pretrained(tmp_path, output_loading_info=True)  # who asks is told and not refused
+    _, info = WeftForConditionalGeneration.from_pretrained(
+        tmp_path, output_loading_info=True
+    )  # who asks is told and not refused
     assert len(info["missing_keys"]) == 46 and not info["unexpected_keys"]
 
 
@@ -313,32 +297,9 @@ def test_a_file_without_one_weight_is_refused(name, tmp_path):
     fields = {"tie_word_embeddings": False} if name == "lm_head.weight" else {}
     build(**SPARSE, **fields).save_pretrained(tmp_path)
     without(tmp_path, "shared.weight" if "embed" in name else name)
-    refused(WeftForConditionalGeneration, tmp_path, "of the weights of WeftForConditionalGeneration", name)
+    refused(tmp_path, "of the weights of WeftForConditionalGeneration", name)
     if name != "lm_head.weight":
-        refused(WeftModel, tmp_path, "of the weights of WeftModel", name)
-
-
-class WithProbe(WeftPreTrainedModel):
-    """A head that a person puts on the model."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.model = WeftModel(config)
-        self.probe = torch.nn.Linear(config.d_model, 3)
-        self.post_init()
-
-
-def test_a_head_may_be_new(tmp_path):
-    model = build(tie_word_embeddings=False)
-    model.save_pretrained(tmp_path / "whole")
-    model.model.save_pretrained(tmp_path / "base")
-    probe = WithProbe.from_pretrained(tmp_path / "whole")
-    same_weights(probe.model, model.model)
-    assert torch.isfinite(probe.probe.weight).all()
-    # saved with its own head, it has none that is new
-    probe.save_pretrained(tmp_path / "probe")
-    refused(WithProbe, without(tmp_path / "probe", "probe"), "lacks 2 of the weights of WithProbe", "probe.bias")
-    refused(WithProbe, without(tmp_path / "base", "v_proj"), "lacks 6 of the weights of WithProbe")
+        refused(tmp_path, "of the weights of WeftModel", name, loader=WeftModel)
 
 
 def test_routing_may_begin_to_be_balanced_by_bias(tmp_path):
@@ -351,7 +312,7 @@ def test_routing_may_begin_to_be_balanced_by_bias(tmp_path):
     other.save_pretrained(tmp_path)
     name = "model.decoder.layers.0.mlp.router.selection_bias"
     words = f"lacks 1 of the weights of WeftForConditionalGeneration ({name})"
-    refused(WeftForConditionalGeneration, without(tmp_path, name), words)
+    refused(without(tmp_path, name), words)
 
 
 def test_weights_given_in_memory():
@@ -369,14 +330,6 @@ def test_weights_given_in_memory():
     same_weights(other.model.encoder.layers[0], model.model.encoder.layers[0])
 
 
-@pytest.mark.parametrize("changed", [{"num_condition_features": 2}, {"tie_word_embeddings": False}], ids=str)
-def test_fields_that_want_new_weights_are_asked_for_twice(changed, tmp_path):
-    build().save_pretrained(tmp_path)
-    refused(AutoModelForSeq2SeqLM, tmp_path, "allow_missing_weights=True", **changed)
-    other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, allow_missing_weights=True, **changed)
-    assert torch.isfinite(scores(other)).all()
-
-
 def test_adapters_are_loaded_and_missing_ones_refused(tmp_path):
     peft = pytest.importorskip("peft")
     build().save_pretrained(tmp_path / "base")
@@ -387,15 +340,4 @@ def test_adapters_are_loaded_and_missing_ones_refused(tmp_path):
     other = WeftForConditionalGeneration.from_pretrained(tmp_path / "adapter")
     torch.testing.assert_close(scores(other), expected)
     folder = without(tmp_path / "adapter", "layers.0")
-    refused(WeftForConditionalGeneration, folder, "lacks 6 of the weights of", "lora_A")
-
-
-@torch.no_grad()
-def test_a_model_spread_over_cpu_and_disk_lacks_nothing(tmp_path):
-    model = build(share_encoder_decoder_embeddings=False, tie_word_embeddings=False)
-    model.save_pretrained(tmp_path / "model", max_shard_size="4KB")
-    places = {"model.encoder": "cpu", "model.decoder": "disk", "lm_head": "cpu"}
-    other = WeftForConditionalGeneration.from_pretrained(
-        tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "offload")
-    )
-    torch.testing.assert_close(scores(other), scores(model))
+    refused(folder, "lacks 6 of the weights of", "lora_A")

@@ -77,16 +77,6 @@ def test_expert_load_counts_assignments_of_real_tokens():
     assert expert_load(IDS, 5, real).dtype == torch.float32
 
 
-def test_balance_loss_is_one_when_everything_is_even():
-    ids = torch.tensor([[0, 1], [2, 3], [1, 0], [3, 2]])
-    assert balance_loss(torch.zeros(4, 4), ids).item() == 1.0
-
-
-def test_balance_loss_is_the_number_of_experts_when_one_takes_all():
-    logits = torch.tensor([[60.0, 0.0, 0.0]] * 5)
-    assert math.isclose(balance_loss(logits, torch.zeros(5, 1, dtype=torch.long)).item(), 3.0, rel_tol=1e-6)
-
-
 # probabilities 0.5/0.25/0.25, 0.2/0.6/0.2, 0.1/0.1/0.8
 LOGITS = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]], dtype=torch.float64).log()
 TOP = torch.tensor([[0, 1], [1, 0], [2, 0]])

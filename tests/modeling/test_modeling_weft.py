@@ -114,17 +114,15 @@ def test_recorded_outputs(build):
     assert output.decoder_attentions[0].triu(1).abs().max() == 0
 
 
-@pytest.mark.parametrize("kind", ["modern", "dms"])
-def test_hidden_states_are_what_enters_and_leaves_each_layer(build, kind):
-    model = build(**KINDS[kind])
+def test_hidden_states_are_what_enters_and_leaves_each_layer(build):
+    model = build(**KINDS["modern"])
     decoder, seen = model.model.decoder, []
     for layer in decoder.layers:
         layer.register_forward_hook(lambda _, args, output: seen.append((args[0], output)))
     output = model(decoder_input_ids=TARGET, output_hidden_states=True, **inputs_of(model))
     states = output.decoder_hidden_states
     assert torch.equal(states[0], seen[0][0]) and torch.equal(states[1], seen[1][0])
-    last = seen[1][1] if decoder.layer_norm is None else decoder.layer_norm(seen[1][1])
-    assert torch.equal(states[2], last)
+    assert torch.equal(states[2], decoder.layer_norm(seen[1][1]))
     assert torch.equal(model.lm_head(states[2]), output.logits)
 
 
@@ -228,16 +226,6 @@ def test_a_decoder_alone_reads_foreign_states(build):
     torch.testing.assert_close(output.last_hidden_state[:1], short, atol=1e-10, rtol=1e-10)
 
 
-def test_a_decoder_alone_without_a_source_is_a_language_model(build):
-    decoder = build(model_class=WeftDecoder)
-    full = decoder(input_ids=TARGET).last_hidden_state
-    cache = None
-    for step in range(5):
-        output = decoder(input_ids=TARGET[:, step : step + 1], past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
-        torch.testing.assert_close(output.last_hidden_state[:, 0], full[:, step], atol=1e-10, rtol=1e-10)
-
-
 # --- losses
 
 
@@ -298,41 +286,6 @@ def test_labels_that_all_do_not_count_give_no_loss_and_no_gradient(build, kind, 
     output.loss.backward()
     assert output.loss.item() == 0.0 and output.logits.isfinite().all()
     assert not any(gradient.any() for gradient in gradients(model).values())
-
-
-@pytest.mark.parametrize("kind", ["modern", "sparse"])
-def test_accumulated_batches_have_the_gradient_of_one(build, kind):
-    torch.manual_seed(0)
-    source, labels = torch.randint(3, 29, (8, 6)), torch.randint(3, 29, (8, 5))
-    for row, kept in enumerate((5, 1, 3, 2, 5, 4, 2, 5)):  # micro-batches of very different weight
-        labels[row, kept:] = -100
-    count = (labels != -100).sum()
-    model = build(router_aux_loss_coef=0.0, router_z_loss_coef=0.0, **KINDS[kind]).train()
-    model(input_ids=source, labels=labels, num_items_in_batch=count).loss.backward()
-    whole = gradients(model)
-    model.zero_grad()
-    for part in range(4):
-        rows = slice(2 * part, 2 * part + 2)
-        model(input_ids=source[rows], labels=labels[rows], num_items_in_batch=count).loss.backward()
-    for name, gradient in gradients(model).items():
-        torch.testing.assert_close(gradient, whole[name], atol=1e-10, rtol=1e-10)
-
-
-def test_router_losses_count_once_however_often_batches_are_split(build):
-    """Four times the same batch, accumulated, is that batch once: auxiliary losses included."""
-    model = build(router_aux_loss_coef=0.5, router_z_loss_coef=0.1, **SPARSE).train()
-    once = model(input_ids=IDS, labels=LABELS)
-    once.loss.backward()
-    whole = gradients(model)
-    model.zero_grad()
-    total = 0.0
-    for _ in range(4):
-        loss = model(input_ids=IDS, labels=LABELS, num_items_in_batch=torch.tensor(36)).loss
-        loss.backward()
-        total += loss.item()
-    assert total == pytest.approx(once.loss.item(), rel=1e-10)
-    for name, gradient in gradients(model).items():
-        torch.testing.assert_close(gradient, whole[name], atol=1e-10, rtol=1e-10)
 
 
 # --- load and bias
@@ -439,40 +392,23 @@ def test_reentrant_checkpointing_of_sparse_layers_is_told_and_replaced(build, ca
     assert not model.model.encoder.gradient_checkpointing
 
 
-def compiled_steps(model, **settings):
-    """Decoding token by token through a static cache, each step compiled in one graph."""
+@pytest.mark.parametrize("kind", ["modern", pytest.param("sparse", marks=pytest.mark.integration)])
+def test_a_decoding_step_is_one_graph(build, kind):
+    """Token by token through a static cache. Traced whole, and run as traced: every break of the graph would show."""
+    model = build(attention="sdpa", **KINDS[kind])
+    if kind == "sparse":
+        model.set_experts_implementation("batched_mm")
+    torch._dynamo.reset()
     config = model.config.get_text_config(decoder=True)
     cache = EncoderDecoderCache(
         StaticCache(config=config, max_cache_len=8), StaticCache(config=config, max_cache_len=6)
     )
     with torch.no_grad():
+        expected = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
         states = model.model.encoder(**inputs_of(model))
-        call = {"encoder_outputs": states, "attention_mask": IDS.ne(0), "past_key_values": cache}
+        call = {"encoder_outputs": states, "attention_mask": MASK, "past_key_values": cache}
         logits = [model(decoder_input_ids=TARGET[:, :2], **call).logits]
-        step = torch.compile(model, fullgraph=True, **settings)
+        step = torch.compile(model, fullgraph=True, backend="eager")
         for position in range(2, 5):
             logits.append(step(decoder_input_ids=TARGET[:, position : position + 1], **call).logits)
-    return torch.cat(logits, dim=1)
-
-
-def check_compiled(build, kind, tolerance, **settings):
-    model = build(attention="sdpa", **KINDS[kind])
-    if kind.endswith("sparse"):
-        model.set_experts_implementation("batched_mm")
-    torch._dynamo.reset()
-    with torch.no_grad():
-        expected = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
-    torch.testing.assert_close(compiled_steps(model, **settings), expected, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("kind", ["modern", pytest.param("sparse", marks=pytest.mark.integration)])
-def test_a_decoding_step_is_one_graph(build, kind):
-    """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
-    check_compiled(build, kind, 1e-10, backend="eager")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["modern", "dms", "sparse"])
-def test_a_compiled_decoding_step_equals_eager(build, kind):
-    # rotary angles are float32 in any model, and the compiler has sines of its own
-    check_compiled(build, kind, 1e-5)
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected, atol=1e-10, rtol=1e-10)

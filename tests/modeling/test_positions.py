@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from transformers import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
@@ -12,10 +11,7 @@ from weftformer import WeftDecoder, WeftEncoder
 from weftformer.modeling.positions import (
     SinusoidalPositions,
     TokenPositions,
-    WeftRotaryEmbedding,
     attention_positions,
-    build_position_embedding,
-    embed_positions,
     rotate,
 )
 
@@ -43,20 +39,6 @@ def test_sinusoidal_values(small, layout):
     config = small(d_model=4, sinusoidal_layout=layout, position_embedding_type="sinusoidal", head_dim=4)
     embeddings = SinusoidalPositions(config)(torch.tensor([[0, 1, 2]]))
     torch.testing.assert_close(embeddings, torch.tensor([SINUSOIDS[layout]]), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize(("kind", "kind_class"), [("learned", nn.Embedding), ("sinusoidal", SinusoidalPositions)])
-def test_the_configuration_names_the_embedding(small, kind, kind_class):
-    assert isinstance(build_position_embedding(small(position_embedding_type=kind), 9), kind_class)
-    assert build_position_embedding(small(position_embedding_type="none"), 9) is None
-
-
-def test_a_token_without_a_position_gets_no_row(small):
-    table = nn.Embedding(4, 3)
-    ids = torch.tensor([[2, 99, 3]])  # under the mask any id will do
-    embeddings = embed_positions(table, TokenPositions(ids, torch.tensor([[True, False, True]])), torch.float32)
-    assert torch.equal(embeddings[0], torch.stack([table.weight[2], torch.zeros(3), table.weight[3]]))
-    assert embed_positions(table, TokenPositions(ids[:, :1]), torch.bfloat16).dtype == torch.bfloat16
 
 
 NUMBERS = {"rope_theta": 100.0, "factor": 4.0}
@@ -97,13 +79,6 @@ def test_heads_are_turned_as_in_gpt_neox(small, stack, limit, kind, part):
             torch.testing.assert_close(rotate(states[:, :, part_of], rotation), turned)
 
 
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_the_view_of_a_stack_tells_its_rotary_table(small, stack):
-    """Also where the view has lost the other names, and in transformers' own tests, which build the table from it."""
-    config = small(d_model=48, encoder_attention_heads=2, decoder_attention_heads=4, head_dim=6)
-    assert WeftRotaryEmbedding(config.get_text_config(**{stack: True})).inv_freq.shape == (3,)
-
-
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
 def test_source_and_target_are_turned_by_one_frequency(small, kind):
     """However long each of them is: what cross-attention reads of positions is the distance."""
@@ -125,19 +100,6 @@ def test_source_and_target_are_turned_by_one_frequency(small, kind):
     assert torch.allclose(torch.stack(found), found[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "yarn"])
-def test_rotary_positions_decode_alike_on_every_path(build, kind):
-    """Token by token, with the shared caches of `generate` and with those of transformers."""
-    rope = ROPE[kind] | {"partial_rotary_factor": 0.5 if kind == "yarn" else 1.0}
-    model = build(cross_attention_position_type="rotary", rope_parameters=rope, num_key_value_heads=2)
-    settings = {"max_new_tokens": 16, "min_new_tokens": 16, "output_logits": True, "return_dict_in_generate": True}
-    source = torch.arange(4, 24)[None]
-    fast, plain = (model.generate(source, **settings, **more) for more in ({}, {"cache_implementation": "dynamic"}))
-    assert torch.equal(fast.sequences, plain.sequences)
-    for one, two in zip(fast.logits, plain.logits, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
-
-
 def rows(ids, mask=None):
     return TokenPositions(torch.tensor(ids), None if mask is None else torch.tensor(mask))
 
@@ -157,13 +119,6 @@ def test_buckets_are_those_of_t5(small, buckets, distance, looks_ahead):
     )
     assert torch.equal(positions.relative_BLM, expected)
     assert expected.unique().numel() > buckets // 2
-
-
-def test_buckets_that_cannot_be_laid_out_are_refused(small):
-    for fields in ({"relative_attention_num_buckets": 7}, {"relative_attention_max_distance": 16}):
-        assert small(**fields)  # of no consequence
-        with pytest.raises(ValueError, match="relative_attention_num_buckets"):
-            small(cross_attention_position_type="bucketed", **fields)
 
 
 def test_fairseq_positions_are_those_of_m2m(small):

@@ -1,7 +1,6 @@
 """Trained byte-level BPE: exact round trips, determinism, and what it says to bad input."""
 
 import json
-from pathlib import Path
 
 import pytest
 import transformers
@@ -10,7 +9,6 @@ from transformers import AutoTokenizer
 
 from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer, trained
 
-MULTI30K = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 TEXTS = [
     "A small boat crosses a small lake.",
     "Two small boats cross the lake in the rain.",
@@ -49,12 +47,6 @@ def test_template_appends_eos_only(tokenizer):
     assert tokenizer("a small lake").data == {"input_ids": [*bare, 2], "attention_mask": [1, 1, 1, 1]}
     assert tokenizer(text_target="a small lake")["input_ids"] == [*bare, 2]
     assert tokenizer("a small lake", "a small lake")["input_ids"] == [*bare, 2, *bare, 2]
-
-
-def test_padding(tokenizer):
-    batch = tokenizer(["a small lake", "a"], padding=True)
-    assert batch["input_ids"][1][1:] == [2, 0, 0]
-    assert batch["attention_mask"] == [[1, 1, 1, 1], [1, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("text", STRANGE + TEXTS[:4])
@@ -113,10 +105,6 @@ def test_two_columns():
     assert list(iter_columns(dataset, ["en", "de"])) == expected
     assert list(iter_columns(dataset.to_iterable_dataset(), ("en", "de"))) == expected
     assert list(iter_columns(dataset, "de")) == ["ein Boot", "ein See"]
-    one_list = train_tokenizer(expected * 3, vocab_size=280)
-    two_columns = train_tokenizer(iter_columns(list(dataset) * 3, ["en", "de"]), vocab_size=280)
-    assert two_columns.get_vocab() == one_list.get_vocab()
-    assert len(two_columns) > 259
 
 
 def test_column_errors():

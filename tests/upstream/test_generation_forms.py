@@ -104,22 +104,3 @@ def test_outputs_have_the_form_of_barts(bart, name, mode, record):
     assert list(found) == list(expected)
     for key in expected:
         assert form(found[key]) == form(expected[key]), key
-
-
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_generation_goes_on_from_the_cache_it_returned(name):
-    model = model_of(name)
-    source = torch.arange(3, 13).view(2, 5)
-    settings = {"do_sample": False, "return_dict_in_generate": True, "output_scores": True, "eos_token_id": None}
-    whole = model.generate(source, max_new_tokens=6, **settings)
-    begun = model.generate(source, max_new_tokens=2, **settings)
-    assert isinstance(begun.past_key_values.self_attention_cache, DynamicCache)
-    rest = model.generate(
-        source, decoder_input_ids=begun.sequences, past_key_values=begun.past_key_values, max_new_tokens=4, **settings
-    )
-    assert rest.sequences.equal(whole.sequences)
-    torch.testing.assert_close(rest.scores, whole.scores[2:])
-    for name in ("self_attention_cache", "cross_attention_cache"):
-        found, expected = (getattr(one.past_key_values, name).layers for one in (rest, whole))
-        for layer, other in zip(found, expected, strict=True):
-            torch.testing.assert_close((layer.keys, layer.values), (other.keys, other.values))
