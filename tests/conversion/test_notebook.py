@@ -18,12 +18,6 @@ def test_valid_lengths_become_masks():
     assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0]]], [[[1, 1, 1], [1, 0, 0]]]]
 
 
-def test_lengths_of_each_kind_matter():
-    with torch.no_grad():
-        outputs = [make().expected() for name, make in CASES.items() if name != "no causal target"]
-    assert min(largest_error(one, outputs[0]) for one in outputs[1:]) > 1e-2
-
-
 @pytest.mark.parametrize("per_query", [False, True], ids=["a length a row", "a length a query"])
 def test_the_cache_is_the_state(per_query):
     reference = CASES["a length a row"]()
