@@ -9,7 +9,6 @@ from weftformer.conversion.operations import (
     Operation,
     PairsToHalves,
     Scale,
-    SkipRows,
     Split,
     SplitByHead,
     Stack,
@@ -25,11 +24,6 @@ def column(*values):
     return torch.tensor(values, dtype=torch.float)[:, None], torch.tensor(values, dtype=torch.float)
 
 
-def test_split_takes_parts_from_top_to_bottom():
-    for fused in column(1, 2, 3, 4, 5, 6):
-        assert [part.flatten().tolist() for part in Split(3).forward([fused], HEADS)] == [[1, 2], [3, 4], [5, 6]]
-
-
 def test_split_by_head_finds_the_parts_of_each_head():
     heads = Heads(2, 2, 1)
     # head 0: q, k, v; head 1: q, k, v
@@ -41,18 +35,6 @@ def test_pairs_go_to_halves_head_by_head():
     for weight in column(0, 1, 2, 3, 10, 11, 12, 13):
         (turned,) = PairsToHalves().forward([weight], HEADS)
         assert turned.flatten().tolist() == [0, 2, 1, 3, 10, 12, 11, 13]
-
-
-def test_stack_keeps_the_order():
-    (stacked,) = Stack().forward([torch.zeros(2, 3), torch.ones(2, 3)], HEADS)
-    assert stacked.shape == (2, 2, 3) and stacked[1].eq(1).all() and stacked[0].eq(0).all()
-
-
-def test_skipped_rows_come_back_as_zeros():
-    table = torch.arange(8.0).view(4, 2) + 1
-    (kept,) = SkipRows(2).forward([table], HEADS)
-    assert kept.tolist() == [[5, 6], [7, 8]]
-    assert SkipRows(2).backward([kept], HEADS)[0].tolist() == [[0, 0], [0, 0], [5, 6], [7, 8]]
 
 
 @pytest.mark.parametrize(
