@@ -316,11 +316,6 @@ def test_checkpoints_that_do_not_fit_together(family, fields, message):
         adapted(there, encoder=(other.state_dict(), other.config.to_dict()))
 
 
-def test_fields_can_be_replaced():
-    here = adapted(original("llama"), overrides={"dropout": 0.1, "pad_token_id": 7, "max_source_positions": 16})
-    assert (here.config.dropout, here.config.pad_token_id, here.config.max_source_positions) == (0.1, 7, 16)
-
-
 def tokenizer(**tokens):
     """A tokenizer as decoder-only models have them: it pads on the left, if it has a pad token at all."""
     made = train_tokenizer(["the weft crosses the warp"] * 4, vocab_size=270)
