@@ -217,21 +217,15 @@ def adapted_config(
         ValueError: a checkpoint is of another family, a field has a value that Weft cannot express, or two checkpoints do
             not fit together. The message names field and value.
     """
-    config = WeftConfig(**_all_fields(source_config, overrides, encoder_config))
+    fields = _fields({}, source_config)
+    if encoder_config is not None:
+        fields |= _encoder_fields(fields, source_config["model_type"], encoder_config)
+    config = WeftConfig(**(fields | dict(overrides or {})))
     for name, own in (("encoder_layers", encoder_config or source_config), ("decoder_layers", source_config)):
         layers, most = getattr(config, name), own["num_hidden_layers"]
         if layers > most:
             raise ValueError(f"{name}={layers} is more than the num_hidden_layers={most} of the checkpoint.")
     return config
-
-
-def _all_fields(
-    source_config: Mapping[str, Any], overrides: Mapping[str, Any] | None, encoder_config: Mapping[str, Any] | None
-) -> Fields:
-    fields = _fields({}, source_config)
-    if encoder_config is not None:
-        fields |= _encoder_fields(fields, source_config["model_type"], encoder_config)
-    return fields | dict(overrides or {})
 
 
 def _encoder_fields(decoder: Fields, family: str, encoder_config: Mapping[str, Any]) -> Fields:
@@ -299,8 +293,7 @@ def adapt(
         _check_dtypes(tensors)
         chosen = _spaced(tensors, own["num_hidden_layers"], getattr(config, f"{stack}_layers"))
         stacks |= {f"{stack}.{key}": tensor for key, tensor in chosen.items()}
-    fields = _all_fields(source_config, overrides, encoder_config)
-    conversion = convert(stacks, SOURCE, source_config=source_config, overrides=fields)
+    conversion = convert(stacks, SOURCE, source_config=source_config, overrides=config.to_dict())
     dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in conversion.found.weights.values()})
     return _build(conversion, stacks.values(), dtype, is_shown)
 

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..configuration.presets import preset_fields
+from ..configuration.presets import PRESETS, preset_fields
 from .operations import Scale, Stack, Transpose
 from .shapes import count, first, has
-from .source import HEADS, Fields, Source, matching_presets
+from .source import HEADS, Fields, Source
 from .table import Ignored, Rule, Table, rename, renames
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "out_proj"}
@@ -53,7 +53,7 @@ def _common(config: WeftConfig) -> list[Rule]:
         rename(
             "<stack>.tok_embedding.weight",
             "model.<stack>.embed_tokens.weight",
-            operation=None if kept == 1.0 else Scale(lambda heads: kept),
+            operation=Scale(lambda heads: kept),
         ),
         rename("<stack>.pos_embedding.weight", "model.<stack>.embed_positions.weight"),
         *renames(f"{there}.mlp", f"{here}.mlp", _FEED_FORWARD),
@@ -96,18 +96,18 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 
 def _shape_fields(weights: Mapping[str, torch.Tensor]) -> Fields:
-    vocab_size, d_model = first(weights, "encoder.tok_embedding.weight", dims=2).shape
+    vocab_size, d_model = first(weights, "encoder.tok_embedding.weight").shape
     fields: Fields = {
         "vocab_size": vocab_size,
         "d_model": d_model,
-        "max_source_positions": first(weights, "encoder.pos_embedding.weight", dims=2).shape[0],
-        "max_target_positions": first(weights, "decoder.pos_embedding.weight", dims=2).shape[0],
+        "max_source_positions": first(weights, "encoder.pos_embedding.weight").shape[0],
+        "max_target_positions": first(weights, "decoder.pos_embedding.weight").shape[0],
         "attention_bias": has(weights, "encoder.layers.<layer>.attention.query.bias"),
     }
     for stack in ("encoder", "decoder"):
         layer = f"{stack}.layers.<layer>.mlp"
         fields[f"{stack}_layers"] = layers = count(weights, f"{stack}.layers.<layer>.ff_ln.weight")
-        first_linear = first(weights, f"{layer}.fc_1.weight", f"{layer}.experts.<expert>.net.0.weight", dims=2)
+        first_linear = first(weights, f"{layer}.fc_1.weight", f"{layer}.experts.<expert>.net.0.weight")
         fields[f"{stack}_ffn_dim"] = first_linear.shape[0]
         experts = count(weights, f"{stack}.layers.0.mlp.experts.<expert>.net.0.weight", "expert")
         fields[f"{stack}_mlp_layer_types"] = ["sparse" if experts else "dense"] * layers
@@ -140,11 +140,14 @@ def _own_fields(source_config: Mapping[str, Any]) -> Fields:
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     shapes = _shape_fields(weights)
-    is_sparse = "num_experts" in shapes
+    recipe = preset_fields("dms-flex-20m" if "num_experts" in shapes else "dms-flash-10m")
     if "encoder" in source_config:
-        recipe = preset_fields("dms-flex-20m" if is_sparse else "dms-flash-10m")
         return recipe | shapes | _own_fields(source_config)
-    presets = matching_presets(shapes, "dms-")
+    presets = [
+        name
+        for name in PRESETS
+        if name.startswith("dms-") and shapes.items() <= WeftConfig.from_preset(name).to_dict().items()
+    ]
     if len(presets) > 1:
         raise ValueError(
             f"These shapes are those of {' and of '.join(presets)}, which differ in what they read: choose one with "
@@ -152,7 +155,6 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         )
     if presets:
         return preset_fields(presets[0])
-    recipe = preset_fields("dms-flex-20m" if is_sparse else "dms-flash-10m")
     return {name: value for name, value in recipe.items() if name not in HEADS} | shapes
 
 
@@ -166,7 +168,6 @@ SOURCE = Source(
     ),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
     # the length limit of DirectMultiStep's own searches
     generation=lambda source_config: {"max_length": 1074},
     tokenizer="routes",

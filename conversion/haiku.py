@@ -24,7 +24,7 @@ import torch
 from ..configuration import WeftConfig
 from .operations import Transpose
 from .shapes import first, has, vaswani_fields
-from .source import HEADS, Fields, Source
+from .source import Fields, Source
 from .table import Rule, Table, Weights, rename
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "linear": "out_proj"}
@@ -128,5 +128,4 @@ SOURCE = Source(
     ),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
 )

@@ -16,7 +16,7 @@ import torch
 
 from ..configuration import WeftConfig
 from .shapes import first, vaswani_fields
-from .source import HEADS, Fields, Source
+from .source import Fields, Source
 from .table import Rule, Table, rename, renames
 
 _ATTENTION = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
@@ -92,5 +92,4 @@ SOURCE = Source(
     signature=("encoder.blks.block<layer>.attention.W_q.weight", "decoder.blks.block<layer>.attention2.W_q.weight"),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
 )

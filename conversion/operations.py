@@ -78,15 +78,19 @@ class SplitByHead(Operation):
         return [torch.stack(by_head, dim=1).flatten(0, 2)]
 
 
+@dataclass(frozen=True)
 class Stack(Operation):
-    """Stacks the tensors of a layer's experts into one tensor, whose first dimension is the expert."""
+    """Stacks the tensors of a layer's experts into one tensor, whose first dimension is the expert, and multiplies it by
+    a constant."""
+
+    factor: float = 1.0
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [torch.stack(tensors)]
+        return [torch.stack(tensors) * self.factor]
 
     def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
         (stacked,) = tensors
-        return [tensor.contiguous() for tensor in stacked.unbind()]
+        return [tensor.contiguous() for tensor in (stacked / self.factor).unbind()]
 
 
 class PairsToHalves(Operation):
@@ -136,20 +140,3 @@ class Scale(Operation):
 
     def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [tensor / self.factor(heads) for tensor in tensors]
-
-
-class Chain(Operation):
-    """Applies several operations, the first one first."""
-
-    def __init__(self, *operations: Operation):
-        self.operations = operations
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        for operation in self.operations:
-            tensors = operation.forward(tensors, heads)
-        return tensors
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        for operation in reversed(self.operations):
-            tensors = operation.backward(tensors, heads)
-        return tensors

@@ -16,17 +16,15 @@ def count(weights: Mapping[str, torch.Tensor], pattern: str, place: str = "layer
     return len({places[place] for key in weights if (places := match(pattern, key)) is not None})
 
 
-def first(weights: Mapping[str, torch.Tensor], *patterns: str, dims: int | None = None) -> torch.Tensor:
+def first(weights: Mapping[str, torch.Tensor], *patterns: str) -> torch.Tensor:
     """Return the first tensor whose key matches the first pattern, or else the second, and so on.
 
     Raises:
-        ValueError: no key matches (the message names the patterns), or the tensor does not have `dims` dimensions.
+        ValueError: no key matches. The message names the patterns.
     """
     for pattern in patterns:
         for key, tensor in weights.items():
             if match(pattern, key) is not None:
-                if dims is not None and tensor.dim() != dims:
-                    raise ValueError(f"{key} has shape {tuple(tensor.shape)}, but must have {dims} dimensions.")
                 return tensor
     raise ValueError(f"No key matches {' or '.join(patterns)}, which is needed to find the configuration.")
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..configuration.presets import PRESETS
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
 from .table import Table, TableResult, Weights, from_weft, match, to_weft
 
@@ -47,9 +46,7 @@ class Source:
         table (`Callable`):
             Takes a [`WeftConfig`] and the source's own configuration, and returns the table of keys.
         model_types (`tuple[str, ...]`, *optional*):
-            The values of `model_type` in a `config.json` of transformers.
-        must_be_given (`tuple[str, ...]`, *optional*):
-            Fields that the user must give, because neither the weights nor the source's own configuration has them.
+            The values of `model_type` in a `config.json` of transformers, which these sources need.
         new (`tuple[str, ...]`, *optional*):
             Patterns of Weft's keys that this source does not have.
         part (`Callable`, *optional*):
@@ -67,7 +64,6 @@ class Source:
     fields: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], Fields]
     table: Callable[[WeftConfig, Mapping[str, Any]], Table]
     model_types: tuple[str, ...] = ()
-    must_be_given: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = _whole_model
     generation: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source_config: {}
@@ -198,13 +194,6 @@ def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
     return {key: tensor.detach() for key, tensor in tensors.items() if first_owner[id(tensor)] == key}
 
 
-def weft_shapes(config: WeftConfig, model_class: type[WeftPreTrainedModel]) -> dict[str, torch.Size]:
-    """Return the shapes of all tensors of a model of this configuration, by their keys in the whole model."""
-    with torch.device("meta"):
-        model = model_class(config)
-    return {key: tensor.shape for key, tensor in _saved_tensors(model).items()}
-
-
 def convert(
     weights: Mapping[str, torch.Tensor],
     source: Source,
@@ -244,19 +233,23 @@ def convert(
             f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but the first "
             f"keys are {', '.join(list(weights)[:5])}."
         )
+    if source.model_types and source_config.get("model_type") not in source.model_types:
+        raise ValueError(
+            f"model_type={source_config.get('model_type')!r} is none of {', '.join(source.model_types)}: to read weights of this "
+            "family, give their config.json too."
+        )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)
     else:
         fields = source.fields(weights, source_config) | overrides
-        unknown = [name for name in source.must_be_given if name not in fields]
-        if unknown:
+        if unknown := [name for name in HEADS if name not in fields]:
             raise ValueError(
                 f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "
-                f"{'them' if len(unknown) > 1 else 'it'}"
-                + (" (`--heads N` for both)." if set(unknown) & set(HEADS) else " (`--config-overrides field=value`).")
+                f"{'them' if len(unknown) > 1 else 'it'} (`--heads N` for both)."
             )
         config = WeftConfig(**fields)
-    shapes = weft_shapes(config, model_class)
+    with torch.device("meta"):
+        shapes = {key: tensor.shape for key, tensor in _saved_tensors(model_class(config)).items()}
     # no source has the selection bias of balanced routing, which starts at zero
     new = (*source.new, "model.encoder.layers.<layer>.mlp.router.selection_bias",
            "model.decoder.layers.<layer>.mlp.router.selection_bias")  # fmt: skip
@@ -290,13 +283,3 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
         if not any(match(pattern, key) is not None for pattern in source.new)
     }
     return from_weft(weights, source.table(model.config, source_config or {}), model.config)
-
-
-def matching_presets(fields: Fields, prefix: str) -> list[str]:
-    """Return the presets whose name begins with `prefix` and that have these fields, with one type for each layer."""
-    found = []
-    for name in (name for name in PRESETS if name.startswith(prefix)):
-        config = WeftConfig.from_preset(name)
-        if all(getattr(config, key) == value for key, value in fields.items()):
-            found.append(name)
-    return found

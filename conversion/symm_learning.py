@@ -22,7 +22,7 @@ import torch
 from ..configuration import WeftConfig
 from .operations import PairsToHalves
 from .shapes import first, has
-from .source import HEADS, Fields, Source
+from .source import Fields, Source
 from .table import Rule, Table, rename, renames
 from .torch_transformer import EMBEDDINGS, fused_attention, stack_fields, stack_part, stack_table
 
@@ -100,7 +100,6 @@ SOURCE = Source(
     signature=("<stack>.layers.<layer>.feed_forward_block.0.weight", "<stack>.layers.<layer>.norm1.weight"),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
     new=EMBEDDINGS,
     part=stack_part,
 )

@@ -62,12 +62,12 @@ class Rule:
     Args:
         source: pattern of the source's keys.
         targets: patterns of Weft's keys, one for each tensor that the operation returns.
-        operation: the operation. The default changes nothing.
+        operation: the operation.
     """
 
     source: str
     targets: tuple[str, ...]
-    operation: Operation = field(default_factory=Operation)
+    operation: Operation
 
     @property
     def gathered(self) -> set[str]:
@@ -99,7 +99,7 @@ Table = Sequence[Rule | Ignored]
 
 
 def rename(source: str, *targets: str, operation: Operation | None = None) -> Rule:
-    """Return a rule."""
+    """Return a rule. Its operation changes nothing by default."""
     return Rule(source, targets, operation or Operation())
 
 
@@ -217,9 +217,12 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
         if not targets:
             continue  # the keys match, but a model of this configuration has no such tensor
         used += keys
-        tensors = _run(rule, keys, weights, heads_of(config, targets[0][0]), found)
-        # no tensors if the operation failed, which `_run` has recorded
-        for tensor, names in zip(tensors, targets, strict=bool(tensors)):
+        try:
+            tensors = rule.operation.forward([weights[key] for key in keys], heads_of(config, targets[0][0]))
+        except RuntimeError as error:  # a shape that the operation cannot split or join
+            found.wrong.append(f"{_shapes_of(keys, weights)} cannot be split or joined: {error}")
+            continue
+        for tensor, names in zip(tensors, targets, strict=True):
             for name in names:
                 if tuple(tensor.shape) != tuple(shapes[name]):
                     found.wrong.append(
@@ -246,14 +249,6 @@ def _shapes_of(keys: list[str], weights) -> str:
     return ", ".join(f"{key} {tuple(weights[key].shape)}" for key in keys)
 
 
-def _run(rule: Rule, keys: list[str], weights, heads: Heads, found: TableResult) -> list[torch.Tensor]:
-    try:
-        return rule.operation.forward([weights[key] for key in keys], heads)
-    except RuntimeError as error:  # a shape that the operation cannot split or join
-        found.wrong.append(f"{_shapes_of(keys, weights)} cannot be split or joined: {error}")
-        return []
-
-
 def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig) -> Weights:
     """Apply the table backwards, and return Weft's weights by the source's keys.
 
@@ -277,7 +272,7 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
                 raise ValueError(
                     f"{source} is one tensor for all of {rule.targets[0]}, but {key} differs from the others."
                 )
-            result |= _named(source, rule, tensors)
+            result |= {fill(source, dict.fromkeys(rule.gathered, str(n))): tensor for n, tensor in enumerate(tensors)}
             for name in names:
                 open_keys.pop(name)
     if open_keys:
@@ -293,11 +288,3 @@ def _left(entry: Ignored, result: Weights) -> Weights:
     if entry.same_as in result:
         return {entry.source: result[entry.same_as]}
     return {} if entry.back is None else {entry.source: entry.back(result)}
-
-
-def _named(source: str, rule: Rule, tensors: Sequence[torch.Tensor]) -> Weights:
-    """Return the tensors by the source's keys: one, or several with numbered keys."""
-    if not rule.gathered:
-        return {source: tensors[0]}
-    (place,) = rule.gathered
-    return {fill(source, {place: str(number)}): tensor for number, tensor in enumerate(tensors)}

@@ -15,7 +15,7 @@ from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftModel, WeftPreTrainedModel
 from .operations import Split
 from .shapes import count, first, has
-from .source import HEADS, Fields, Source
+from .source import Fields, Source
 from .table import Rule, Table, rename, renames
 
 EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -119,7 +119,6 @@ SOURCE = Source(
     signature=("<stack>.layers.<layer>.linear1.weight", "<stack>.layers.<layer>.self_attn.in_proj_weight"),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
     new=EMBEDDINGS,
     part=stack_part,
 )

@@ -21,7 +21,7 @@ import torch
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
-from .operations import Chain, DropFirstAxis, Scale, SkipRows, Stack
+from .operations import DropFirstAxis, SkipRows, Stack
 from .source import Fields, Source
 from .table import Ignored, Rule, Table, rename, renames
 
@@ -52,12 +52,7 @@ def _sparse_layers(layers: int, step: int) -> list[str]:
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    family = source_config.get("model_type")
-    if family not in _FAMILIES:
-        raise ValueError(
-            f"model_type={family!r} is none of {', '.join(_FAMILIES)}: to read weights of this family, give their config.json "
-            "too."
-        )
+    family = source_config["model_type"]
     fields = {name: source_config[name] for name in SAME_NAME if name in source_config}
     # None if the configuration has none: Weft's default would be another token
     fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
@@ -135,7 +130,7 @@ def _experts(source_config: Mapping[str, Any]) -> Table:
     kept = 1.0 - source_config.get("moe_token_dropout", 0.0)
     layer = "model.<stack>.layers.<layer>"
     there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
-    scaled = Chain(Stack(), Scale(lambda heads: kept))
+    scaled = Stack(kept)
     return [
         rename(f"{layer}.ffn.router.classifier.<part>", f"{layer}.mlp.router.classifier.<part>"),
         rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=Stack()),

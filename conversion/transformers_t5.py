@@ -39,11 +39,6 @@ class AlsoScaled(Operation):
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    if source_config.get("model_type") not in SOURCE.model_types:
-        raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is none of {', '.join(SOURCE.model_types)}: to read weights of this "
-            "family, give their config.json too."
-        )
     own = source_config
     return {
         "vocab_size": own["vocab_size"],

@@ -20,7 +20,7 @@ import torch
 from ..configuration import WeftConfig
 from .operations import SplitByHead
 from .shapes import first, vaswani_fields
-from .source import HEADS, Fields, Source
+from .source import Fields, Source
 from .table import Rule, Table, rename, renames
 
 
@@ -123,6 +123,5 @@ SOURCE = Source(
     ),
     fields=_fields,
     table=_table,
-    must_be_given=HEADS,
     generation=_generation,
 )

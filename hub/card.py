@@ -37,8 +37,6 @@ class Measured:
             The number of examples.
         split (`str`, *optional*):
             The split of the data set, such as `"test"`.
-        dataset_type (`str`, *optional*, defaults to `"custom"`):
-            The id of the data set on the Hub, if it is there.
         percent (`bool`, *optional*, defaults to `False`):
             Whether the value is a share, which the card shows as a percentage.
     """
@@ -52,7 +50,6 @@ class Measured:
     method: str | None = None
     n: int | None = None
     split: str | None = None
-    dataset_type: str = "custom"
     percent: bool = False
 
     def _show(self, number: float) -> str:
@@ -87,7 +84,7 @@ class Measured:
         settings = {name: value for name, value in settings.items() if value is not None}
         return EvalResult(
             task_type=task,
-            dataset_type=self.dataset_type,
+            dataset_type="custom",
             dataset_name=self.dataset,
             dataset_split=self.split,
             metric_type=self.metric,

@@ -16,7 +16,7 @@ from ..common.whole_files import whole_file
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
-_STAYS_HERE = re.compile(r"__init__|parallel")
+_STAYS_HERE = ("__init__", "parallel")
 # huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary
 # files go there, so that an upload that begins meanwhile, or after a crash, does not include them.
 NOT_UPLOADED = ".cache/huggingface"
@@ -30,22 +30,13 @@ AUTO_MAP = {
 
 
 def flat_files() -> dict[str, str]:
-    """Return the texts of the exported files by file name, with imports within one folder.
-
-    Raises:
-        ValueError: two source folders have a file of the same name.
-    """
+    """Return the texts of the exported files by file name, with imports within one folder."""
     files: dict[str, str] = {}
     for room in _ROOMS:
         for path in sorted((ROOT / room).glob("*.py")):
-            if _STAYS_HERE.fullmatch(path.stem):
-                continue
-            if path.name in files:
-                raise ValueError(
-                    f"{path.name} is in two of the folders {' and '.join(_ROOMS)}, whose files are exported to one: rename it."
-                )
-            text = path.read_text(encoding="utf-8")
-            files[path.name] = re.sub(rf"from \.\.(?:{'|'.join(_ROOMS)})\.(\w+) import", r"from .\1 import", text)
+            if path.stem not in _STAYS_HERE:
+                text = path.read_text(encoding="utf-8")
+                files[path.name] = re.sub(rf"from \.\.(?:{'|'.join(_ROOMS)})\.(\w+) import", r"from .\1 import", text)
     return files
 
 

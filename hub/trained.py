@@ -37,7 +37,6 @@ def measured(
     *,
     n: int | None = None,
     intervals: Mapping[str, tuple[float, float, str]] | None = None,
-    dataset_type: str = "custom",
 ) -> list[Measured]:
     """
     Return the metrics of a Trainer's evaluation for a card.
@@ -54,8 +53,6 @@ def measured(
             The number of examples.
         intervals (`Mapping[str, tuple[float, float, str]]`, *optional*):
             For a metric (without the prefix), the ends of its 95 % interval and how it was computed.
-        dataset_type (`str`, *optional*, defaults to `"custom"`):
-            The id of the data set on the Hub.
 
     Returns:
         `list[Measured]`
@@ -70,7 +67,7 @@ def measured(
         found.append(
             Measured(
                 metric=name, name=_NAMES.get(name, name), value=round(value, 6), dataset=dataset, low=low, high=high,
-                method=method, n=n, split=split, dataset_type=dataset_type, percent=name == "exact_match",
+                method=method, n=n, split=split, percent=name == "exact_match",
             )
         )  # fmt: skip
     return found

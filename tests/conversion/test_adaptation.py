@@ -15,8 +15,7 @@ from weftformer.conversion import (
     read_weights,
     special_token_ids,
 )
-from weftformer.tokenization import add_denoising_tokens, train_tokenizer
-from weftformer.training import DataCollatorForUL2
+from weftformer.tokenization import train_tokenizer
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -113,7 +112,7 @@ def test_cross_attention_begins_with_self_attention_and_nothing_is_shared(family
         assert torch.equal(layer.encoder_attn_layer_norm.weight, layer.self_attn_layer_norm.weight)
 
 
-@every_family
+@pytest.mark.parametrize("family", ["llama 3", "mixtral", "qwen3"])
 def test_a_folder_of_shards_is_read_and_what_is_made_of_it_saved_and_loaded(family, tmp_path):
     there = original(family)
     there.save_pretrained(tmp_path / "there", max_shard_size="20KB")
@@ -197,7 +196,7 @@ def test_the_norms_of_a_gemma_are_not_rounded_unless_that_is_asked_for():
     assert not torch.equal(rounded.float(), 1.0 + norm.float())
 
 
-# As in the files of Llama 3.2 1B, Gemma 2B, Qwen3 0.6B and Mixtral 8x7B, which older transformers wrote.
+# As in the files of Llama 3.2 1B and Gemma 2B, which older transformers wrote.
 PUBLISHED = {
     "llama": {
         "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -210,18 +209,6 @@ PUBLISHED = {
         "vocab_size": 256000, "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 18, "num_attention_heads": 8,
         "num_key_value_heads": 1, "head_dim": 256, "hidden_act": "gelu", "hidden_activation": None, "rope_scaling": None,
         "max_position_embeddings": 8192, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
-    },
-    "qwen3": {
-        "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
-        "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 40960, "rope_theta": 1000000,
-        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "rope_scaling": None, "sliding_window": None,
-        "use_sliding_window": False, "max_window_layers": 28,
-    },
-    "mixtral": {
-        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 32768, "rope_theta": 1000000.0,
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "sliding_window": None, "num_local_experts": 8,
-        "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02,
     },
 }  # fmt: skip
 
@@ -236,9 +223,8 @@ def test_configurations_as_they_were_published(family, tmp_path):
     # transformers 5.17 takes the old name that Gemma's files have for what it says, newer ones for the tanh form
     assert config.activation_function == AutoConfig.for_model(family, **published).hidden_act
     assert config.stack_heads(True) == (
-        published["num_attention_heads"], published["num_key_value_heads"], published.get("head_dim", 128)
+        published["num_attention_heads"], published["num_key_value_heads"], published["head_dim"]
     )  # fmt: skip
-    assert config.tie_word_embeddings == (family != "mixtral") == (not config.has_sparse_layers)
 
 
 def test_weights_that_do_not_fit_are_named():
@@ -294,22 +280,6 @@ def test_an_expert_that_a_file_lacks_is_named(tmp_path):
         adapt(weights, there.config.to_dict())
 
 
-@torch.no_grad()
-def test_experts_are_sparse_in_both_stacks_and_choose_as_before():
-    there = original("mixtral")
-    here = without_cross_attention(adapted(there))
-    assert here.config.has_sparse_layers and len(here.routers()) == 6
-    assert (here.config.num_experts, here.config.router_aux_loss_coef, here.config.router_z_loss_coef) == (
-        4,
-        0.02,
-        0.0,
-    )
-    found = here(input_ids=words(), decoder_input_ids=words(), output_router_logits=True).decoder_router_logits
-    expected = there(words(), output_router_logits=True).router_logits
-    for one, other in zip(found, expected, strict=True):
-        assert largest_error(one, other) <= 1e-6
-
-
 @pytest.mark.parametrize("family", ["llama 3", "mixtral"])
 @torch.no_grad()
 def test_a_second_checkpoint_for_the_encoder(family, tmp_path):
@@ -344,11 +314,6 @@ def test_checkpoints_that_do_not_fit_together(family, fields, message):
     there, other = original("llama"), original(family, **fields)
     with pytest.raises(ValueError, match=message):
         adapted(there, encoder=(other.state_dict(), other.config.to_dict()))
-
-
-def test_fields_can_be_replaced():
-    here = adapted(original("llama"), overrides={"dropout": 0.1, "pad_token_id": 7, "max_source_positions": 16})
-    assert (here.config.dropout, here.config.pad_token_id, here.config.max_source_positions) == (0.1, 7, 16)
 
 
 def tokenizer(**tokens):
@@ -390,25 +355,3 @@ def test_special_tokens():
         special_token_ids(tokenizer(pad_token="<pad>"), own | {"eos_token_id": None})
     with pytest.raises(ValueError, match=f"has {len(made)} tokens, and the model vocab_size=10"):
         special_token_ids(made, own | {"vocab_size": 10})
-
-
-@pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize(("family", "weights"), [("llama", [0, 0, 1, 0, 0, 0, 0]), ("mixtral", None)])
-def test_a_few_steps_of_adaptation_lower_the_loss(family, weights):
-    """With UL2's mixture, and with its sequential denoiser alone, which is the prefix language model of T5Gemma."""
-    made = tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    there = original(family, vocab_size=len(made))
-    here = adapted(there, overrides=special_token_ids(made, there.config.to_dict()))
-    add_denoising_tokens(made, "ul2")
-    here.resize_token_embeddings(len(made))
-    rows = [{"input_ids": made("the weft crosses the warp", add_special_tokens=False)["input_ids"]}] * 8
-    collate = DataCollatorForUL2(made, seed=0, weights=weights)
-    optimizer = torch.optim.Adam(here.train().parameters(), lr=3e-3)
-    losses = []
-    for _ in range(20):
-        loss = here(**collate(rows)).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert sum(losses[-4:]) < 0.6 * sum(losses[:4])

@@ -1,46 +1,91 @@
-"""DirectMultiStep itself: what is peculiar to it. `test_parity.py` compares outputs, gradients and weights."""
+"""What a file of DirectMultiStep 1.1.3 holds, read off its keys and shapes; the way back; files that do not fit."""
 
 import pytest
 import torch
 
-from .references import largest_error
-from .references.directmultistep import DENSE, SPARSE, of_preset, preset_of, published, reference, sizes, small
+from weftformer import WeftConfig
+from weftformer.conversion import SOURCES, convert, export
 
+from .references import largest_error
+from .references.directmultistep import DENSE, SPARSE, STEPS, both, build, preset_of, published, reference, saved
+
+DMS = SOURCES["dms"]
+ALIKE = ("flex_20M", "explorer_19M")  # in every shape
+HEADS = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 8)
 # the package's way to its own files
-pytestmark = [pytest.mark.filterwarnings("ignore:path is deprecated"), pytest.mark.dtype(torch.float64)]
+pytestmark = pytest.mark.filterwarnings("ignore:path is deprecated")
+
+
+def two_layers(name):
+    """The recipe at a small size."""
+    return both(published(name), hid_dim=64, n_layers=2)
+
+
+def shapes(config):
+    """Weights that are shapes alone: the published sizes in no time."""
+    with torch.device("meta"):
+        return build(config, "meta").state_dict()
+
+
+@pytest.mark.parametrize("name", (*DENSE, *SPARSE))
+def test_published_shapes_tell_the_preset(name):
+    config, preset = published(name), preset_of(name)
+    weights, fields = shapes(config), WeftConfig.from_preset(preset).to_dict()
+    if name in ALIKE:
+        with pytest.raises(ValueError, match=r"dms-flex-20m and of dms-explorer-19m.*`--preset`"):
+            convert(weights, DMS)
+    else:
+        assert convert(weights, DMS).config.to_dict() == fields
+    assert convert(weights, DMS, preset=preset).config.to_dict() == fields
+    assert convert(weights, DMS, source_config=saved(config)).config.to_dict() == fields
+
+
+def test_flash_10m_from_its_weights_alone():
+    weights = build(published("flash_10M")).state_dict()
+    model = convert(weights, DMS).build()
+    said = model.generation_config
+    assert (said.decoder_start_token_id, said.eos_token_id, said.pad_token_id, said.max_length) == (0, 22, 52, 1074)
+    back = export(model, DMS)
+    assert back.keys() == weights.keys()
+    assert all(torch.equal(back[key], tensor) for key, tensor in weights.items())
+
+
+def test_the_way_back_keeps_the_dtype():
+    config = two_layers("explorer_19M")
+    weights = {key: tensor.bfloat16() for key, tensor in build(config).state_dict().items()}
+    back = export(convert(weights, DMS, source_config=saved(config)).build(), DMS)
+    assert {tensor.dtype for tensor in back.values()} == {torch.bfloat16}
+
+
+def test_the_way_back_to_a_model_without_step_embedding():
+    config = two_layers("explorer_19M")
+    config.encoder.initiate_steps = False
+    weights, own = build(config).state_dict(), saved(config)
+    assert STEPS not in weights
+    assert export(convert(weights, DMS, source_config=own).build(), DMS, own).keys() == weights.keys()
+
+
+def test_heads_of_other_sizes_have_to_be_given():
+    weights = build(two_layers("flash_10M")).state_dict()
+    with pytest.raises(ValueError, match=r"encoder_attention_heads and decoder_attention_heads.*`--heads N`"):
+        convert(weights, DMS)
+    config = convert(weights, DMS, overrides=HEADS).config
+    assert config.to_dict() == convert(weights, DMS, source_config=saved(two_layers("flash_10M"))).config.to_dict()
+
+
+@pytest.mark.parametrize("fields", [{"ff_activation": "relu"}, {"top_k": 1}], ids=str)
+def test_what_weft_has_once_has_to_agree_in_both_stacks(fields):
+    config = two_layers("flex_20M")
+    ((name, value),) = fields.items()
+    setattr(config.decoder, name, value)
+    with pytest.raises(ValueError, match=name):
+        convert(build(config).state_dict(), DMS, source_config=saved(config))
 
 
 @pytest.mark.slow
+@pytest.mark.dtype(torch.float64)
 @pytest.mark.parametrize("name", [*DENSE, *SPARSE])
 @torch.no_grad()
 def test_published_size(name):
     one = reference(published(name), "deterministic", preset_of(name), length=200)
     assert largest_error(one.found(one.converted().build()), one.expected()) <= 1e-10
-
-
-@pytest.mark.parametrize("name", ["flash_10M", "flex_20M", "explorer_19M"])
-@torch.no_grad()
-def test_steps_noise_and_capacity_matter(name):
-    """Else equal outputs would say nothing about them. The explorers do not read the steps."""
-    one = of_preset(name)
-    model = one.converted().build()
-    base = one.found(model)
-    assert ("condition_values" in one.inputs) != name.startswith("explorer")
-    if "condition_values" in one.inputs:
-        steps = one.inputs["condition_values"] + 1
-        assert largest_error(one.found(model, condition_values=steps), base) > 1e-2
-    capacity = {"expert_capacity_factor": 1.0, "expert_capacity_mode": "always"}
-    for fields in ({"router_noise": "always"}, capacity) if name in SPARSE else ():
-        assert largest_error(one.found(one.converted(**fields).build()), base) > 1e-2, fields
-
-
-@torch.no_grad()
-def test_the_whole_target_window_and_the_states_of_the_encoder():
-    config = small("flash_10M")
-    one = reference(config, "deterministic", preset_of("flash_10M"), length=1075, **sizes(config))
-    model = one.converted().build()
-    assert largest_error(one.found(model), one.expected()) <= 1e-10
-    source, steps = one.inputs["input_ids"], one.inputs["condition_values"]
-    states = one.module.encoder(source, one.module.make_src_mask(source), steps.long())
-    found = model.model.encoder(source, condition_values=steps).last_hidden_state
-    assert largest_error(found, states) <= 1e-10

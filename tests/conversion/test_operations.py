@@ -4,13 +4,11 @@ import pytest
 import torch
 
 from weftformer.conversion.operations import (
-    Chain,
     DropFirstAxis,
     Heads,
     Operation,
     PairsToHalves,
     Scale,
-    SkipRows,
     Split,
     SplitByHead,
     Stack,
@@ -26,11 +24,6 @@ def column(*values):
     return torch.tensor(values, dtype=torch.float)[:, None], torch.tensor(values, dtype=torch.float)
 
 
-def test_split_takes_parts_from_top_to_bottom():
-    for fused in column(1, 2, 3, 4, 5, 6):
-        assert [part.flatten().tolist() for part in Split(3).forward([fused], HEADS)] == [[1, 2], [3, 4], [5, 6]]
-
-
 def test_split_by_head_finds_the_parts_of_each_head():
     heads = Heads(2, 2, 1)
     # head 0: q, k, v; head 1: q, k, v
@@ -42,38 +35,6 @@ def test_pairs_go_to_halves_head_by_head():
     for weight in column(0, 1, 2, 3, 10, 11, 12, 13):
         (turned,) = PairsToHalves().forward([weight], HEADS)
         assert turned.flatten().tolist() == [0, 2, 1, 3, 10, 12, 11, 13]
-
-
-def test_pairs_go_to_halves_where_keys_have_fewer_heads():
-    (turned,) = PairsToHalves().forward([torch.arange(4.0)], Heads(2, 1, 4))
-    assert turned.tolist() == [0, 2, 1, 3]
-
-
-def test_products_of_queries_and_keys_survive_the_new_order():
-    query, key, states = torch.randn(8, 5), torch.randn(8, 5), torch.randn(5)
-    before = (query @ states).view(2, 4) * (key @ states).view(2, 4)
-    turned = [PairsToHalves().forward([weight], HEADS)[0] for weight in (query, key)]
-    after = (turned[0] @ states).view(2, 4) * (turned[1] @ states).view(2, 4)
-    torch.testing.assert_close(before.sum(-1), after.sum(-1))
-
-
-def test_stack_keeps_the_order():
-    (stacked,) = Stack().forward([torch.zeros(2, 3), torch.ones(2, 3)], HEADS)
-    assert stacked.shape == (2, 2, 3) and stacked[1].eq(1).all() and stacked[0].eq(0).all()
-
-
-def test_skipped_rows_come_back_as_zeros():
-    table = torch.arange(8.0).view(4, 2) + 1
-    (kept,) = SkipRows(2).forward([table], HEADS)
-    assert kept.tolist() == [[5, 6], [7, 8]]
-    assert SkipRows(2).backward([kept], HEADS)[0].tolist() == [[0, 0], [0, 0], [5, 6], [7, 8]]
-
-
-def test_a_chain_runs_in_order():
-    chain = Chain(Stack(), Scale(lambda heads: heads.width))
-    (result,) = chain.forward([torch.ones(2), torch.full((2,), 2.0)], HEADS)
-    assert result.tolist() == [[4, 4], [8, 8]]
-    assert [part.tolist() for part in chain.backward([result], HEADS)] == [[1, 1], [2, 2]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from weftformer.conversion import export
+from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
 from weftformer.conversion.source import _PREFIX_IN_MODEL
 
 from .references import (
@@ -90,6 +90,28 @@ def test_the_way_back_is_exact(reference):
             ), name
         else:
             torch.testing.assert_close(tensor, weights[name], rtol=1e-12, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if name.startswith(("bart", "t5"))])
+def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
+    """It has one copy of what is tied, and the fields that say what is."""
+    reference = CASES[name]()
+    reference.module.save_pretrained(tmp_path)
+    weights, held = read_weights(tmp_path), reference.converted()
+    assert len(weights) < len(reference.module.state_dict())
+    saved = convert(weights, reference.kind, source_config=read_source_config(tmp_path))
+    assert saved.config.to_dict() == held.config.to_dict()
+    assert saved.found.weights.keys() == held.found.weights.keys()
+    assert all(torch.equal(tensor, held.found.weights[key]) for key, tensor in saved.found.weights.items())
+
+
+@pytest.mark.parametrize("source_config", [None, {}, {"model_type": "blenderbot"}])
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_a_family_of_transformers_has_to_be_told(kind, source_config):
+    reference = CASES[f"{kind}: {kind}"]()
+    given = source_config and reference.module.config.to_dict() | source_config
+    with pytest.raises(ValueError, match=rf"model_type=.* is none of {kind}, "):
+        convert(reference.module.state_dict(), SOURCES[kind], source_config=given)
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig
-from weftformer.conversion.operations import Operation, Split, Stack
+from weftformer.conversion.operations import Split, Stack
 from weftformer.conversion.table import Ignored, fill, from_weft, match, rename, to_weft
 
 CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
@@ -77,15 +77,6 @@ def test_what_does_not_fit_is_named():
     assert found.missing == ["a.1 (for b.1)", "c (for d)"]
     assert found.unexpected == ["a.7", "x"]
     assert found.wrong == ["b.0 would be (2,) from a.0 (2,), but by the configuration it is (3,)"]
-
-
-def test_tensors_that_cannot_be_taken_apart_are_named():
-    class Odd(Operation):
-        def forward(self, tensors, heads):
-            return [tensors[0].view(7, 7)]
-
-    found = run({"a": (2, 2)}, [rename("a", "b", operation=Odd())], {"b": (7, 7)})
-    assert len(found.wrong) == 1 and found.wrong[0].startswith("a (2, 2) cannot be split or joined")
 
 
 def test_a_copy_must_be_one():

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
 
 from weftformer.conversion import SOURCES, convert
 
-from .references import largest_error, randomized
 from .references.torch_transformer import HEADS, WIDTH, build, draw, reference
 
 TORCH = SOURCES["torch"]
@@ -50,22 +48,3 @@ def test_heads_have_to_be_given(given):
     missing = [name for name in FIELDS if name != given]
     with pytest.raises(ValueError, match=f"do not contain {' and '.join(missing)}: give .*--heads N"):
         convert(build("transformer").state_dict(), TORCH, overrides={given: HEADS} if given else {})
-
-
-def test_a_last_norm_in_one_stack_alone_is_refused():
-    module = build("transformer")
-    module.decoder.norm = None
-    with pytest.raises(ValueError, match=r"missing(.|\n)*model\.decoder\.layer_norm\.bias"):
-        convert(module.state_dict(), TORCH, overrides=FIELDS)
-
-
-@pytest.mark.slow
-@pytest.mark.dtype(torch.float64)
-def test_the_default_size():
-    """512 wide, 8 heads, 6 and 6 layers, a feed-forward of 2048."""
-    module = randomized(nn.Transformer(batch_first=True), std=512**-0.5)
-    model = convert(module.state_dict(), TORCH, overrides=dict.fromkeys(FIELDS, 8)).build()
-    source, target = torch.randn(2, 7, 512), torch.randn(2, 6, 512)
-    expected = module(source, target, tgt_mask=nn.Transformer.generate_square_subsequent_mask(6))
-    found = model(inputs_embeds=source, decoder_inputs_embeds=target).last_hidden_state
-    assert largest_error(found, expected) < 1e-12

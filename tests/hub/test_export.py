@@ -19,12 +19,14 @@ from ..models import TINY_CONFIG
 
 
 def sources() -> set[str]:
-    return {
+    names = [
         path.name
         for room in ("configuration", "modeling")
         for path in (ROOT / room).glob("*.py")
         if path.name not in ("__init__.py", "parallel.py")
-    }
+    ]
+    assert len(set(names)) == len(names)  # they are exported to one folder
+    return set(names)
 
 
 def imported(text: str) -> set[str]:
@@ -75,22 +77,6 @@ def test_nothing_but_imports_differs_from_the_source():
             assert before.startswith("from ..") and after.startswith("from .") and not after.startswith("from ..")
 
 
-def test_the_auto_map_names_classes_that_exist():
-    files = flat_files()
-    for reference in AUTO_MAP.values():
-        module, name = reference.split(".")
-        assert re.search(rf"^class {name}\b", files[f"{module}.py"], flags=re.MULTILINE)
-
-
-def test_two_files_of_one_name_are_refused(monkeypatch, tmp_path):
-    for room in ("configuration", "modeling"):
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "same.py").write_text("")
-    monkeypatch.setattr(export, "ROOT", tmp_path)
-    with pytest.raises(ValueError, match=r"same.py is in two of the folders configuration and modeling"):
-        flat_files()
-
-
 @pytest.mark.parametrize("kind", [WeftConfig, WeftModel, WeftForConditionalGeneration])
 def test_every_save_writes_the_code_and_names_it(kind, tmp_path):
     config = WeftConfig(**TINY_CONFIG)
@@ -101,14 +87,6 @@ def test_every_save_writes_the_code_and_names_it(kind, tmp_path):
     for name, text in flat_files().items():
         assert (tmp_path / name).read_text() == text
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".") or path.is_dir()]
-
-
-def test_old_code_is_replaced(tmp_path):
-    (tmp_path / "modeling_weft.py").write_text("raise SystemExit")
-    (tmp_path / "notes.py").write_text("# mine")
-    WeftConfig(**TINY_CONFIG).save_pretrained(tmp_path)
-    assert (tmp_path / "modeling_weft.py").read_text() == flat_files()["modeling_weft.py"]
-    assert (tmp_path / "notes.py").read_text() == "# mine"
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(monkeypatch, tmp_path):

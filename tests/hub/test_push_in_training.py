@@ -1,4 +1,4 @@
-"""What a Trainer pushes while it trains: each repository loads where Weft is not, and nothing unfinished is in one."""
+"""What a Trainer pushes while it trains: whole models, checkpoints to go on from, and nothing unfinished."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,6 @@ import torch
 from huggingface_hub import HfApi
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-from weftformer import WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments, find_checkpoint
 from weftformer.training import trainer as trainer_module
@@ -17,40 +16,30 @@ from weftformer.training.checkpoints import checkpoints, save_model_folder
 from ..models import tiny_model
 from .conftest import words_tokenizer
 
-SPARSE = {
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "decoder_mlp_layer_types": "sparse",
-    "num_experts": 4,
-    "dropout": 0.1,
-}
-IDS = torch.tensor([[5, 6, 7, 8]])
-STRATEGIES = ["end", "every_save", "checkpoint", "all_checkpoints"]
 WEIGHTS = "model.safetensors"
 MODEL = {
-    "config.json",
-    "generation_config.json",
-    WEIGHTS,
-    "training_args.bin",
-    "tokenizer.json",
-    "tokenizer_config.json",
+    *(
+        "config.json",
+        "generation_config.json",
+        WEIGHTS,
+        "training_args.bin",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ),
+    *flat_files(),
 }
 
 
-def logits(model) -> torch.Tensor:
-    with torch.no_grad():
-        return model.eval()(input_ids=IDS, decoder_input_ids=IDS).logits
-
-
-def build(folder: Path, repository: str, kind: type[Seq2SeqTrainer] = WeftTrainer, callbacks=(), **settings):
+def build(folder: Path, kind: type[Seq2SeqTrainer] = WeftTrainer, callbacks=(), **settings):
     given = {
         "max_steps": 3, "save_steps": 1, "per_device_train_batch_size": 4, "learning_rate": 0.01, "use_cpu": True,
         "lr_scheduler_type": "constant", "report_to": [], "disable_tqdm": True, "push_to_hub": True,
+        "hub_model_id": "someone/model",
     }  # fmt: skip
     tokenizer = words_tokenizer()
     return kind(
-        model=tiny_model(**SPARSE),
-        args=Seq2SeqTrainingArguments(str(folder), hub_model_id=repository, **(given | settings)),
+        model=tiny_model(encoder_layers=1, decoder_layers=1, dropout=0.1),
+        args=Seq2SeqTrainingArguments(str(folder), **(given | settings)),
         train_dataset=[{"input_ids": [5 + row, 6, 7, 2], "labels": [7, 6 + row, 2]} for row in range(8)],
         data_collator=DataCollatorForSeq2Seq(tokenizer),
         processing_class=tokenizer,
@@ -58,56 +47,31 @@ def build(folder: Path, repository: str, kind: type[Seq2SeqTrainer] = WeftTraine
     )
 
 
-def crash_before(folder: Path) -> None:
-    """What runs that were killed may leave in an output folder."""
-    for name in (".saving-checkpoint", ".saving-checkpoint/.cache/huggingface"):
-        (folder / name / "checkpoint-7").mkdir(parents=True)
-        (folder / name / "checkpoint-7" / "optimizer.pt").touch()
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def train_and_push(run, hub, repository: str) -> tuple[list, list]:
-    """The files of each commit while a trainer trains, and of those of `push_to_hub` after it. Both repositories load."""
+@pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint", "all_checkpoints"])
+def test_each_push_holds_a_whole_model_and_nothing_else(strategy, hub, tmp_path):
+    """Nor does it hold what a run that was killed left in the output folder."""
+    folder = tmp_path / "run"
+    (folder / ".saving-checkpoint/.cache/huggingface/checkpoint-7").mkdir(parents=True)
+    (folder / ".saving-checkpoint/.cache/huggingface/checkpoint-7/optimizer.pt").touch()
+    run = build(folder, hub_strategy=strategy, hub_always_push=True)
     run.train()
-    during = [set(commit) for commit in hub.pushed]
-    if during:
-        WeftForConditionalGeneration.from_pretrained(hub.folder / repository)
+    assert not hidden(folder)
     run.push_to_hub()
-    assert words_tokenizer().from_pretrained(hub.folder / repository)("w2 w3").input_ids == [5, 6]
-    other = WeftForConditionalGeneration.from_pretrained(hub.folder / repository)
-    torch.testing.assert_close(logits(other), logits(run.model), rtol=1e-5, atol=1e-5)
-    return during, [set(commit) for commit in hub.pushed[len(during) :]]
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_each_push_holds_a_whole_model_and_nothing_else(name, hub, tmp_path):
-    folder, whole = tmp_path / "run", MODEL | set(flat_files())
-    crash_before(folder)
-    run = build(folder, "someone/model", hub_strategy=name, hub_always_push=True)
-    during, after = train_and_push(run, hub, "someone/model")
-    assert after == [whole | {"README.md"}]
     files = {path.name for path in (folder / "checkpoint-3").iterdir()}
     expected = []
-    for step in [] if name == "end" else [1, 2, 3]:
-        pushed = {"checkpoint": "last-checkpoint", "all_checkpoints": f"checkpoint-{step}"}.get(name)
-        expected += [whole] + ([{f"{pushed}/{file}" for file in files}] if pushed else [])
-    assert during == expected
-    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    for pushed, step in {"checkpoint": [("last-checkpoint", 3)], "all_checkpoints": [("checkpoint-2", 2)]}.get(
-        name, []
-    ):
-        given = hub.folder / "someone/model" / pushed
-        arguments = WeftTrainingArguments(str(tmp_path), use_cpu=True, resume_from_checkpoint=str(given))
-        assert find_checkpoint(arguments) == str(given)
-        for file in files:
-            assert (given / file).read_bytes() == (folder / f"checkpoint-{step}" / file).read_bytes(), file
+    for step in [] if strategy == "end" else [1, 2, 3]:
+        name = {"checkpoint": "last-checkpoint", "all_checkpoints": f"checkpoint-{step}"}.get(strategy)
+        expected += [MODEL] + ([{f"{name}/{file}" for file in files}] if name else [])
+    assert [set(commit) for commit in hub.pushed] == [*expected, MODEL | {"README.md"}]
 
 
-def test_transformers_own_trainer_pushes_the_code_by_a_callback(hub, tmp_path):
-    """Once: this trainer may write what it is still uploading."""
-    callbacks = [PushCodeCallback()]
-    run = build(tmp_path / "run", "someone/model", Seq2SeqTrainer, callbacks, save_steps=3, hub_strategy="every_save")
-    during, after = train_and_push(run, hub, "someone/model")
-    assert [*during, *after] == [MODEL | set(flat_files()), MODEL | set(flat_files()) | {"README.md"}]
+def test_a_trainer_of_transformers_pushes_the_code_too(hub, tmp_path):
+    build(tmp_path / "run", Seq2SeqTrainer, [PushCodeCallback()], save_steps=3, hub_strategy="every_save").train()
+    assert [set(commit) for commit in hub.pushed] == [MODEL]
 
 
 class OpenAtTheEnd(TrainerCallback):
@@ -123,20 +87,30 @@ class OpenAtTheEnd(TrainerCallback):
         self.hub.is_open.set()
 
 
-def test_a_checkpoint_stays_while_it_is_uploaded(hub, tmp_path):
+def test_a_checkpoint_stays_while_it_is_uploaded_and_a_run_goes_on_from_it(hub, tmp_path):
     """`save_total_limit` removes it when the upload is through."""
-    run = build(
-        tmp_path / "run", "someone/model", callbacks=[OpenAtTheEnd(hub)], hub_strategy="checkpoint", save_total_limit=1
-    )
+    folder = tmp_path / "run"
+    run = build(folder, callbacks=[OpenAtTheEnd(hub)], hub_strategy="checkpoint", save_total_limit=1)
     run.train()
-    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-3"]
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-3"] and not hidden(folder)
     # the other two were skipped, as that of step 1 was going on
     root, checkpoint = hub.pushed
     assert checkpoint["last-checkpoint/" + WEIGHTS] == root[WEIGHTS]
-    folder = hub.folder / "someone/model/last-checkpoint"
-    arguments = WeftTrainingArguments(str(tmp_path), use_cpu=True, resume_from_checkpoint=str(folder))
-    assert find_checkpoint(arguments) == str(folder)
-    assert {path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")} == set()
+    pushed = str(hub.folder / "someone/model/last-checkpoint")
+    assert find_checkpoint(WeftTrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=pushed)) == pushed
+    resumed = build(tmp_path / "resumed", push_to_hub=False, save_strategy="no")
+    resumed.train(resume_from_checkpoint=pushed)
+    expected = run.model.state_dict()
+    for name, value in resumed.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_each_push_is_that_of_its_step(hub, tmp_path):
+    """The next one does not write over what is still being read."""
+    hub.delay = 0.3
+    build(tmp_path / "run", hub_strategy="every_save", hub_always_push=True).train()
+    steps = [(tmp_path / "run" / f"checkpoint-{step}" / WEIGHTS).read_bytes() for step in (1, 2, 3)]
+    assert [commit[WEIGHTS] for commit in hub.pushed] == steps and len(set(steps)) == 3
 
 
 class SaveBetween(TrainerCallback):
@@ -149,30 +123,19 @@ class SaveBetween(TrainerCallback):
             self.run.save_model()
 
 
-def test_each_push_is_that_of_its_step(hub, tmp_path):
-    """The next one does not write over what is still being read."""
-    hub.delay = 0.3
-    build(tmp_path / "run", "someone/model", hub_strategy="every_save", hub_always_push=True).train()
-    steps = [(tmp_path / "run" / f"checkpoint-{step}" / WEIGHTS).read_bytes() for step in (1, 2, 3)]
-    assert [commit[WEIGHTS] for commit in hub.pushed] == steps and len(set(steps)) == 3
-
-
 def test_a_save_does_not_write_over_what_is_being_uploaded(hub, tmp_path):
     hub.delay, callback = 0.3, SaveBetween()
-    callback.run = build(
-        tmp_path / "run", "someone/model", callbacks=[callback], hub_strategy="every_save", max_steps=2
-    )
+    callback.run = build(tmp_path / "run", callbacks=[callback], hub_strategy="every_save", max_steps=2)
     callback.run.train()
     first, second = ((tmp_path / "run" / f"checkpoint-{step}" / WEIGHTS).read_bytes() for step in (1, 2))
-    assert first != second
-    assert hub.pushed[0][WEIGHTS] == first and hub.pushed[1][WEIGHTS] == second
+    assert first != second and hub.pushed[0][WEIGHTS] == first
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "model", "code"])
 def test_what_is_being_written_is_not_listed(what, hub, tmp_path, monkeypatch):
     """Nor is what a crash at that moment leaves, whoever uploads the folder."""
     folder, replace, write_manifest = tmp_path / "run", os.replace, trainer_module.write_manifest
-    run = build(folder, "someone/model", push_to_hub=False, max_steps=1)
+    run = build(folder, push_to_hub=False, max_steps=1)
     (folder / "notes.txt").touch()
     seen = []
 
@@ -198,4 +161,4 @@ def test_what_is_being_written_is_not_listed(what, hub, tmp_path, monkeypatch):
     assert seen
     (listed,) = hub.pushed
     assert "notes.txt" in listed and not [path for path in listed if path.startswith(".")]
-    assert not any(path.name.startswith(".") for path in folder.iterdir())
+    assert not hidden(folder)

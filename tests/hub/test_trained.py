@@ -16,7 +16,7 @@ from weftformer.hub import measured
 from weftformer.hub.facts import written_facts
 from weftformer.hub.trained import hardware, training_table
 from weftformer.scripts import cli
-from weftformer.training import WeftTrainer, pairs
+from weftformer.training import WeftTrainer
 
 from ..models import tiny_model
 
@@ -130,14 +130,7 @@ def test_the_time_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
     assert training_table(trainer, trainer.model)["training loss, mean"] == "1.5 (steps 5 to 9)"
 
 
-@pytest.mark.parametrize("has_scipy", [True, False])
-def test_without_scipy_a_score_has_no_interval(has_scipy, monkeypatch):
-    monkeypatch.setattr(pairs, "is_scipy_available", lambda: has_scipy)
-    scores = {"eval_exact_match": 0.5, "eval_samples": 4}
-    (found,) = pairs._measured(SimpleNamespace(compute_metrics=None), "eval", scores)
-    assert found.value == 0.5 and (found.low is not None) is has_scipy
-
-
 def test_gpus_are_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
-    assert hardware(SimpleNamespace(device=torch.device("cuda"), world_size=2, n_gpu=1)) == "2 x NVIDIA H100"
+    for counts in ({"world_size": 2, "n_gpu": 1}, {"world_size": 1, "n_gpu": 2}):
+        assert hardware(SimpleNamespace(device=torch.device("cuda"), **counts)) == "2 x NVIDIA H100"

@@ -20,9 +20,7 @@ MODES = {
 }
 VARIANTS = {
     "attention bias": ("flash_10M", {"attn_bias": True}),
-    "attention bias, sparse": ("flex_20M", {"attn_bias": True}),
     "relu": ("flash_10M", {"ff_activation": "relu"}),
-    "relu, sparse": ("explorer_19M", {"ff_activation": "relu"}),
     "one expert of four": ("flex_20M", {"n_experts": 4, "top_k": 1}),
     "all experts": ("wide_40M", {"top_k": 3}),
     "other heads": ("flex_20M", {"n_heads": 4, "ff_mult": 2, "context_window": 90}),

@@ -93,9 +93,8 @@ class Stack(nn.Module):
         self.embedding = nn.Embedding(tokens, WIDTH)
         self.blks = nn.ModuleDict({f"block{index}": block() for index in range(LAYERS)})
 
-    def embed(self, ids, start=0):
-        places = torch.arange(start, start + ids.shape[1])[:, None]
-        angles = places / 10000 ** (torch.arange(0, WIDTH, 2) / WIDTH)
+    def embed(self, ids):
+        angles = torch.arange(ids.shape[1])[:, None] / 10000 ** (torch.arange(0, WIDTH, 2) / WIDTH)
         positions = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
         return self.embedding(ids) * math.sqrt(WIDTH) + positions
 
@@ -106,28 +105,16 @@ class Notebook(nn.Module):
         self.encoder, self.decoder = Stack(SOURCE_TOKENS, EncoderBlock), Stack(TARGET_TOKENS, DecoderBlock)
         self.decoder.dense = nn.Linear(WIDTH, TARGET_TOKENS)
 
-    def encode(self, source, valid_lengths):
-        x = self.encoder.embed(source)
-        for block in self.encoder.blks.values():
-            x = block(x, valid_lengths)
-        return x
-
     def forward(self, source, source_lengths, target, target_lengths=None, cross_lengths=None):
         """A whole target; by default each token sees those up to itself, and of the source what the encoder sees."""
-        states, x = self.encode(source, source_lengths), self.decoder.embed(target)
+        states, x = self.encoder.embed(source), self.decoder.embed(target)
+        for block in self.encoder.blks.values():
+            states = block(states, source_lengths)
         if target_lengths is None:
             target_lengths = torch.arange(1, target.shape[1] + 1).expand(target.shape)
         cross_lengths = source_lengths if cross_lengths is None else cross_lengths
         for block in self.decoder.blks.values():
             x = block(x, x, target_lengths, states, cross_lengths)
-        return self.decoder.dense(x)
-
-    def step(self, token, state, states, cross_lengths):
-        """The next token (B, 1); `state` has the inputs that each block has seen so far, and gets this step's."""
-        x = self.decoder.embed(token, start=state[0].shape[1] if state else 0)
-        for index, block in enumerate(self.decoder.blks.values()):
-            state[index : index + 1] = [torch.cat([*state[index : index + 1], x], dim=1)]  # none at the first step
-            x = block(x, state[index], None, states, cross_lengths)
         return self.decoder.dense(x)
 
 
@@ -149,18 +136,17 @@ def draw():
 
 
 def written(model):
-    """Greedy text, one token after another from the state."""
+    """Greedy text, one token after another."""
     source, _, lengths, _ = draw()
-    text, state = torch.full((BATCH, 1), BOS), []
-    states = model.encode(source, lengths)
+    text = torch.full((BATCH, 1), BOS)
     for _ in range(10):
-        scores = model.step(text[:, -1:], state, states, lengths)
+        scores = model(source, lengths, text)
         text = torch.cat([text, scores[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
     return text
 
 
 def reference(kind: str) -> Reference:
-    """With one valid length a row, or with one a query in some of the attentions."""
+    """With one valid length a row, or with one a query in all attentions."""
     source, target, lengths, by_query = draw()
     there = {"source_lengths": lengths}
     here = {"attention_mask": valid_length_mask(lengths, SOURCE_LENGTH)}
@@ -170,11 +156,10 @@ def reference(kind: str) -> Reference:
         mask = valid_length_mask(there["target_lengths"], TARGET_LENGTH)
         here |= {"decoder_attention_mask": mask, "is_causal": False}
         shown = mask == 1
-    if kind in ("cross", "all"):
-        there["cross_lengths"] = by_query["cross"]
+    if kind == "a length a query":
+        there |= {f"{name}_lengths": by_query[part] for name, part in
+                  (("source", "encoder"), ("target", "decoder"), ("cross", "cross"))}  # fmt: skip
         here["encoder_attention_mask"] = valid_length_mask(by_query["cross"], SOURCE_LENGTH)
-    if kind == "all":
-        there |= {"target_lengths": by_query["decoder"], "source_lengths": by_query["encoder"]}
         here["decoder_attention_mask"] = valid_length_mask(by_query["decoder"], TARGET_LENGTH)
         here["attention_mask"] = valid_length_mask(by_query["encoder"], SOURCE_LENGTH)
     settings = {"max_new_tokens": 10, "min_new_tokens": 10, "do_sample": False, "eos_token_id": None}
@@ -191,5 +176,5 @@ def reference(kind: str) -> Reference:
     )
 
 
-CASES = {kind: partial(reference, kind) for kind in ("a length a row", "no causal target", "cross", "all")}
+CASES = {kind: partial(reference, kind) for kind in ("a length a row", "no causal target", "a length a query")}
 TEXTS = ("a length a row",)
