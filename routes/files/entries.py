@@ -248,11 +248,4 @@ def _line_routes(line: str) -> list[Route]:
             f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES"
         ) from None
     inner = data["route"] if isinstance(data, dict) and "route" in data else data
-    is_list = isinstance(inner, list) and all(isinstance(item, dict | list | str) for item in inner)
-    if (
-        is_list
-        or (isinstance(inner, dict) and not is_plain(inner))
-        or (isinstance(inner, str) and inner.startswith("{'smiles"))
-    ):
-        return list(routes_in(inner))
-    return [Route.from_dict(inner)]
+    return [Route.from_dict(inner)] if is_plain(inner) else list(routes_in(inner))

@@ -263,8 +263,3 @@ def made(route: Route) -> list[Route]:
     if not route.children:
         return []
     return [*(part for child in route.children for part in made(child)), route]
-
-
-def reactions(route: Route) -> list[str]:
-    """Return the reactions of a route as reaction SMILES, each after the reactions that make its reactants."""
-    return [reaction_smiles(part) for part in made(route)]

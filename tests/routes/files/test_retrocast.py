@@ -65,13 +65,6 @@ def shape_of(route: Route) -> tuple:
     return route.smiles, tuple(sorted(map(shape_of, route.children)))
 
 
-def test_the_ranked_list_of_a_target(tmp_path):
-    write_routes(tmp_path / "ours", ROUTES, "aizynthfinder")
-    first, second = json.loads((tmp_path / "ours").read_text())
-    assert sorted_routes(read_back(tmp_path, adapted(first, "aizynthfinder", ROUTES[0]))) == sorted_routes(ROUTES[:2])
-    assert sorted_routes(read_back(tmp_path, adapted(second, "aizynthfinder", ROUTES[2]))) == sorted_routes(ROUTES[2:])
-
-
 def test_it_accepts_our_task_and_finds_our_routes_right(tmp_path):
     for name in ("task.json", "task.json.gz"):
         assert write_routes(tmp_path / name, ROUTES, "retrocast") == 3
