@@ -21,6 +21,7 @@ from rdkit import Chem, rdBase
 from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..common.workers import Workers
+from .files.tables import table_header
 from .molecules import MOST_CHARACTERS, hash64
 from .tree import Route
 
@@ -222,15 +223,13 @@ def _entries(path: Path) -> Iterator[str]:
             gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
         ):
             first = next((line for line in file if line.strip()), "")
-            for delimiter in (",", "\t", ";"):
-                header = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
-                column = next((header.index(name) for name in _COLUMNS if name in header), None)
-                if column is not None:
-                    break
-            else:  # a list: the text after the SMILES is a name
+            table = table_header(first, _COLUMNS)
+            if table is None:  # a list: the text after the SMILES is a name
                 lines = itertools.chain([first], file)
                 yield from (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0] for line in lines if line.strip())
                 return
+            delimiter, header = table
+            column = next(header.index(name) for name in _COLUMNS if name in header)
             for row in csv.reader(file, delimiter=delimiter):
                 if row:
                     yield row[column].strip() if len(row) > column else ""

@@ -21,6 +21,7 @@ from ..tree import Route
 from .documents import MAX_ENTRY, document_entries, is_container
 from .formats import is_plain, routes_in
 from .reaction_lines import from_reaction_line
+from .tables import table_header
 
 # gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
 BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
@@ -170,12 +171,9 @@ def _is_document(head: bytes) -> bool:
 def _delimiter_of_table(head: bytes) -> str | None:
     """Return what separates the columns of a table with routes, or None for another file."""
     first = head.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    for delimiter in (",", "\t", ";"):
-        names = next(csv.reader([first], delimiter=delimiter), [])
-        # a file of reactions may have any words behind a tab
-        if all(map(_COLUMN.fullmatch, names)) and {"route", "reactions"} & {name.lower() for name in names}:
-            return delimiter
-    return None
+    found = table_header(first, ("route", "reactions"))
+    # a file of reactions may have any words behind a tab
+    return found[0] if found and all(map(_COLUMN.fullmatch, found[1])) else None
 
 
 def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ these. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..tree import MAX_DEPTH, Route
@@ -219,27 +219,6 @@ def to_retrocast(route: Route) -> dict[str, Any]:
     if route.children:
         node["product_of"] = {"reactants": [to_retrocast(child) for child in route.children]}
     return node
-
-
-def to_retrocast_target(name: str, routes: Sequence[Route]) -> dict[str, Any]:
-    """
-    Write a target of a RetroCast task together with its accepted routes. Needs RDKit.
-
-    Args:
-        name (`str`):
-            The key of the target in the task.
-        routes (`Sequence[Route]`):
-            At least one route. All routes are for the same molecule.
-
-    Returns:
-        `dict[str, Any]`: the target.
-
-    Raises:
-        ValueError: as in [`to_retrocast`].
-    """
-    smiles = routes[0].smiles
-    acceptable = [{"target": to_retrocast(route), "schema_version": "2"} for route in routes]
-    return {"id": name, "smiles": smiles, "inchikey": _inchikey(smiles), "acceptable_routes": acceptable}
 
 
 def _inchikey(smiles: str) -> str:
