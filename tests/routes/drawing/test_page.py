@@ -208,17 +208,9 @@ def test_the_filters_that_make_sense():
 
 def test_joints_and_what_a_forward_model_says():
     amine = LONGER.children[1].smiles
-    plans = [
-        Plan(
-            AMIDE.smiles,
-            [
-                candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5),
-                candidate(AMIDE, 2, feasibility=1.0),
-                candidate(Route(AMIDE.smiles, (Route("NCc1ccccc1"), Route("CC(=O)Br"))), 3),
-            ],
-        )
-    ]
-    text = routes_page(plans)
+    joined = candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5)
+    unjudged = candidate(Route(AMIDE.smiles, (Route("NCc1ccccc1"), Route("CC(=O)Br"))), 3)
+    text = routes_page([Plan(AMIDE.smiles, [joined, candidate(AMIDE, 2, feasibility=1.0), unjudged])])
     page = Page(text)
     first, second, third = (
         " ".join(re.sub(r"<[^>]*>", " ", line).split()) for line in re.findall(r"<summary>(.*?)</summary>", text)[2:]
