@@ -191,11 +191,9 @@ def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: f
     for node in reversed(range(len(heights))):  # children first, without recursion
         below = children[node]
         places = _pack([outlines[child] for child in below], gap)
-        # the first and the last child are equally far from their parent
-        centre = (places[0] + places[-1]) / 2 if below else 0.0
         outline = [(-heights[node] / 2, heights[node] / 2)]
         for child, place in zip(below, places, strict=True):
-            shifts[child] = place - centre
+            shifts[child] = place
             for column, (upper, lower) in enumerate(outlines[child], 1):
                 upper, lower = upper + shifts[child], lower + shifts[child]
                 if column == len(outline):
@@ -224,5 +222,6 @@ def _pack(outlines: Sequence[list[tuple[float, float]]], gap: float) -> list[flo
         down[j] = max(down[i] + apart[i, j] for i in range(j))
     for i in reversed(range(count - 1)):  # place each as low as possible
         up[i] = min(up[j] - apart[i, j] for j in range(i + 1, count))
-    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too.
+    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too, and its first and
+    # last place are equally far from 0, which is the middle of the parent.
     return [(low + high) / 2 for low, high in zip(down, up, strict=True)]

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
+from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
 from weftformer.routes.files.plan_files import PlanLog, read_plans
 from weftformer.routes.files.predictions import read_predictions
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
@@ -83,6 +83,13 @@ def test_what_reactions_cannot_say_is_left_out_and_told(tmp_path):
     assert list(read_routes(tmp_path / "a.csv")) == [MIXED, SHORT, ESTER]
     with pytest.raises(ValueError, match="form must be one of json, jsonl"):
         write_plans(tmp_path / "a", plans, "askcos")
+
+
+def test_a_task_counts_its_targets(tmp_path):
+    write_routes(tmp_path / "task.json", [ESTER, SHORT, CHIRAL], "retrocast")
+    targets = json.loads((tmp_path / "task.json").read_text())["targets"]
+    assert {name: len(one["acceptable_routes"]) for name, one in targets.items()} == {"target-1": 2, "target-2": 1}
+    assert list(read_routes(tmp_path / "task.json")) == [ESTER, SHORT, CHIRAL]
 
 
 def test_pandas_reads_the_table_of_aizynthfinder(tmp_path):
