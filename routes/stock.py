@@ -21,8 +21,8 @@ from rdkit import Chem, rdBase
 from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..common.workers import Workers
-from .files.tables import table_header
 from .molecules import MOST_CHARACTERS, hash64
+from .tables import table_header
 from .tree import Route
 
 _logger = logging.getLogger(__name__)

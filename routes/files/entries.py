@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..tables import table_header
 from ..tree import Route
 from .documents import MAX_ENTRY, document_entries, is_container
 from .formats import is_plain, routes_in
 from .reaction_lines import from_reaction_line
-from .tables import table_header
 
 # gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
 BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)

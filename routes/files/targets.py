@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ..tables import table_header
 from .entries import BROKEN_GZIP
-from .tables import table_header
 
 # Names of columns, and of fields of an SD file, in lower case. The first that a file has is taken.
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "target_smiles", "target", "mol")
