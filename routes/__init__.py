@@ -23,34 +23,22 @@ if TYPE_CHECKING:
     from .stock import Stock
     from .tree import Route
 
-_MODULES = {
-    "Candidate": "plans",
-    "Constraints": "planning.settings",
-    "Evaluation": "scoring.evaluation",
-    "NO_CONSTRAINTS": "planning.settings",
-    "Plan": "plans",
-    "PlanSettings": "planning.settings",
-    "Route": "tree",
-    "RoutePlanner": "planning.planner",
-    "Stock": "stock",
-    "drop_shared_targets": "data.rows",
-    "edit_distance": "scoring.comparison",
-    "evaluate": "scoring.evaluation",
-    "is_convergent": "scoring.comparison",
-    "is_prefix": "scoring.comparison",
-    "read_routes": "files",
-    "route_png": "drawing.svg",
-    "route_svg": "drawing.svg",
-    "routes_page": "drawing.page",
-    "sample_routes": "data.sample",
-    "save_page": "drawing.page",
-    "save_picture": "drawing.svg",
-    "top_k_exact": "scoring.metrics",
-    "train_test_split": "data.sample",
-    "training_pairs": "data.rows",
-    "truncated": "scoring.comparison",
-    "write_routes": "files",
+_NAMES = {
+    "data.rows": ("drop_shared_targets", "training_pairs"),
+    "data.sample": ("sample_routes", "train_test_split"),
+    "drawing.page": ("routes_page", "save_page"),
+    "drawing.svg": ("route_png", "route_svg", "save_picture"),
+    "files": ("read_routes", "write_routes"),
+    "planning.planner": ("RoutePlanner",),
+    "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
+    "plans": ("Candidate", "Plan"),
+    "scoring.comparison": ("edit_distance", "is_convergent", "is_prefix", "truncated"),
+    "scoring.evaluation": ("Evaluation", "evaluate"),
+    "scoring.metrics": ("top_k_exact",),
+    "stock": ("Stock",),
+    "tree": ("Route",),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*_MODULES]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from .molecules import Molecule, read_molecule
 from .tree import Route
@@ -72,17 +71,6 @@ class ReactionCheck:
             yield f"{smiles} is made from itself"
         if self.missing:
             yield atoms_in_words(self.missing)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "product": self.product,
-            "reactants": list(self.reactants),
-            "missing_atoms": dict(self.missing),
-            "unreadable": list(self.unreadable),
-            "circular": list(self.circular),
-            "repeated": list(self.repeated),
-        }
 
 
 @dataclass(frozen=True)

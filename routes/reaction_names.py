@@ -92,7 +92,7 @@ def step_names(route: Route) -> list[dict[str, Any]]:
             The route.
 
     Returns:
-        `list[dict[str, Any]]`: for each reaction, in the order of `files.formats.reactions`, which is the order of
+        `list[dict[str, Any]]`: for each reaction, in the order of `files.formats.made`, which is the order of
         the steps in a picture, `{"step": 1, "reaction": "reactant.reactant>>product", "name": "amide coupling"}`. The
         `name` is None for a reaction of another kind.
     """

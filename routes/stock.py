@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from ..common.progress import Progress
 from ..common.whole_files import whole_file
 from ..common.workers import Workers
 from .molecules import MOST_CHARACTERS, hash64
+from .tables import table_header
 from .tree import Route
 
 _logger = logging.getLogger(__name__)
@@ -120,8 +122,14 @@ class Stock:
                 "column 'smiles' or 'inchikey'."
             )
         stock, parts = cls([], kind), list[np.ndarray]()
-        with Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar:
-            for found, wrong in _canonical(itertools.chain(head, entries), kind, workers):
+        lines = itertools.chain(head, entries)
+        chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
+        with (
+            # an InChIKey only has to be matched and hashed: that is too little work for a second process
+            Workers(stock, 1 if kind == "inchikey" else workers) as pool,
+            Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
+        ):
+            for found, wrong in pool.map(cls._hashed, chunks):
                 parts.append(found)
                 stock.num_bad += len(wrong)
                 stock.bad_lines += wrong[: 5 - len(stock.bad_lines)]
@@ -130,6 +138,12 @@ class Stock:
                     parts = [np.unique(np.concatenate(parts))]
         stock._hashes = np.unique(np.concatenate(parts))
         return stock
+
+    def _hashed(self, entries: tuple[str, ...]) -> list[tuple[np.ndarray, list[str]]]:
+        """Return the hashes of the entries, and the entries that are not molecules."""
+        named = [(entry, _name(entry, self.kind)) for entry in entries]
+        found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
+        return [(found, [entry[:200] for entry, name in named if name is None])]
 
     @classmethod
     def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
@@ -159,7 +173,7 @@ class Stock:
 
     def __contains__(self, smiles: str) -> bool:
         """Return whether a molecule, given as any of its SMILES, is in the stock. Return False for other texts."""
-        name = _canonical_name(smiles, self.kind)
+        name = _known_name(smiles, self.kind)
         if name is None:
             return False
         wanted = np.uint64(hash64(name))
@@ -179,6 +193,10 @@ def _canonical_name(smiles: str, kind: str) -> str | None:
     if molecule is None or molecule.GetNumAtoms() == 0:
         return None
     return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
+
+
+# Candidates share molecules.
+_known_name = lru_cache(1 << 16)(_canonical_name)
 
 
 def _name(entry: str, kind: str) -> str | None:
@@ -205,15 +223,13 @@ def _entries(path: Path) -> Iterator[str]:
             gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
         ):
             first = next((line for line in file if line.strip()), "")
-            for delimiter in (",", "\t", ";"):
-                header = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
-                column = next((header.index(name) for name in _COLUMNS if name in header), None)
-                if column is not None:
-                    break
-            else:  # a list: the text after the SMILES is a name
+            table = table_header(first, _COLUMNS)
+            if table is None:  # a list: the text after the SMILES is a name
                 lines = itertools.chain([first], file)
                 yield from (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0] for line in lines if line.strip())
                 return
+            delimiter, header = table
+            column = next(header.index(name) for name in _COLUMNS if name in header)
             for row in csv.reader(file, delimiter=delimiter):
                 if row:
                     yield row[column].strip() if len(row) > column else ""
@@ -225,23 +241,3 @@ def _entries(path: Path) -> Iterator[str]:
         raise ValueError(
             f"{path} cannot be read as a table, perhaps because a quote is not closed: {error}."
         ) from error
-
-
-class _Names:
-    """The kind of names in a stock, as worker processes need it to hash entries."""
-
-    def __init__(self, kind: str):
-        self.kind = kind
-
-    def hashed(self, entries: tuple[str, ...]) -> list[tuple[np.ndarray, list[str]]]:
-        """Return the hashes of the entries, and the entries that are not molecules."""
-        named = [(entry, _name(entry, self.kind)) for entry in entries]
-        found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
-        return [(found, [entry[:200] for entry, name in named if name is None])]
-
-
-def _canonical(entries: Iterator[str], kind: str, workers: int) -> Iterator[tuple[np.ndarray, list[str]]]:
-    """Yield the hashes and the unreadable entries, a few at a time."""
-    # an InChIKey only has to be matched and hashed: that is too little work for a second process
-    with Workers(_Names(kind), 1 if kind == "inchikey" else workers) as pool:
-        yield from pool.map(_Names.hashed, iter(lambda: tuple(itertools.islice(entries, _CHUNK)), ()))

@@ -48,7 +48,13 @@ class Route:
     children: tuple[Route, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_smiles(self.smiles)
+        if not isinstance(self.smiles, str):
+            raise ValueError(f"expected a SMILES string, got {type(self.smiles).__name__}")
+        if not self.smiles:
+            raise ValueError("expected a SMILES string, got an empty one")
+        if not SMILES_CHARACTERS.issuperset(self.smiles):
+            wrong = next(character for character in self.smiles if character not in SMILES_CHARACTERS)
+            raise ValueError(f"{self.smiles[:80]!r} is not a SMILES: it contains {wrong!r}")
 
     @property
     def depth(self) -> int:
@@ -150,44 +156,29 @@ class Route:
             raise _unexpected(text, end, "the end of the text")
         return route
 
-    def format_tree(self, *, leaf_mark: str = "•") -> str:
+    def format_tree(self) -> str:
         """
         Format the route as a tree for a terminal.
 
-        Each molecule has a line. The last line counts the reactions and the starting materials.
-
-        Args:
-            leaf_mark (`str`, *optional*, defaults to `"•"`):
-                The mark in front of each starting material.
+        Each molecule has a line, with `•` in front of a starting material. The last line counts the reactions and the
+        starting materials.
 
         Returns:
             `str`: the lines, joined by line breaks.
         """
         count, leaves = self.num_reactions, len(self.leaves())
-        lines = list(self._tree_lines("", "", leaf_mark))
+        lines = list(self._tree_lines("", ""))
         lines.append(
             f"{count} reaction{'' if count == 1 else 's'}, longest path {self.depth}; "
-            f"{leaf_mark} {leaves} starting material{'' if leaves == 1 else 's'}"
+            f"• {leaves} starting material{'' if leaves == 1 else 's'}"
         )
         return "\n".join(lines)
 
-    def _tree_lines(self, first: str, rest: str, leaf_mark: str) -> Iterator[str]:
-        yield first + (self.smiles if self.children else f"{leaf_mark} {self.smiles}")
+    def _tree_lines(self, first: str, rest: str) -> Iterator[str]:
+        yield first + (self.smiles if self.children else f"• {self.smiles}")
         for i, child in enumerate(self.children):
             last = i == len(self.children) - 1
-            yield from child._tree_lines(
-                rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "), leaf_mark
-            )
-
-
-def _check_smiles(smiles: Any) -> None:
-    if not isinstance(smiles, str):
-        raise ValueError(f"expected a SMILES string, got {type(smiles).__name__}")
-    if not smiles:
-        raise ValueError("expected a SMILES string, got an empty one")
-    if not SMILES_CHARACTERS.issuperset(smiles):
-        wrong = next(character for character in smiles if character not in SMILES_CHARACTERS)
-        raise ValueError(f"{smiles[:80]!r} is not a SMILES: it contains {wrong!r}")
+            yield from child._tree_lines(rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
 
 
 def _from_dict(data: Any, place: str, depth_left: int) -> Route:
@@ -201,14 +192,11 @@ def _from_dict(data: Any, place: str, depth_left: int) -> Route:
         raise ValueError(f"{prefix}children: expected a list, got {type(children).__name__}")
     if children and depth_left <= 0:
         raise ValueError(f"{prefix}children: nested deeper than the allowed number of reactions")
+    reactants = tuple(_from_dict(child, f"{prefix}children[{i}]", depth_left - 1) for i, child in enumerate(children))
     try:
-        _check_smiles(data["smiles"])
+        return Route(data["smiles"], reactants)
     except ValueError as error:
         raise ValueError(f"{prefix}smiles: {error}") from None
-    return Route(
-        data["smiles"],
-        tuple(_from_dict(child, f"{prefix}children[{i}]", depth_left - 1) for i, child in enumerate(children)),
-    )
 
 
 def _parse(text: str, position: int, depth_left: int) -> tuple[Route, int]:

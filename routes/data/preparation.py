@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 from datasets import Dataset, DatasetDict, Features, Value
 from datasets.arrow_writer import ArrowWriter
 
@@ -101,7 +100,7 @@ def prepare(
     Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
 
     The columns are those of `training_pairs`. With `settings.validation` there are the splits `train` and
-    `validation`. Memory grows by eight bytes per route. The processes are spawned, so a script that calls this
+    `validation`. Memory grows by about a hundred bytes per route. The processes are spawned, so a script that calls this
     function with more than one worker needs `if __name__ == "__main__":`.
 
     Args:
@@ -231,7 +230,7 @@ def _sifted(
     outcomes: Iterator[tuple[Path, Outcome]], settings: Preparation, excluded: set[int], report: Report
 ) -> Iterator[tuple[Path, Outcome]]:
     """Yield the routes that are kept, each with its file. Count the others in the report."""
-    seen = _Hashes()
+    seen = set[int]()
     for path, outcome in outcomes:
         report.read += 1
         reason, why = outcome.reason, outcome.why
@@ -240,9 +239,10 @@ def _sifted(
         elif reason is None and _split(outcome.target, settings) != _split(outcome.whole, settings):
             # otherwise each split would contain routes that are part of a route in the other split
             reason, why = "split", outcome.rows[0]["source"]
-        elif reason is None and settings.deduplicate and not seen.add(outcome.route):
+        elif reason is None and settings.deduplicate and outcome.route in seen:
             reason, why = "duplicate", outcome.rows[0]["source"]
         if reason is None:
+            seen.add(outcome.route)
             report.kept += 1
             yield path, outcome
         else:
@@ -282,22 +282,3 @@ def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: 
         if is_empty:
             raise ValueError(f"the file to exclude, {path}, contains no route")
     return found
-
-
-class _Hashes:
-    """A set of 64-bit numbers. All but the latest take eight bytes each."""
-
-    def __init__(self, most_latest: int = 1 << 19):
-        self._sorted, self._latest, self._most = np.zeros(0, np.uint64), set[int](), most_latest
-
-    def add(self, value: int) -> bool:
-        """Add a number, and return whether it is new."""
-        key = np.uint64(value)
-        place = int(np.searchsorted(self._sorted, key))
-        if value in self._latest or (place < len(self._sorted) and self._sorted[place] == key):
-            return False
-        self._latest.add(value)
-        if len(self._latest) >= self._most:
-            self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._latest, np.uint64)]))
-            self._latest = set()
-        return True

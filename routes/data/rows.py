@@ -89,8 +89,14 @@ def route_rows(
         `list[dict[str, Any]]`: the rows.
     """
     leaves = route.leaves() if leaves is None else leaves
+    if aligned:
+        from .alignment import aligned_routes  # needs RDKit, which other rows do not need
+
+        orders = aligned_routes(route, aligned, rng)
+    else:
+        orders = _orders(route, permutations, rng)
     rows: list[dict[str, Any]] = []
-    for order in _aligned(route, aligned, rng) if aligned else _orders(route, permutations, rng):
+    for order in orders:
         row: dict[str, Any] = {"source": order.smiles, "target": order.to_string(), "n_steps": route.depth}
         if starting_material == "none":
             rows.append(row)
@@ -136,13 +142,7 @@ def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[R
     return [route for route in train if route.smiles not in held_out]
 
 
-def _aligned(route: Route, count: int, rng: random.Random) -> Sequence[Route]:
-    from .alignment import aligned_routes  # needs RDKit, which other rows do not need
-
-    return aligned_routes(route, count, rng)
-
-
-def _orders(route: Route, count: int, rng: random.Random) -> Sequence[Route]:
+def _orders(route: Route, count: int, rng: random.Random) -> list[Route]:
     """Return the route as it is and up to `count - 1` further distinct orders."""
     found = {route: None}
     # A small tree may have fewer than `count` orders, so the number of tries is limited.

@@ -33,21 +33,12 @@ class Box:
             The width.
         height (`float`):
             The height.
-        depth (`int`):
-            The number of columns to the left of the box's column.
-        parent (`int`, *optional*):
-            The index of the box of the product, or None for the target.
-        children (`tuple[int, ...]`):
-            The indices of the boxes of the reactants.
     """
 
     x: float
     y: float
     width: float
     height: float
-    depth: int
-    parent: int | None
-    children: tuple[int, ...]
 
     @property
     def right(self) -> float:
@@ -72,33 +63,36 @@ class Box:
         return replace(self, x=self.x + x, y=self.y + y)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Boxes in their given order, and the size of all boxes together. The upper left corner is (0, 0)."""
-
-    boxes: tuple[Box, ...]
-    width: float
-    height: float
-
-
 def nodes(route: Route) -> list[tuple[Route, int | None]]:
     """Return the molecules of a route, depth first, each with the index of its product (None for the target)."""
     found: list[tuple[Route, int | None]] = []
-    waiting: list[tuple[Route, int | None]] = [(route, None)]
-    while waiting:
-        node, parent = waiting.pop()
-        waiting += [(child, len(found)) for child in reversed(node.children)]
+
+    def add(node: Route, parent: int | None) -> None:
         found.append((node, parent))
+        index = len(found) - 1
+        for child in node.children:
+            add(child, index)
+
+    add(route, None)
     return found
+
+
+def children_of(parents: Sequence[int | None]) -> list[list[int]]:
+    """Return the indices of the children of each box, given the index of each box's parent."""
+    children: list[list[int]] = [[] for _ in parents]
+    for index, parent in enumerate(parents):
+        if parent is not None:
+            children[parent].append(index)
+    return children
 
 
 def tidy_tree(
     sizes: Sequence[tuple[float, float]],
     parents: Sequence[int | None],
     *,
-    column_gap: float | Sequence[float] = 64.0,
+    gaps: Sequence[float],
     row_gap: float = 16.0,
-) -> Layout:
+) -> list[Box]:
     """
     Place boxes of given sizes as a tree that grows to the right.
 
@@ -108,44 +102,28 @@ def tidy_tree(
         parents (`Sequence[int | None]`):
             The index of each box's parent, None for the first box. A parent comes before its children. Siblings are
             placed from top to bottom in their given order.
-        column_gap (`float` or `Sequence[float]`, *optional*, defaults to 64.0):
-            The space between the widest box of a column and the next column, one for all columns or one for each
-            column but the last.
+        gaps (`Sequence[float]`):
+            For each column but the last, the space between its widest box and the next column.
         row_gap (`float`, *optional*, defaults to 16.0):
             The smallest space between two boxes of a column.
 
     Returns:
-        [`Layout`]: the boxes, as close to one another as the rules allow.
-
-    Raises:
-        ValueError: there is no box, or `parents` is not a tree in that order.
+        `list[Box]`: the boxes in their given order, as close to one another as the rules allow. The upper left corner
+        of all of them is (0, 0).
     """
-    if not sizes or len(sizes) != len(parents):
-        raise ValueError(f"expected as many sizes as parents and at least one, got {len(sizes)} and {len(parents)}")
-    children: list[list[int]] = [[] for _ in sizes]
-    depths = [0] * len(sizes)
-    for index, parent in enumerate(parents):
-        if (parent is None) != (index == 0) or (parent is not None and not 0 <= parent < index):
-            raise ValueError(
-                f"parents[{index}] is {parent}: the first box must have no parent, and each other box an earlier one"
-            )
-        if parent is not None:
-            children[parent].append(index)
-            depths[index] = depths[parent] + 1
-
-    middles = _middles([height for _, height in sizes], children, row_gap)
+    depths = list[int]()
+    for parent in parents:
+        depths.append(0 if parent is None else depths[parent] + 1)
+    middles = _middles([height for _, height in sizes], children_of(parents), row_gap)
     top = min(middle - height / 2 for middle, (_, height) in zip(middles, sizes, strict=True))
     columns = [0.0]
     for depth in range(max(depths)):
         widest = max(width for (width, _), own in zip(sizes, depths, strict=True) if own == depth)
-        columns.append(columns[-1] + widest + (column_gap[depth] if isinstance(column_gap, Sequence) else column_gap))
-    boxes = tuple(
-        Box(
-            columns[depths[i]], middles[i] - height / 2 - top, width, height, depths[i], parents[i], tuple(children[i])
-        )
+        columns.append(columns[-1] + widest + gaps[depth])
+    return [
+        Box(columns[depths[i]], middles[i] - height / 2 - top, width, height)
         for i, (width, height) in enumerate(sizes)
-    )
-    return Layout(boxes, max(box.right for box in boxes), max(box.bottom for box in boxes))
+    ]
 
 
 def ladder(
@@ -156,7 +134,7 @@ def ladder(
     max_width: float,
     indent: float,
     space: float = 16.0,
-) -> Layout:
+) -> list[Box]:
     """
     Place boxes from top to bottom, for narrow screens. Of the children of a box, at most one has children.
 
@@ -179,38 +157,30 @@ def ladder(
             The space between siblings.
 
     Returns:
-        [`Layout`]: the boxes in their given order.
-
-    Raises:
-        ValueError: two siblings have children.
+        `list[Box]`: the boxes in their given order.
     """
-    children: list[list[int]] = [[] for _ in sizes]
-    for index, parent in enumerate(parents):
-        if parent is not None:
-            children[parent].append(index)
+    children = children_of(parents)
     boxes: dict[int, Box] = {}
 
-    def place(index: int, x: float, y: float, depth: int) -> Box:
-        boxes[index] = Box(x, y, *sizes[index], depth, parents[index], tuple(children[index]))
+    def place(index: int, x: float, y: float) -> Box:
+        boxes[index] = Box(x, y, *sizes[index])
         return boxes[index]
 
-    parent, bottom = 0, place(0, 0.0, 0.0, 0).bottom
-    for depth, gap in enumerate(gaps, 1):
+    parent, bottom = 0, place(0, 0.0, 0.0).bottom
+    for gap in gaps:
         *others, last = sorted(children[parent], key=lambda index: bool(children[index]))
-        if any(children[index] for index in others):
-            raise ValueError(f"{len(children[parent])} boxes with the parent {parent}: more than one has children")
+        assert not any(children[index] for index in others)
         top, right = bottom + gap, 0.0
         if sum(sizes[index][0] + space for index in (*others, last)) - space <= max_width:
             for index in (last, *others):
-                box = place(index, right, top, depth)
+                box = place(index, right, top)
                 bottom, right = max(bottom, box.bottom), box.right + space
         else:
             for index in others:
-                top = place(index, indent, top, depth).bottom + space
-            bottom = place(last, 0.0 if children[last] else indent, top, depth).bottom
+                top = place(index, indent, top).bottom + space
+            bottom = place(last, 0.0 if children[last] else indent, top).bottom
         parent = last
-    placed = tuple(boxes[index] for index in range(len(sizes)))
-    return Layout(placed, max(box.right for box in placed), max(box.bottom for box in placed))
+    return [boxes[index] for index in range(len(sizes))]
 
 
 def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:
@@ -221,11 +191,9 @@ def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: f
     for node in reversed(range(len(heights))):  # children first, without recursion
         below = children[node]
         places = _pack([outlines[child] for child in below], gap)
-        # the first and the last child are equally far from their parent
-        centre = (places[0] + places[-1]) / 2 if below else 0.0
         outline = [(-heights[node] / 2, heights[node] / 2)]
         for child, place in zip(below, places, strict=True):
-            shifts[child] = place - centre
+            shifts[child] = place
             for column, (upper, lower) in enumerate(outlines[child], 1):
                 upper, lower = upper + shifts[child], lower + shifts[child]
                 if column == len(outline):
@@ -254,5 +222,6 @@ def _pack(outlines: Sequence[list[tuple[float, float]]], gap: float) -> list[flo
         down[j] = max(down[i] + apart[i, j] for i in range(j))
     for i in reversed(range(count - 1)):  # place each as low as possible
         up[i] = min(up[j] - apart[i, j] for j in range(i + 1, count))
-    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too.
+    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too, and its first and
+    # last place are equally far from 0, which is the middle of the parent.
     return [(low + high) / 2 for low, high in zip(down, up, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..files.formats import reaction_smiles
@@ -12,7 +12,7 @@ from ..molecules import canonical_or_given
 from ..reaction_names import route_name
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
-from .layout import Box, ladder, nodes, tidy_tree
+from .layout import Box, children_of, ladder, nodes, tidy_tree
 
 MARGIN, PADDING, RADIUS = 20.0, 12.0, 9.0
 COLUMN_GAP, ROW_GAP = 70.0, 16.0
@@ -186,19 +186,27 @@ class Contents:
     kinds: list[str]
     steps: dict[int, tuple[int, str | None]]
 
+    @property
+    def children(self) -> list[list[int]]:
+        """The indices of the reactants of each molecule."""
+        return children_of([parent for _, parent in self.tree])
 
-def contents(
-    route: Route,
-    missing: Iterable[str] | None = None,
-    stock: Container[str] | None = None,
-    joined_at: Iterable[str] = (),
-) -> Contents:
-    """Draw the molecules of a route, and find out what can be bought and what the reactions are called.
 
-    The arguments and errors are those of [`picture`].
+def contents(route: Route, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> Contents:
     """
-    if missing is not None and stock is not None:
-        raise ValueError("give `missing` or `stock`, not both: each of them says which molecules can be bought")
+    Draw the molecules of a route, and find out what can be bought and what the reactions are called.
+
+    Args:
+        route ([`Route`]):
+            The route.
+        missing (`Iterable[str]`, *optional*):
+            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
+        joined_at (`Iterable[str]`, *optional*):
+            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
+
+    Returns:
+        [`Contents`]: the contents.
+    """
     absent = None if missing is None else {canonical_or_given(smiles) for smiles in missing}
     joints = {canonical_or_given(smiles) for smiles in joined_at}
     tree = nodes(route)
@@ -207,38 +215,22 @@ def contents(
         if node.children:
             is_joint = bool(joints) and canonical_or_given(node.smiles) in joints
             kinds.append("target" if parent is None else "joined" if is_joint else "intermediate")
-        elif absent is None and stock is None:
+        elif absent is None:
             kinds.append("unknown")
         else:
-            found = (
-                node.smiles in stock if stock is not None else canonical_or_given(node.smiles) not in (absent or ())
-            )
-            kinds.append("in-stock" if found else "missing")
-    steps = {index: (number, route_name(tree[index][0])) for number, index in enumerate(_steps(tree), 1)}
+            kinds.append("missing" if canonical_or_given(node.smiles) in absent else "in-stock")
+    order = _made(children_of([parent for _, parent in tree]))
+    steps = {index: (number, route_name(tree[index][0])) for number, index in enumerate(order, 1)}
     return Contents(route, tree, depict_route(route), kinds, steps)
 
 
-def picture(
-    route: Route,
-    missing: Iterable[str] | None = None,
-    stock: Container[str] | None = None,
-    *,
-    joined_at: Iterable[str] = (),
-    max_width: float | None = None,
-    down: bool = False,
-) -> Picture:
+def arranged(shown: Contents, *, max_width: float | None = None, down: bool = False) -> Picture:
     """
-    Arrange a route.
+    Arrange the contents of a picture.
 
     Args:
-        route ([`Route`]):
-            The route.
-        missing (`Iterable[str]`, *optional*):
-            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
-        stock (`Container[str]`, *optional*):
-            The molecules that can be bought, as an alternative to `missing`.
-        joined_at (`Iterable[str]`, *optional*):
-            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
+        shown ([`Contents`]):
+            The contents.
         max_width (`float`, *optional*):
             The width at which the picture is folded, as a text is broken into lines: a molecule that is made beyond it
             ends its row, and stands at the beginning of another row too. A row has at least one reaction, so it can be
@@ -249,15 +241,7 @@ def picture(
 
     Returns:
         [`Picture`]: the picture.
-
-    Raises:
-        ValueError: both `missing` and `stock` are given.
     """
-    return arranged(contents(route, missing, stock, joined_at), max_width=max_width, down=down)
-
-
-def arranged(shown: Contents, *, max_width: float | None = None, down: bool = False) -> Picture:
-    """Arrange the contents of a picture, as [`picture`] does."""
     margin = _NARROW_MARGIN if down else MARGIN
     rows = _chains(shown) if down else _folded(shown, math.inf if max_width is None else max_width - 2 * MARGIN)
     number_of = {row[0]: number for number, row in enumerate(rows, 1)}
@@ -296,7 +280,7 @@ def _label_end(reaction: Reaction) -> float:
 
 def _folded(shown: Contents, width: float) -> list[list[int]]:
     """Return the molecules of each row. A row begins with a molecule that another row ends with, or with the target."""
-    children = _children(shown)
+    children = shown.children
     longest = {"joined": f"{LOOKS['joined'].label}, made in row 2"}
     widths = [_size(shown, index, longest.get(kind, "made in row 2"))[0] for index, kind in enumerate(shown.kinds)]
 
@@ -324,7 +308,7 @@ def _folded(shown: Contents, width: float) -> list[list[int]]:
 
 def _chains(shown: Contents) -> list[list[int]]:
     """Return the molecules of each part, in which at most one reactant of each reaction is made: the longest branch."""
-    children = _children(shown)
+    children = shown.children
     heights = [node.depth for node, _ in shown.tree]
     found, beginnings = [], [0]
     for index in beginnings:
@@ -335,14 +319,6 @@ def _chains(shown: Contents) -> list[list[int]]:
             beginnings += [child for child in others if children[child]]
         found.append(sorted(part))
     return found
-
-
-def _children(shown: Contents) -> list[list[int]]:
-    children: list[list[int]] = [[] for _ in shown.tree]
-    for index, (_, parent) in enumerate(shown.tree):
-        if parent is not None:
-            children[parent].append(index)
-    return children
 
 
 def _gap(shown: Contents, column: Iterable[int], down: bool) -> float:
@@ -367,9 +343,9 @@ def _row(shown: Contents, row: list[int], number_of: dict[int, int], down: bool)
     made = {parent for parent in parents if parent is not None}
     gaps = [_gap(shown, [row[number] for number in made.intersection(column)], down) for column in columns[:-1]]
     if down:
-        boxes = ladder(sizes, parents, gaps=gaps, max_width=_NARROW, indent=SPINE + JOINT).boxes
+        boxes = ladder(sizes, parents, gaps=gaps, max_width=_NARROW, indent=SPINE + JOINT)
     else:
-        boxes = tidy_tree(sizes, parents, column_gap=gaps, row_gap=ROW_GAP).boxes
+        boxes = tidy_tree(sizes, parents, gaps=gaps, row_gap=ROW_GAP)
     return [
         Card(box, shown.depictions[index], shown.kinds[index], label)
         for box, index, label in zip(boxes, row, labels, strict=True)
@@ -395,7 +371,7 @@ def _size(shown: Contents, index: int, label: str) -> tuple[float, float]:
 
 
 def _reactions(shown: Contents, row: list[int], boxes: dict[int, Box], down: bool) -> Iterator[Reaction]:
-    children = _children(shown)
+    children = shown.children
     for index in row:
         reactants = [boxes[child] for child in children[index] if child in boxes]
         if not reactants:  # a starting material, or made in another row
@@ -410,14 +386,11 @@ def _reactions(shown: Contents, row: list[int], boxes: dict[int, Box], down: boo
         yield Reaction(number, reaction_smiles(shown.tree[index][0]), name, tip, joint, branches, corners, down)
 
 
-def _steps(tree: list[tuple[Route, int | None]]) -> list[int]:
-    """Return the indices of the molecules that are made, each after those of its reactants, as in `formats.reactions`."""
-    last = list(range(len(tree)))  # the last index in each subtree
-    for index in reversed(range(1, len(tree))):
-        parent = tree[index][1]
-        assert parent is not None
-        last[parent] = max(last[parent], last[index])
-    return sorted((i for i, (node, _) in enumerate(tree) if node.children), key=lambda i: (last[i], -i))
+def _made(children: list[list[int]], index: int = 0) -> list[int]:
+    """Return the indices of the molecules that are made, each after those of its reactants, as in `formats.made`."""
+    if not children[index]:
+        return []
+    return [*(made for child in children[index] for made in _made(children, child)), index]
 
 
 def _title(route: Route) -> str:

@@ -6,7 +6,7 @@ import io
 import math
 import os
 import tempfile
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -29,7 +29,8 @@ from .picture import (
     Card,
     Picture,
     Reaction,
-    picture,
+    arranged,
+    contents,
 )
 
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
@@ -38,51 +39,34 @@ _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, 
 MAX_SIDE = 32_000
 
 
-def route_svg(
-    route: Route,
-    *,
-    missing: Iterable[str] | None = None,
-    stock: Container[str] | None = None,
-    joined_at: Iterable[str] = (),
-    max_width: float | None = None,
-    down: bool = False,
-) -> str:
+def route_svg(route: Route, *, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> str:
     """
     Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
     name if it has one (`reaction_names`).
 
     Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
-    dashed frame. They are grey if neither `missing` nor `stock` is given. Molecules at which routes were joined have a
+    dashed frame. They are grey without `missing`. Molecules at which routes were joined have a
     dotted frame and say so. The picture has a white background. It contains no `id`, script, font or address, so one page can contain any number of pictures.
 
     Args:
         route ([`Route`]):
             The route. A molecule that RDKit cannot read is shown as text.
         missing (`Iterable[str]`, *optional*):
-            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
-        stock (`Container[str]`, *optional*):
-            The molecules that can be bought, as an alternative to `missing`.
+            The starting materials that cannot be bought, as in `Candidate.missing` and from `Stock.missing(route)`. All
+            others then can.
         joined_at (`Iterable[str]`, *optional*):
             The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
-        max_width (`float`, *optional*):
-            The width in pixels at which a long route continues in another row. Defaults to one row.
-        down (`bool`, *optional*, defaults to `False`):
-            Whether the target is at the top and its reactants are below it, for narrow screens.
 
     Returns:
         `str`: a `<svg>` element.
-
-    Raises:
-        ValueError: both `missing` and `stock` are given.
     """
-    return picture_svg(picture(route, missing, stock, joined_at=joined_at, max_width=max_width, down=down))
+    return picture_svg(arranged(contents(route, missing, joined_at)))
 
 
 def route_png(
     route: Route,
     *,
     missing: Iterable[str] | None = None,
-    stock: Container[str] | None = None,
     joined_at: Iterable[str] = (),
     scale: float = 2.0,
 ) -> bytes:
@@ -94,8 +78,6 @@ def route_png(
             As for `route_svg`.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        stock (`Container[str]`, *optional*):
-            As for `route_svg`.
         joined_at (`Iterable[str]`, *optional*):
             As for `route_svg`.
         scale (`float`, *optional*, defaults to 2.0):
@@ -106,9 +88,9 @@ def route_png(
         `bytes`: the contents of a PNG file.
 
     Raises:
-        ValueError: as in `route_svg`, or with this `scale` the image has no pixel or is too large.
+        ValueError: with this `scale` the image has no pixel or is too large.
     """
-    drawn = picture(route, missing, stock, joined_at=joined_at)
+    drawn = arranged(contents(route, missing, joined_at))
     least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
     if Image.MAX_IMAGE_PIXELS is not None:
         # Pillow refuses images of more than twice as many pixels; a rest is for sides that are rounded up
@@ -136,7 +118,6 @@ def save_picture(
     path: str | os.PathLike[str],
     *,
     missing: Iterable[str] | None = None,
-    stock: Container[str] | None = None,
     joined_at: Iterable[str] = (),
     scale: float = 2.0,
 ) -> None:
@@ -150,24 +131,22 @@ def save_picture(
             A file name that ends in `.svg` or `.png`. Its folder must exist.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        stock (`Container[str]`, *optional*):
-            As for `route_svg`.
         joined_at (`Iterable[str]`, *optional*):
             As for `route_svg`.
         scale (`float`, *optional*, defaults to 2.0):
             As for `route_png`. It has no effect on an SVG.
 
     Raises:
-        ValueError: the name has another ending, or as in `route_svg` and `route_png`.
+        ValueError: the name has another ending, or as in `route_png`.
         OSError: the file cannot be written.
     """
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing, stock=stock, joined_at=joined_at)
+        svg = route_svg(route, missing=missing, joined_at=joined_at)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, stock=stock, joined_at=joined_at, scale=scale)
+        data = route_png(route, missing=missing, joined_at=joined_at, scale=scale)
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
 

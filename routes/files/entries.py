@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..tables import table_header
 from ..tree import Route
 from .documents import MAX_ENTRY, document_entries, is_container
 from .formats import is_plain, routes_in
@@ -170,12 +171,9 @@ def _is_document(head: bytes) -> bool:
 def _delimiter_of_table(head: bytes) -> str | None:
     """Return what separates the columns of a table with routes, or None for another file."""
     first = head.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    for delimiter in (",", "\t", ";"):
-        names = next(csv.reader([first], delimiter=delimiter), [])
-        # a file of reactions may have any words behind a tab
-        if all(map(_COLUMN.fullmatch, names)) and {"route", "reactions"} & {name.lower() for name in names}:
-            return delimiter
-    return None
+    found = table_header(first, ("route", "reactions"))
+    # a file of reactions may have any words behind a tab
+    return found[0] if found and all(map(_COLUMN.fullmatch, found[1])) else None
 
 
 def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
@@ -248,11 +246,4 @@ def _line_routes(line: str) -> list[Route]:
             f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES"
         ) from None
     inner = data["route"] if isinstance(data, dict) and "route" in data else data
-    is_list = isinstance(inner, list) and all(isinstance(item, dict | list | str) for item in inner)
-    if (
-        is_list
-        or (isinstance(inner, dict) and not is_plain(inner))
-        or (isinstance(inner, str) and inner.startswith("{'smiles"))
-    ):
-        return list(routes_in(inner))
-    return [Route.from_dict(inner)]
+    return [Route.from_dict(inner)] if is_plain(inner) else list(routes_in(inner))

@@ -8,7 +8,7 @@ these. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..tree import MAX_DEPTH, Route
@@ -221,27 +221,6 @@ def to_retrocast(route: Route) -> dict[str, Any]:
     return node
 
 
-def to_retrocast_target(name: str, routes: Sequence[Route]) -> dict[str, Any]:
-    """
-    Write a target of a RetroCast task together with its accepted routes. Needs RDKit.
-
-    Args:
-        name (`str`):
-            The key of the target in the task.
-        routes (`Sequence[Route]`):
-            At least one route. All routes are for the same molecule.
-
-    Returns:
-        `dict[str, Any]`: the target.
-
-    Raises:
-        ValueError: as in [`to_retrocast`].
-    """
-    smiles = routes[0].smiles
-    acceptable = [{"target": to_retrocast(route), "schema_version": "2"} for route in routes]
-    return {"id": name, "smiles": smiles, "inchikey": _inchikey(smiles), "acceptable_routes": acceptable}
-
-
 def _inchikey(smiles: str) -> str:
     from rdkit import Chem, rdBase
 
@@ -263,8 +242,3 @@ def made(route: Route) -> list[Route]:
     if not route.children:
         return []
     return [*(part for child in route.children for part in made(child)), route]
-
-
-def reactions(route: Route) -> list[str]:
-    """Return the reactions of a route as reaction SMILES, each after the reactions that make its reactants."""
-    return [reaction_smiles(part) for part in made(route)]

@@ -121,16 +121,28 @@ def read_plans(path: Path) -> list[Plan] | None:
         ValueError: the file is damaged, or a plan lacks something. The message names the file and the place.
         OSError: the file cannot be read.
     """
-    plans = []
+    rows = read_plan_rows(path)
+    return None if rows is None else [plan for plan, _ in rows]
+
+
+def read_plan_rows(path: Path) -> list[tuple[Plan, dict[str, Any]]] | None:
+    """Read the plans of a file as [`read_plans`] does, each with the whole object that it is from."""
+    rows: list[tuple[Plan, dict[str, Any]]] = []
     for number, data in enumerate(_objects(path), 1):
-        if not isinstance(data, dict) or "candidates" not in data or not isinstance(data.get("target"), str):
+        if not rows and not _is_plan(data):
             return None
         try:
-            plans.append(Plan.from_dict(data))
+            rows.append((Plan.from_dict(data), data))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
-    return plans or None
+    return rows or None
+
+
+def _is_plan(data: Any) -> bool:
+    """Return whether an object is a target with candidates. Those of other programs have no texts."""
+    candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
+    return candidates == [] or (isinstance(candidates, list) and any("text" in one for one in candidates))
 
 
 def _objects(path: Path) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from ...common.whole_files import whole_file
 from ..plans import Plan
 from ..tree import Route
 from .entries import read_entries
-from .formats import to_reaction_tree, to_retrocast, to_retrocast_target
+from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ def write_routes(
         ValueError: the form is unknown or cannot express a route. The message gives the index of the route.
         OSError: the file cannot be written. After any error, also one from `routes`, an existing file is unchanged.
     """
-    _check_form(form, FORMS)
     path = Path(path)
     left = itertools.count()
 
@@ -106,7 +105,7 @@ def write_routes(
         for number, (smiles, group) in enumerate(groups, 1):
             yield _Target(f"target-{number}", smiles, [_Ranked(route, next(left), stock) for route in group])
 
-    _write(path, FORMS[form], targets(), None)
+    _write(path, form, FORMS, targets(), None)
     return next(left)
 
 
@@ -136,9 +135,8 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
     Raises:
         ValueError: the form is unknown. OSError: the file cannot be written.
     """
-    _check_form(form, PLAN_FORMS)
     left_out: list[str] = []
-    _write(path, PLAN_FORMS[form], map(_target_of, plans), left_out)
+    _write(path, form, PLAN_FORMS, map(_target_of, plans), left_out)
     return left_out
 
 
@@ -174,12 +172,12 @@ class _Form(NamedTuple):
     closing: str = ""
 
 
-def _check_form(form: str, forms: dict[str, _Form]) -> None:
-    if form not in forms:
-        raise ValueError(f"form must be one of {', '.join(forms)}, got {form!r}")
-
-
-def _write(path: Path, form: _Form, targets: Iterable[_Target], left_out: list[str] | None) -> None:
+def _write(
+    path: Path, name: str, forms: dict[str, _Form], targets: Iterable[_Target], left_out: list[str] | None
+) -> None:
+    if name not in forms:
+        raise ValueError(f"form must be one of {', '.join(forms)}, got {name!r}")
+    form = forms[name]
     opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
     with whole_file(path) as temporary, opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
         # RetroCast's tasks have a name
@@ -253,10 +251,16 @@ def _table_of_trees(targets: Iterable[_Target], left_out: list[str] | None) -> I
 def _acceptable(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for target in targets:
         try:
-            task = to_retrocast_target(target.id, [ranked.route for ranked in target.routes])
+            routes = [_retrocast_route(ranked) for ranked in target.routes]
         except ValueError as error:
             raise ValueError(f"route {target.routes[0].number}: {error}") from error
+        inchikey = routes[0]["target"]["inchikey"]
+        task = {"id": target.id, "smiles": target.smiles, "inchikey": inchikey, "acceptable_routes": routes}
         yield f"{_json(target.id)}:{_json(task)}"
+
+
+def _retrocast_route(ranked: _Ranked) -> dict[str, Any]:
+    return {"target": to_retrocast(ranked.route), "schema_version": "2"}
 
 
 def _predictions(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
@@ -267,10 +271,7 @@ def _predictions(targets: Iterable[_Target], left_out: list[str] | None) -> Iter
             number += 1
             name = f"{target.id}-{number}"
         taken.add(name)
-        routes = [
-            {"rank": ranked.rank, "route": {"target": to_retrocast(ranked.route), "schema_version": "2"}}
-            for ranked in target.routes
-        ]
+        routes = [{"rank": ranked.rank, "route": _retrocast_route(ranked)} for ranked in target.routes]
         yield f"{_json(name)}:{_json(routes)}"
 
 

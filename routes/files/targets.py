@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ..tables import table_header
 from .entries import BROKEN_GZIP
 
 # Names of columns, and of fields of an SD file, in lower case. The first that a file has is taken.
@@ -100,11 +101,9 @@ def _table(text: str, name: str, smiles_column: str | None) -> tuple[list[list[s
     lines = text.lstrip("\r\n")
     first = lines.partition("\n")[0].rstrip("\r")
     wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column.lower(),)
-    for delimiter in (",", "\t", ";"):
-        header = _lower(next(csv.reader([first], delimiter=delimiter), []))
-        column = next((header.index(one) for one in wanted if one in header), None)
-        if column is None:
-            continue
+    if found := table_header(first, wanted):
+        delimiter, header = found
+        column = next(header.index(one) for one in wanted if one in header)
         try:
             rows = list(csv.reader(io.StringIO(lines, newline=""), delimiter=delimiter))
         except csv.Error as error:
@@ -120,7 +119,7 @@ def _table(text: str, name: str, smiles_column: str | None) -> tuple[list[list[s
 
 
 def _of_table(rows: list[list[str]], column: int, name: str, id_column: str | None) -> Iterator[Target]:
-    header = _lower(rows[0])
+    header = [name.strip().lower() for name in rows[0]]
     named = next((header.index(one) for one in ID_COLUMNS if one in header and header.index(one) != column), None)
     if id_column is not None:
         if id_column.lower() not in header:
@@ -169,10 +168,6 @@ def _of_sd_file(text: str, id_column: str | None) -> Iterator[Target]:
             label = found[1].strip() if found else ""
         label = label or str(number)
         yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
-
-
-def _lower(names: list[str]) -> list[str]:
-    return [name.strip().lower() for name in names]
 
 
 def _is_molecule(smiles: str) -> bool:

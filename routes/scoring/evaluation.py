@@ -34,7 +34,7 @@ from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
 from .comparison import edit_distance, is_convergent, is_prefix
-from .metrics import exact_rank, first_rank, prefix_rank, reciprocal_rank, share
+from .metrics import exact_rank, first_rank, prefix_rank, share
 
 KS = (1, 5, 10, 50)
 PREFIX_DEPTHS = (1, 2)
@@ -149,7 +149,7 @@ def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str,
         for k in ks:
             values[name, f"top-{k}"] = float(rank is not None and rank <= k)
         if name == "exact":
-            values[name, "mrr"] = reciprocal_rank(rank)
+            values[name, "mrr"] = 0.0 if rank is None else 1 / rank
         if name.startswith("purchasable"):
             values[name, "any"] = float(rank is not None)
     return values
@@ -166,9 +166,8 @@ def _score(
         "exact_directmultistep": directmultistep_rank(texts, reference, starting_material=material),
     }
     if stock is not None:
-        in_stock = _Cached(stock)
         ranks["exact_directmultistep_stock"] = directmultistep_rank(
-            texts, reference, starting_material=material, stock=in_stock
+            texts, reference, starting_material=material, stock=stock
         )
     for depth in PREFIX_DEPTHS:
         ranks[f"prefix_{depth}"] = prefix_rank(routes, reference, depth)
@@ -176,7 +175,7 @@ def _score(
     if stock is not None:
 
         def is_purchasable(route: Route) -> bool:
-            return route.smiles == reference.smiles and all(leaf in in_stock for leaf in route.leaves())
+            return route.smiles == reference.smiles and not stock.missing(route)
 
         ranks["purchasable"] = first_rank(routes, is_purchasable)
         ranks["purchasable_possible"] = first_rank(
@@ -204,7 +203,7 @@ def directmultistep_rank(
     reference: Route,
     *,
     starting_material: str | None = None,
-    stock: Container[str] | None = None,
+    stock: Container[str] | Stock | None = None,
 ) -> int | None:
     """Rank of the reference among the texts, as `directmultistep.utils.post_process` (1.1.3) counts it.
 
@@ -243,19 +242,6 @@ def directmultistep_rank(
         if key == wanted:
             return rank
     return None
-
-
-class _Cached:
-    """A stock that remembers the answers, because candidates share molecules. SMILES have to be canonical."""
-
-    def __init__(self, stock: Stock):
-        self.stock, self.known = stock, dict[str, bool]()
-
-    def __contains__(self, smiles: object) -> bool:
-        assert isinstance(smiles, str)
-        if smiles not in self.known:
-            self.known[smiles] = smiles in self.stock
-        return self.known[smiles]
 
 
 def _readable(candidate: Candidate) -> Route | None:

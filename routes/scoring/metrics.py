@@ -9,11 +9,6 @@ from ..tree import Route
 from .comparison import truncated
 
 
-def reciprocal_rank(rank: int | None) -> float:
-    """Return 1 / rank, or 0 for a route that was not found. The mean over targets is the mean reciprocal rank."""
-    return 0.0 if rank is None else 1 / rank
-
-
 def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]) -> int | None:
     """
     Return the 1-based rank of the first correct prediction, or None if no prediction is correct.

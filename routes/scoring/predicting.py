@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from ...common.progress import Progress
 from ..data.training_data import read_canonical
-from ..files.entries import BROKEN_GZIP
+from ..files.plan_files import read_plan_rows
 from ..files.predictions import read_predictions as read_predicted_routes
 from ..molecules import canonical_smiles
 from ..planning.planner import RoutePlanner
@@ -116,24 +115,23 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
-        if not _holds_plans(file):
+        rows = read_plan_rows(file)
+        if rows is None:
             # the names of the files tell them apart, or their whole paths
             name = _column(file, files) if len(files) > 1 else "predictions"
             for target, routes in read_predicted_routes(file).items():
                 columns.setdefault(name, {})[target] = [(_as_plan(target, routes), None)]
             continue
-        for place, row in _rows(file):
-            try:
-                plan, material = Plan.from_dict(row), row.get("starting_material")
-            except (TypeError, KeyError, ValueError, AttributeError) as error:
-                raise ValueError(f"{file}, {place}: no plan of `weftformer plan --json`: {error!r}") from error
+        for plan, row in rows:
             names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             try:
                 target = canonical_smiles(plan.target)
             except ValueError:
                 continue  # what was asked for was no molecule: it is no target of the references
-            columns.setdefault(", ".join(names) or "predictions", {}).setdefault(target, []).append((plan, material))
+            columns.setdefault(", ".join(names) or "predictions", {}).setdefault(target, []).append(
+                (plan, row.get("starting_material"))
+            )
     if not columns:
         raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
     return columns
@@ -143,36 +141,9 @@ def _column(file: Path, files: Sequence[Path]) -> str:
     return file.stem if len({one.stem for one in files}) == len(files) else str(file)
 
 
-def _holds_plans(file: Path) -> bool:
-    """Whether a file is this package's own: a target with candidates, each of which has a text."""
-    try:
-        _, row = next(_rows(file))
-    except (StopIteration, ValueError):
-        return False
-    candidates = row.get("candidates") if isinstance(row, dict) and isinstance(row.get("target"), str) else None
-    return isinstance(candidates, list) and all(isinstance(one, dict) and "text" in one for one in candidates)
-
-
 def _as_plan(target: str, routes: Sequence[Route]) -> Plan:
     """Routes as candidates; no model gave them a score."""
     return Plan(target, [Candidate(r.to_string(), -math.inf, None, r, rank=rank) for rank, r in enumerate(routes, 1)])
-
-
-def _rows(file: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        text = (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()).decode("utf-8")
-    except (UnicodeDecodeError, *BROKEN_GZIP) as error:
-        raise ValueError(f"{file} is no text, or no whole gzip file: {error}") from error
-    try:
-        if text.lstrip().startswith("["):
-            yield from ((f"plan {number}", row) for number, row in enumerate(json.loads(text), 1))
-            return
-        # not `splitlines`: an id may have other ends of a line, which JSON leaves as they are
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                yield f"line {number}", json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is neither a list of plans in JSON nor one plan a line: {error}") from error
 
 
 def matched(

@@ -59,14 +59,6 @@ def test_a_reactant_twice_is_told_where_one_is_enough():
     assert check.is_possible and check.reason is None and check.remarks == ["O is used twice"]
 
 
-def test_findings_are_data():
-    (finding,) = check_route(route("CCO", "C")).findings
-    assert finding.to_dict() == {
-        "product": "CCO", "reactants": ["C"], "missing_atoms": {"C": 1, "O": 1}, "unreadable": [], "circular": [],
-        "repeated": [],
-    }  # fmt: skip
-
-
 def test_bonds_too_many_stay_and_rings_may_yet_be_aromatic():
     # RDKit stumbles over this number of hydrogens: nothing is known of what follows
     assert read_molecule("C[cH111111115]N") is None and not is_beyond_repair("C[cH111111115]N")

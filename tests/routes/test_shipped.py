@@ -10,7 +10,6 @@ pytest.importorskip("rdkit")
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
@@ -29,39 +28,23 @@ def shipped(planner, known, tmp_path_factory):
     (source / "generation_config.json").write_text(json.dumps(settings))
     planner.tokenizer.save_pretrained(source)
     write_routes(routes, known)
-    words = [
-        str(routes),
-        "--model",
-        str(source),
-        "--with",
-        "steps",
-        "--beams",
-        "2",
-        "--json",
-        str(folder / "found.json"),
-    ]
-    assert cli.main(["evaluate", *words]) == 0
+    words = [routes, "--model", source, "--with", "steps", "--beams", "2", "--json", folder / "found.json"]
+    assert cli.main(["evaluate", *map(str, words)]) == 0
     arguments = ["--model", source, "--evaluation", folder / "found.json", "--num-routes", 1234, "--num-reactions", 5]
     arguments += ["--stock-routes", routes, "--out", folder / "model", "--out-stock", folder / "stock.smi.gz"]
     shipped_routes.main([str(word) for word in arguments])
     return folder
 
 
-def test_weights_are_stored_in_half_and_loaded_in_single_precision(shipped):
+def test_weights_are_stored_in_half_and_plan_what_the_trained_model_plans(shipped, planner, known):
     stored = load_file(shipped / "model" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
-    model = AutoModelForSeq2SeqLM.from_pretrained(shipped / "model")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert len(AutoTokenizer.from_pretrained(shipped / "model")) == 53
-
-
-def test_it_plans_what_the_trained_model_plans(shipped, planner, known):
-    target = known[0]
-    expected = planner.plan([target.smiles], n_steps=target.depth, beams=2)[0]
-    found = RoutePlanner.from_pretrained(shipped / "model").plan([target.smiles], n_steps=target.depth, beams=2)[0]
-    assert found.routes[0] == expected.routes[0] and found.candidates[0].score == pytest.approx(
-        expected.candidates[0].score, abs=0.05
-    )
+    loaded = RoutePlanner.from_pretrained(shipped / "model")
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert len(loaded.tokenizer) == 53
+    expected, found = (one.plan([known[0].smiles], n_steps=known[0].depth, beams=2)[0] for one in (planner, loaded))
+    assert found.routes[0] == expected.routes[0]
+    assert found.candidates[0].score == pytest.approx(expected.candidates[0].score, abs=0.05)
 
 
 def test_the_stock_is_the_starting_materials(shipped, known):
@@ -100,13 +83,8 @@ def test_what_comes_with_the_package():
     assert 1e6 < sum(file.stat().st_size for file in MODEL.iterdir()) < 12e6
     stock = Stock.from_file(STOCK, progress=False, cache=False)
     assert len(stock) == 7615 and stock.num_bad == 0
-    figures = about_model()["figures"]
-    assert (
-        figures["exact_top_1"]["n"] >= 200 and 0 <= figures["exact_top_1"]["low"] <= figures["exact_top_10"]["value"]
-    )
-    planner = RoutePlanner.from_pretrained()
-    assert (
-        planner.about["starting_material"] is False and planner.model.num_parameters() == about_model()["parameters"]
-    )
+    about, planner = about_model(), RoutePlanner.from_pretrained()
+    assert about["figures"]["exact_top_1"]["n"] >= 200 and planner.model.num_parameters() == about["parameters"]
+    assert planner.about["starting_material"] is False
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
     assert plan.routes and all(candidate.possible for candidate in plan.distinct)

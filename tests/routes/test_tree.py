@@ -28,6 +28,9 @@ def test_counts():
     assert (AMIDE.depth, AMIDE.num_reactions) == (2, 2)
     assert AMIDE.leaves() == ["CC(=O)O", "Nc1ccc(Br)cc1", "OB(O)c1ccccc1"]
     assert AMIDE.molecules() == [AMIDE.smiles, "CC(=O)Nc1ccc(Br)cc1", *AMIDE.leaves()]
+    branch = Route("CC", (Route("C"),))
+    bush = Route("CCCC", (Route("O"), Route("CCC", (branch, branch))))
+    assert (bush.depth, bush.num_reactions) == (3, 4)
     leaf = Route("C")
     assert (leaf.depth, leaf.num_reactions, leaf.leaves(), leaf.molecules()) == (0, 0, ["C"], ["C"])
 
@@ -39,15 +42,8 @@ def test_sub_routes_are_those_to_every_molecule_that_is_made():
     assert Route("C").sub_routes() == []
 
 
-def test_to_string_is_literal():
-    assert (
-        Route("CCO", (Route("C"), Route("O"))).to_string()
-        == "{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}"
-    )
-    assert AMIDE.to_string() == AMIDE_TEXT
-
-
 def test_to_string_doubles_backslashes_and_from_string_undoes_it():
+    assert AMIDE.to_string() == AMIDE_TEXT
     route = Route("C/C=C\\C")
     assert route.to_string() == r"{'smiles':'C/C=C\\C'}"
     assert Route.from_string(r"{'smiles':'C/C=C\\C'}") == route
@@ -79,7 +75,6 @@ def test_from_dict_ignores_unknown_fields():
     [
         ([], "route: expected an object, got list"),
         ({}, "smiles: missing"),
-        ({"smiles": ""}, "smiles: expected a SMILES string, got an empty one"),
         ({"smiles": "C C"}, "smiles: 'C C' is not a SMILES: it contains ' '"),
         ({"smiles": "C", "children": {}}, "children: expected a list, got dict"),
         ({"smiles": "C", "children": [{"smiles": "C"}, {"smiles": 3}]}, r"children\[1\].smiles: expected a SMILES"),
@@ -126,7 +121,6 @@ def test_depth_is_bounded():
         ("{'smiles':'C','children':[]}", r"position 26: expected \"\{'smiles':'\", found"),
         ("{'smiles':'C','children':[{'smiles':'C'},]}", r"position 41: expected \"\{'smiles':'\", found"),
         ("{'smiles':'C','child':[]}", 'position 20: expected "ren\':\\[", found'),
-        ("{'smiles':'C{'}", 'position 12: expected "\'", found'),
         ("__import__('os').system('true')", "position 0: expected"),
     ],
 )
@@ -182,9 +176,7 @@ def test_format_tree():
         "└── • OB(O)c1ccccc1\n"
         "2 reactions, longest path 2; • 3 starting materials"
     )
-    assert Route("CO", (Route("C"),)).format_tree(leaf_mark="*") == (
-        "CO\n└── * C\n1 reaction, longest path 1; * 1 starting material"
-    )
+    assert Route("CO", (Route("C"),)).format_tree().endswith("\n1 reaction, longest path 1; • 1 starting material")
 
 
 def test_shuffled_keeps_the_route_and_obeys_the_seed():
@@ -195,12 +187,6 @@ def test_shuffled_keeps_the_route_and_obeys_the_seed():
     assert once.canonical() == wide.canonical()
     # Also below the root.
     assert any(child.children[0].smiles == "O" for child in once.children)
-
-
-def test_depth_is_the_longest_path_and_reactions_count_all_branches():
-    branch = Route("CC", (Route("C"),))
-    route = Route("CCCC", (Route("O"), Route("CCC", (branch, branch))))
-    assert (route.depth, route.num_reactions) == (3, 4)
 
 
 def test_length_is_bounded():

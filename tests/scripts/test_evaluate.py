@@ -208,7 +208,7 @@ MISTAKES = [
     (["--predictions", "nowhere.json"], "nowhere.json"),
     (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
     (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
-    (["--predictions", "WRONG"], "line 2: no plan of `weftformer plan --json`"),
+    (["--predictions", "WRONG"], "plan 2: not a plan of `weftformer plan --json`"),
     (["--predictions", "NO_JSON"], "is neither JSON, nor a DirectMultiStep text"),
     (["--predictions", "EMPTY"], "there is no plan"),
 ]

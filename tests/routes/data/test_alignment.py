@@ -91,9 +91,6 @@ def test_only_what_the_vocabulary_has_is_written():
     smiles = canonical_smiles(cage)
     unwritable = [text for text in rooted_smiles(smiles) if set("089%") & set(text)]
     assert unwritable and not any(_is_writable(text, smiles) for text in unwritable)
-    writable = [text for text in rooted_smiles(smiles) if not set("089%") & set(text)]
-    if writable:
-        assert _is_writable(writable[0], smiles)
     # what cannot be written from anywhere stays as it is, for those to see who count what was left out
     assert aligned_route(Route("CC", (Route("CC[Ti]"),)), "CC").children[0].smiles == "CC[Ti]"
     texts = aligned_routes(Route(smiles, (Route("CC"),)), 50, random.Random(0))

@@ -36,14 +36,9 @@ def test_texts_differ_and_stay_the_same_molecules():
     )
     for source, _ in pairs:
         assert sorted(map(canonical_smiles, source.split("."))) == list(reaction[1])
-    assert pairs == list(forward_pairs([reaction], texts=4, seed=1))
+    # a reaction has the same pairs whatever others there are
+    assert list(forward_pairs([*reactions_of(ESTER), reaction], texts=4, seed=1))[-4:] == pairs
     assert pairs != list(forward_pairs([reaction], texts=4, seed=2))
-
-
-def test_a_reaction_has_the_same_pairs_whatever_others_there_are():
-    reactions = list(reactions_of(AMIDE))
-    together = list(forward_pairs(reactions, texts=3))
-    assert together == [pair for one in reactions for pair in forward_pairs([one], texts=3)]
 
 
 def test_each_reaction_is_written_once_and_none_that_is_held_out(tmp_path, capsys):

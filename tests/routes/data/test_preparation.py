@@ -1,6 +1,7 @@
 """Route files become a data set, and nothing is lost without a word."""
 
 import json
+import shutil
 
 import pytest
 
@@ -9,7 +10,7 @@ pytest.importorskip("rdkit")
 import datasets
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
-from weftformer.routes.data.preparation import REASONS, Preparation, _Hashes, prepare
+from weftformer.routes.data.preparation import REASONS, Preparation, prepare
 from weftformer.routes.molecules import canonical_route, canonical_smiles
 from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
 
@@ -35,6 +36,10 @@ def many(count: int) -> list[Route]:
 
 
 def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
+    turned = Route(ESTER.smiles, ESTER.children[::-1])
+    twice = prepare([written(tmp_path, ESTER, turned, ESTER)], tmp_path / "twice", Preparation(deduplicate=False))
+    assert twice.kept == 3 and prepare([tmp_path / "routes.jsonl"], tmp_path / "twice", overwrite=True).kept == 1
+    shutil.rmtree(tmp_path / "twice")
     report = prepare([written(tmp_path, AMIDE, ESTER, ALCOHOL)], tmp_path / "out")
     canonical = Route("CCO", ALCOHOL.children)
     assert rows(tmp_path / "out") == training_pairs([AMIDE, ESTER, canonical])
@@ -320,8 +325,6 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"permutations": 0}, "permutations must be at least 1"),
-        ({"starting_material": "some"}, "must be one of none, random, all"),
         ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, route, got 'molecule'"),
         ({"validation": 1.0}, "at least 0 and less than 1, got 1.0"),
         ({"weights": (1.0, 0.0)}, "weights must be positive numbers, got 1.0, 0.0"),
@@ -332,19 +335,3 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         Preparation(**settings)
-
-
-def test_hashes_are_remembered_when_they_are_packed():
-    seen = _Hashes(most_latest=7)
-    numbers = [number * 2**64 // 1000 for number in range(1, 1000)]
-    assert [seen.add(number) for number in numbers] == [True] * 999
-    assert [seen.add(number) for number in numbers] == [False] * 999
-    assert seen.add(2**64 - 1) and not seen.add(2**64 - 1) and seen.add(0)
-
-
-def test_duplicates_may_be_kept(tmp_path):
-    turned = Route("COC(C)=O", tuple(reversed(ESTER.children)))
-    other = Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl")))
-    path = written(tmp_path, ESTER, turned, other, ESTER)
-    assert prepare([path], tmp_path / "a").kept == 2
-    assert prepare([path], tmp_path / "b", Preparation(deduplicate=False)).kept == 4

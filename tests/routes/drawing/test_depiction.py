@@ -77,11 +77,6 @@ def test_the_drawing_is_small_and_without_a_ground():
     assert min(xs) >= 0 and max(xs) <= depict("Oc1ccccc1Cl").width
 
 
-def test_paths_keep_their_numbers():
-    fine = "M 16.0,1804.8 L 35.2,1600.0\nQ 48.0 72.0, 160.0 -0.1 Z"  # sixteen times as large
-    assert module._compact_path(fine) == "M1 112.8L2.2 100Q3 4.5 10 0Z"
-
-
 @pytest.mark.parametrize("smiles", ["C1CC", "c1cccc1", "N(C)(C)(C)(C)C", "xx<>%", "C" * 300])
 def test_what_rdkit_cannot_draw_is_text(smiles):
     drawn = depict(smiles)
@@ -114,7 +109,6 @@ def test_a_bent_drawing_is_turned_instead(monkeypatch):
     [
         ("O=C(O)/C=C/C(=O)O", r"O=C(O)/C=C\C(=O)O"),
         (r"CNC(=O)/C=C\C", "C/C=C/C(=O)O"),
-        ("CNC(=O)C=CC", r"C/C=C\C(=O)O"),
         ("COC(=O)/C=C(\\C)CC", "OC(=O)/C=C(/C)CC"),
     ],
 )
@@ -140,25 +134,7 @@ def test_the_search_is_bounded(monkeypatch):
     assert len(limits) == 4
 
 
-def test_a_double_bond_that_is_alike_keeps_its_place():
-    product, acid = (drawn.molecule for drawn in depict_route(Route("CNC(=O)/C=C/C", (Route("C/C=C/C(=O)O"),))))
-    assert spread(product, acid, "CC=CC=O") < 1e-3
-
-
-def test_squeezed():
-    molecule = Chem.Mol(depict("CCCC").molecule)
-    assert not module._is_squeezed(molecule)
-    at = molecule.GetConformer()
-    end = at.GetAtomPosition(3)
-    at.SetAtomPosition(3, (end.x + 2, end.y, 0.0))
-    assert module._is_squeezed(molecule)
-    at.SetAtomPosition(3, at.GetAtomPosition(0))
-    assert module._is_squeezed(molecule)
-
-
-@pytest.mark.parametrize("product", ["c1ccc(-n2ccnc2)cc1", "n1ccn(-c2ccccc2)c1", "c1n(-c2ccccc2)ccn1"])
-def test_a_free_valence_lies_where_the_bond_was(product):
-    drawn, imidazole, _ = (
-        drawn.molecule for drawn in depict_route(Route(product, (Route("c1c[nH]cn1"), Route("Ic1ccccc1"))))
-    )
+def test_a_free_valence_lies_where_the_bond_was():
+    route = Route("n1ccn(-c2ccccc2)c1", (Route("c1c[nH]cn1"), Route("Ic1ccccc1")))
+    drawn, imidazole, _ = (drawn.molecule for drawn in depict_route(route))
     assert math.dist(points(drawn, "[n;$(n-c)]")[0], points(imidazole, "[nH]")[0]) < 1e-3

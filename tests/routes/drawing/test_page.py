@@ -68,35 +68,26 @@ def text_of(page):
     return html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S)))
 
 
-def test_is_well_formed_and_ids_are_unique():
-    page = Page(routes_page(PLANS))
+def test_is_well_formed_and_asks_for_nothing():
+    text = routes_page(PLANS)
+    page = Page(text)
     assert page.open == []
     ids = page.values("id")
     assert len(ids) == len(set(ids)) and {"t1", "t2", "t3", "t1-r1", "t1-r2", "m0", "said"} <= set(ids)
     assert {reference.removeprefix("#") for reference in page.values("href") if reference != "data:,"} <= set(ids)
     assert set(page.values("aria-labelledby")) <= set(ids)
-
-
-def test_asks_for_nothing():
-    text = routes_page(PLANS)
-    page = Page(text)
     assert page.values("src") == [] and "@import" not in text and "url(" not in text
     assert set(re.findall(r'https?://[^"\s]+', text)) == {"http://www.w3.org/2000/svg"}
     assert all(link.startswith("#") or link == "data:," for link in page.values("href"))
-    assert [
-        name for name in dict.fromkeys(key for _, items in page.tags for key in items) if name.startswith("on")
-    ] == []
-
-
-def test_the_policy_allows_its_own_style_and_script_only():
-    text = routes_page(PLANS)
-    (policy,) = [meta["content"] for meta in Page(text).all("meta") if "http-equiv" in meta]
+    assert not [name for _, items in page.tags for name in items if name.startswith("on")]
+    # the policy allows the page's own style and script only
+    (policy,) = [meta["content"] for meta in page.all("meta") if "http-equiv" in meta]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     for tag, rule in (("style", "style-src"), ("script", "script-src")):
         (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.S)
         assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'"
-    assert Page(text).values("style") == []  # the policy would not let them pass
+    assert page.values("style") == []  # the policy would not let them pass
 
 
 def test_routes_stand_in_their_order_with_what_is_known():
@@ -117,6 +108,10 @@ def test_routes_stand_in_their_order_with_what_is_known():
 
 
 def test_targets_and_routes_that_failed():
+    named = [Plan("CCO", [candidate(AMIDE, 1)], id="A<1>", remarks=("A salt was stripped.",)), Plan("CC")]
+    words = " ".join(text_of(routes_page(named)).split())
+    assert "A<1>: CCO 1 route" in words and "Target 1 of 2: A<1> CCO" in words and "Target 2 of 2 CC" in words
+    assert words.count("A salt was stripped.") == 1
     words = " ".join(text_of(routes_page(PLANS)).split())
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words
     assert "No route was found." in words
@@ -203,13 +198,6 @@ def test_what_to_buy():
     assert set(re.findall(r'href="#(t\d-r\d)"', text)) <= set(Page(text).values("id"))
 
 
-def test_targets_have_the_names_of_their_file():
-    plans = [Plan("CCO", [candidate(AMIDE, 1)], id="A<1>", remarks=("A salt was stripped.",)), Plan("CC")]
-    words = " ".join(text_of(routes_page(plans)).split())
-    assert "A<1>: CCO 1 route" in words and "Target 1 of 2: A<1> CCO" in words and "Target 2 of 2 CC" in words
-    assert words.count("A salt was stripped.") == 1
-
-
 def test_the_filters_that_make_sense():
     offered = set(Page(routes_page(PLANS)).values("id"))
     assert {"sort", "grouped", "purchasable", "possible", "most", "find", "count"} <= offered
@@ -220,17 +208,9 @@ def test_the_filters_that_make_sense():
 
 def test_joints_and_what_a_forward_model_says():
     amine = LONGER.children[1].smiles
-    plans = [
-        Plan(
-            AMIDE.smiles,
-            [
-                candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5),
-                candidate(AMIDE, 2, feasibility=1.0),
-                candidate(Route(AMIDE.smiles, (Route("NCc1ccccc1"), Route("CC(=O)Br"))), 3),
-            ],
-        )
-    ]
-    text = routes_page(plans)
+    joined = candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5)
+    unjudged = candidate(Route(AMIDE.smiles, (Route("NCc1ccccc1"), Route("CC(=O)Br"))), 3)
+    text = routes_page([Plan(AMIDE.smiles, [joined, candidate(AMIDE, 2, feasibility=1.0), unjudged])])
     page = Page(text)
     first, second, third = (
         " ".join(re.sub(r"<[^>]*>", " ", line).split()) for line in re.findall(r"<summary>(.*?)</summary>", text)[2:]

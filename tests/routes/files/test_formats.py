@@ -5,7 +5,7 @@ import json
 import pytest
 
 from weftformer.routes import Route
-from weftformer.routes.files.formats import reactions, routes_in, to_reaction_tree
+from weftformer.routes.files.formats import routes_in, to_reaction_tree
 
 ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 
@@ -51,7 +51,6 @@ def test_single_reactions_are_routes_of_one_step():
     for row, message in (
         ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
         ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
-        ({"product": "CO", "reactants": ["C!"]}, r"\[0\]: 'C!' is not a SMILES"),
         ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -105,7 +104,6 @@ def changed(path, value):
         (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
         (changed(("children",), {"a": 1}), r"children: expected a list, got dict"),
         ({"path": "{'smiles':'C'"}, r"path: position 13"),
-        ({"target": {"smiles": "C", "product_of": {"reactants": {}}}}, r"^target.product_of.reactants: expected a list, got dict"),
         ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
     ],
@@ -122,11 +120,6 @@ def test_nesting_is_bounded():
     for nested, message in ((data, "nested deeper"), (json.loads("[" * 300 + "]" * 300), "nested too deeply")):
         with pytest.raises(ValueError, match=message):
             list(routes_in(nested))
-
-
-def test_reactions_come_in_the_order_in_which_they_are_run():
-    assert reactions(ROUTE) == ["CC=O.O>>CC(=O)O", "CC(=O)O.CO>>CC(=O)OC"]
-    assert reactions(Route("CO")) == []
 
 
 def test_stock_is_written_as_it_is_told():

@@ -91,13 +91,11 @@ def test_what_cannot_be_written_is_not(route, message):
     [
         ("", "there is no reaction"),
         ("C.O>>CO |f:0.1|", r"reaction 2: expected reactants>>product, found '\|f:0.1\|'"),
-        ("C.O>CO", "reaction 1: expected reactants>>product"),
         ("[CH4:1].O>>[CH3:2]O", "reaction 1: by the atom maps, no reactant has an atom of the product"),
         (">>CO", "reaction 1: expected"),
         ("C.O>>CO C>>CC", "do not form one route: CO, CC are made and not used"),
         ("C>>CC CC>>C", "form a circle"),
         ("C>>CC CC>>C N.O>>NO", "CC is not used in it"),
-        ("C!.O>>CO", "'C!' is not a SMILES"),
         ("C>>CC O>>CC CC>>CCC", "O>>CC|CC is made, but the next reaction does not use it"),
         (" ".join(f"{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 80)), "more reactions in a row"),
         (" ".join(f"{'C' * i}.{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 40)), "more than 10000 molecules"),

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from weftformer.routes import Route, read_routes, write_routes
+from weftformer.routes import Candidate, Plan, Route, read_routes, write_routes
+from weftformer.routes.files.streams import write_plans
 
 pytest.importorskip("rdkit")
 retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")
@@ -65,13 +66,6 @@ def shape_of(route: Route) -> tuple:
     return route.smiles, tuple(sorted(map(shape_of, route.children)))
 
 
-def test_the_ranked_list_of_a_target(tmp_path):
-    write_routes(tmp_path / "ours", ROUTES, "aizynthfinder")
-    first, second = json.loads((tmp_path / "ours").read_text())
-    assert sorted_routes(read_back(tmp_path, adapted(first, "aizynthfinder", ROUTES[0]))) == sorted_routes(ROUTES[:2])
-    assert sorted_routes(read_back(tmp_path, adapted(second, "aizynthfinder", ROUTES[2]))) == sorted_routes(ROUTES[2:])
-
-
 def test_it_accepts_our_task_and_finds_our_routes_right(tmp_path):
     for name in ("task.json", "task.json.gz"):
         assert write_routes(tmp_path / name, ROUTES, "retrocast") == 3
@@ -92,8 +86,15 @@ def test_it_accepts_our_task_and_finds_our_routes_right(tmp_path):
     assert all(one["matches_acceptable"] for one in found.values())
 
 
-def test_what_it_could_not_adapt_is_no_route(tmp_path):
-    failed = retrocast.adapt([{"smiles": 7}], "directmultistep", target=target(ROUTES[0]))
-    assert "failure" in failed[0]
-    assert read_back(tmp_path, [*failed, *adapted([ROUTES[0].to_dict()], "directmultistep", ROUTES[0])]) != []
-    assert read_back(tmp_path, {"t": failed}) == []
+def test_our_predictions_are_as_its_own(tmp_path):
+    write_routes(tmp_path / "task.json", ROUTES[:1], "retrocast")
+    task = retrocast.load_task(tmp_path / "task.json", chemistry=True)
+    native = json.loads(retrocast.ingest({"target-1": [ROUTES[0].to_dict()]}, "directmultistep", task).json())
+    plan = Plan(ROUTES[0].smiles, [Candidate("", -1.0, 2, ROUTES[0], rank=1)], id="target-1")
+    write_plans(tmp_path / "ours.json", [plan, Plan("CCO", id="target-1")], "retrocast")
+    data = json.loads((tmp_path / "ours.json").read_text())
+    assert list(data) == ["target-1", "target-1-2"] and data["target-1-2"] == []
+    (ours,), (theirs,) = data["target-1"], native["target-1"]
+    assert shape(ours["route"]["target"]) == shape(theirs["route"]["target"]) and set(ours) <= set(theirs)
+    assert ours["route"]["target"]["inchikey"] == theirs["route"]["target"]["inchikey"]
+    assert ours["route"]["schema_version"] == theirs["route"]["schema_version"]
