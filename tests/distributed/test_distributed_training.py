@@ -26,6 +26,7 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
 @pytest.mark.parametrize(
     ("fields", "sizes", "held_out"),
     [
+        pytest.param(SPARSE, None, 2, id="ddp"),
         # 44 rows: the third step has 12, and one process repeats four of them
         pytest.param(TIED, "fsdp_size=2", 6, id="tied"),
         pytest.param(SPARSE, '{"fsdp_size": 2}', 2, id="sparse"),
@@ -35,18 +36,31 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
 def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
     settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": torch.float64}
     one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
-    split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "distributed_config": sizes}
+    split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 2}
+    split |= {} if sizes is None else {"distributed_config": sizes}
     both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)
     for result in both:
         # the Trainer adds up losses in 32 bits, whatever the model is of
         torch.testing.assert_close(result["curve"], one["curve"], rtol=5e-6, atol=5e-6)
         assert result["eval_loss"] == pytest.approx(one["eval_loss"], rel=5e-6)
-        assert result["held"] < 0.8 * one["held"] and result["is_tied"]
+        assert (result["held"] < 0.8 * one["held"]) == (sizes is not None) and result["is_tied"]
     weights = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "two")]
     assert weights[0].keys() == weights[1].keys()
     for name, value in weights[0].items():
         assert value.dtype == torch.float64 or name.endswith("selection_bias")
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-10, msg=name)
+    if sizes is None:
+        assert_same_loads(*(read_expert_load(tmp_path / name / EXPERT_LOAD) for name in ("one", "two")))
+
+
+def assert_same_loads(one, two) -> None:
+    """What experts do is added up over processes."""
+    assert [line["step"] for line in one] == [line["step"] for line in two] and len(one) == 4
+    for first, second in zip(one[:2], two[:2], strict=True):  # in the third step a process repeats rows
+        assert first["layers"].keys() == second["layers"].keys() == {"encoder_1", "decoder_0"}
+        for layer, numbers in first["layers"].items():
+            assert second["layers"][layer].pop("load") == pytest.approx(numbers.pop("load"))
+            assert second["layers"][layer] == pytest.approx(numbers, abs=1e-5)
 
 
 @pytest.mark.integration
