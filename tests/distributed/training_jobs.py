@@ -15,15 +15,8 @@ from transformers import TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import (
-    WeftTrainer,
-    WeftTrainingArguments,
-    building,
-    checkpoints,
-    find_checkpoint,
-    fit_pairs,
-    fitting,
-)
+from weftformer.training import WeftTrainer, WeftTrainingArguments, building, checkpoints, fit_pairs, fitting
+from weftformer.training.checkpoints import find_checkpoint
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,

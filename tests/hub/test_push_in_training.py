@@ -21,9 +21,9 @@ from transformers import (
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
-from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments, find_checkpoint
+from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments
 from weftformer.training import trainer as trainer_module
-from weftformer.training.checkpoints import checkpoints, save_model_folder
+from weftformer.training.checkpoints import checkpoints, find_checkpoint, save_model_folder
 
 from ..models import TINY_CONFIG
 

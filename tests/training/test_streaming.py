@@ -14,15 +14,8 @@ from datasets import Dataset, IterableDataset
 from safetensors.torch import load_file
 
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import (
-    DataArguments,
-    ModelArguments,
-    ShuffledStream,
-    WeftTrainingArguments,
-    fit_pairs,
-    load_file_stream,
-    load_pairs,
-)
+from weftformer.training import DataArguments, ModelArguments, ShuffledStream, WeftTrainingArguments, fit_pairs
+from weftformer.training.data import load_file_stream, load_pairs
 from weftformer.training.trainer import _budget_batches
 
 from ..models import TINY_CONFIG

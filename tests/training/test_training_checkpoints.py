@@ -10,14 +10,15 @@ import torch
 from safetensors.torch import save_file
 
 from weftformer import WeftConfig
-from weftformer.training import (
-    WeftTrainingArguments,
+from weftformer.training import WeftTrainingArguments
+from weftformer.training.checkpoints import (
     check_output_dir,
     check_same_model,
+    checkpoints,
     find_checkpoint,
     remove_checkpoints,
+    save_model_folder,
 )
-from weftformer.training.checkpoints import checkpoints, save_model_folder
 
 FILES = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 

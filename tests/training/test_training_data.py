@@ -7,7 +7,8 @@ import shutil
 import pytest
 from datasets import Dataset
 
-from weftformer.training import Columns, DataArguments, load_file, load_pairs, split_validation
+from weftformer.training import DataArguments
+from weftformer.training.data import Columns, load_file, load_pairs, split_validation
 from weftformer.training.pretraining import load_texts
 
 # looks like numbers, nothing and a quotation to a reader that guesses
