@@ -150,22 +150,6 @@ def test_time_and_decoding_follow():
     assert numbers["memory"]["peak"] == cost.memory.peak and numbers["device"]["name"] == "made up"
 
 
-# NVIDIA's NeMo Framework, `conf/training/t5`: biases, LayerNorm, GeGLU, learned positions, 512 + 128 tokens.
-NEMO = PLAIN | {
-    "norm_first": True, "is_gated_act": True, "activation_function": "gelu", "head_dim": 64, "vocab_size": 29184,
-    "max_source_positions": 512, "max_target_positions": 512,
-}  # fmt: skip
-
-
-def test_nemo_reaches_its_published_throughput_at_a_plausible_utilization():
-    config = WeftConfig(
-        **NEMO, d_model=768, encoder_layers=12, decoder_layers=12, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
-        encoder_attention_heads=12, decoder_attention_heads=12,
-    )  # fmt: skip
-    operations = 3_273_728 / 512 * count_operations(config, (512, 128)) * 640
-    assert operations / 32 / DEVICES["a100-80gb"].peak("bf16") == pytest.approx(0.28, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
