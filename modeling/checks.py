@@ -173,7 +173,7 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
 
 def check_length(length: int, limit: int, field: str) -> None:
     """Raise a ValueError if a sequence is longer than its learned position table, whose rows a field sets."""
-    if length > limit and not is_tracing():
+    if not is_tracing() and length > limit:  # in this order: an exported graph would keep the comparison
         raise ValueError(
             f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
             "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
