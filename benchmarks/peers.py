@@ -16,6 +16,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
+from weftformer.exporting import write_ctranslate2
 from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
@@ -70,7 +71,18 @@ class Case:
         return f"{seconds / self.units * 1e3:.2f} ms a token"
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
-        return decoding_contenders(self, compiled)
+        """Yield BART, Weft with BART's weights on the plain path, on the fast path and compiled, and CTranslate2."""
+        peer = bart()
+        model = as_weft(peer)
+        yield Contender("BART (transformers)", generating(peer, self))
+        yield Contender("Weft, plain path", generating(model, self, cache_implementation="dynamic"))
+        yield Contender("Weft", generating(model, self))
+        if compiled:
+            yield Contender("Weft, compiled", generating(weftformer.fast_decoding(as_weft(peer)), self))
+        if find_spec("ctranslate2") is not None:
+            # apart, because its idle threads keep a core busy, and the other contenders would take twice the time
+            translate = cache(lambda: _ctranslate2(model, self))
+            yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return source ids and prefix ids, drawn with a fixed seed."""
@@ -131,21 +143,6 @@ def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
     return run
 
 
-def decoding_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
-    """Yield BART, Weft with BART's weights on the plain path, on the fast path and compiled, and CTranslate2."""
-    peer = bart()
-    model = as_weft(peer)
-    yield Contender("BART (transformers)", generating(peer, case))
-    yield Contender("Weft, plain path", generating(model, case, cache_implementation="dynamic"))
-    yield Contender("Weft", generating(model, case))
-    if compiled:
-        yield Contender("Weft, compiled", generating(weftformer.fast_decoding(as_weft(peer)), case))
-    if find_spec("ctranslate2") is not None:
-        # apart, because its idle threads keep a core busy, and the other contenders would take twice the time
-        translate = cache(lambda: _ctranslate2(peer, case))
-        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
-
-
 @dataclass(frozen=True)
 class SparseCase(Case):
     """A sparse model and two dense ones, as wide as one expert and as wide as all experts that a token uses."""
@@ -171,25 +168,49 @@ class PublishedCase(Case):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
             raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
-        return published_contenders(self, compiled)
+        from directmultistep.generation.tensor_gen import BeamSearchOptimized
 
-
-def _ctranslate2(peer: BartForConditionalGeneration, case: Case) -> Callable[[], Tokens]:
-    import ctranslate2
-    from ctranslate2.converters import TransformersConverter
-
-    tokenizer = build_route_tokenizer()
-    tokenizer.unk_token = "J"
-    with tempfile.TemporaryDirectory() as folder:
-        # the converter needs two fields that transformers 5 no longer writes
-        for name, value in (("normalize_before", False), ("normalize_embedding", True)):
-            setattr(peer.config, name, value)
-        peer.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        TransformersConverter(folder).convert(str(Path(folder) / "converted"))
-        translator = ctranslate2.Translator(
-            str(Path(folder) / "converted"), inter_threads=1, intra_threads=torch.get_num_threads()
+        peer = directmultistep("flash_10M")
+        source, prefix = self.inputs()
+        steps = torch.full((self.batch, 1), 3)
+        with torch.no_grad():  # the eos is never generated, so that both generate the same number of tokens
+            peer.decoder.fc_out.bias[END] = -1e4
+        tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
+        search = BeamSearchOptimized(
+            peer, self.beams, START, PAD, END, self.prefix + self.new_tokens + 1, tokens, torch.device("cpu")
         )
+        order = {token: index for index, token in tokens.items()}
+
+        def run() -> Tokens:
+            (found,) = search.decode(
+                source, steps, path_start_BL=prefix, progress_bar=False, token_processor=lambda words: list(words)
+            )
+            return [[order[word] for word in found[0][0] if word != " "][self.prefix - 1 :]]
+
+        yield Contender("directmultistep 1.1.3", run, is_slow=True)
+        settings = {"custom_generate": "sqrt_length", "condition_values": steps.float(), "length_penalty": None}
+
+        def without_starts(run: Callable[[], Tokens]) -> Callable[[], Tokens]:
+            return lambda: [[token for token in row if token not in (START, PAD)] for row in run()]
+
+        yield Contender("Weft", without_starts(generating(as_weft(peer, "dms"), self, **settings)))
+        if compiled:
+            model = weftformer.fast_decoding(as_weft(peer, "dms"))
+            yield Contender("Weft, compiled", without_starts(generating(model, self, **settings)))
+
+
+def ctranslate2_translator(model: Any, tokenizer: Any) -> Any:
+    """Return a translator of CTranslate2 with the weights of a Weft model."""
+    import ctranslate2
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_ctranslate2(model, Path(folder), tokenizer)
+        return ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
+
+
+def _ctranslate2(model: Any, case: Case) -> Callable[[], Tokens]:
+    tokenizer = build_route_tokenizer()
+    translator = ctranslate2_translator(model, tokenizer)
     source, prefix = case.inputs()
     # without the pads, because CTranslate2 does not support pads within a source
     words = [tokenizer.convert_ids_to_tokens([t for t in row if t != PAD]) for row in source.tolist()]
@@ -222,36 +243,3 @@ def directmultistep(preset: str) -> Any:
     torch.manual_seed(0)
     with quiet():
         return ModelFactory.from_preset(preset, device="cpu", compile_model=False).create_model().eval()
-
-
-def published_contenders(case: Case, compiled: bool) -> Iterator[Contender]:
-    """Yield DirectMultiStep's own search, and Weft's search of the same kind with the same weights."""
-    from directmultistep.generation.tensor_gen import BeamSearchOptimized
-
-    peer = directmultistep("flash_10M")
-    source, prefix = case.inputs()
-    steps = torch.full((case.batch, 1), 3)
-    with torch.no_grad():  # the eos is never generated, so that both generate the same number of tokens
-        peer.decoder.fc_out.bias[END] = -1e4
-    tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
-    search = BeamSearchOptimized(
-        peer, case.beams, START, PAD, END, case.prefix + case.new_tokens + 1, tokens, torch.device("cpu")
-    )
-    order = {token: index for index, token in tokens.items()}
-
-    def run() -> Tokens:
-        (found,) = search.decode(
-            source, steps, path_start_BL=prefix, progress_bar=False, token_processor=lambda words: list(words)
-        )
-        return [[order[word] for word in found[0][0] if word != " "][case.prefix - 1 :]]
-
-    yield Contender("directmultistep 1.1.3", run, is_slow=True)
-    settings = {"custom_generate": "sqrt_length", "condition_values": steps.float(), "length_penalty": None}
-
-    def without_starts(run: Callable[[], Tokens]) -> Callable[[], Tokens]:
-        return lambda: [[token for token in row if token not in (START, PAD)] for row in run()]
-
-    yield Contender("Weft", without_starts(generating(as_weft(peer, "dms"), case, **settings)))
-    if compiled:
-        model = weftformer.fast_decoding(as_weft(peer, "dms"))
-        yield Contender("Weft, compiled", without_starts(generating(model, case, **settings)))

@@ -69,12 +69,11 @@ _PANELS = {
     "new_tokens": ("new tokens, beam 5", ("length100", "reference", "length1000")),
     "beams": ("beams", ("reference", "beam10", "beam50")),
     "batch": ("sources at a time, one beam", ("greedy", "batch")),
-    "experts": ("experts", ("experts",)),
 }
 
 
 def plot(cases: dict[str, Rows], file: Path) -> None:
-    """Plot the time per token over length, beams, batch size and experts. Panels need at least two points.
+    """Plot the time per token over length, beams and batch size. Panels need at least two points.
 
     Raises:
         ValueError: no panel has two points.
@@ -106,9 +105,6 @@ def _curves(cases: dict[str, Rows], key: str) -> dict[str, list[tuple[float, flo
     for name in _PANELS[key][1]:
         for row in cases.get(name, ()):
             place, contender = row.get(key), row["contender"]
-            if key == "experts":
-                found = re.search(r"\d+", contender)
-                place, contender = int(found[0]) if found else None, re.sub(r",? ?\(?\d+( experts)?\)?", "", contender)
             if place is not None:
                 curves.setdefault(contender, []).append((place, row["seconds_per_unit"] * 1e3))
     return {name: points for name, points in curves.items() if len(points) > 1}

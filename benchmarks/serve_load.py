@@ -161,35 +161,12 @@ async def one_client(url: str, seed: int, expected: dict[bytes, Any], until: flo
 
 
 async def crowd(
-    url: str, expected: dict[bytes, Any], clients: int, seconds: float, figures: Figures | None = None, seed: int = 0
+    url: str, expected: dict[bytes, Any], clients: int, seconds: float, figures: Figures, seed: int = 0
 ) -> None:
     """Let clients send requests for some seconds, and wait for the last answers."""
-    until, figures = time.monotonic() + seconds, figures or Figures()
+    until = time.monotonic() + seconds
     seeds = range(seed * clients, (seed + 1) * clients)
     await asyncio.gather(*(one_client(url, number, expected, until, figures) for number in seeds))
-
-
-async def load(
-    url: str, process: psutil.Process, bodies: Sequence[bytes], *, clients: int, seconds: float, warm_up: float
-) -> Figures:
-    """Let clients send requests, first for a warm-up, then for the measurement.
-
-    Args:
-        url: the address of the endpoint.
-        process: the server.
-        bodies: the bodies of the requests.
-        clients: the number of clients at once.
-        seconds: the time of the measurement.
-        warm_up: the time of the warm-up, in seconds.
-
-    Returns:
-        The figures of the measurement.
-
-    Raises:
-        ValueError: the server refused one of the requests.
-    """
-    expected = await answers_alone(url, bodies)
-    return await measured(url, process, expected, clients=clients, seconds=seconds, warm_up=warm_up)
 
 
 async def answers_alone(url: str, bodies: Sequence[bytes]) -> dict[bytes, Any]:
@@ -208,11 +185,23 @@ async def answers_alone(url: str, bodies: Sequence[bytes]) -> dict[bytes, Any]:
     return expected
 
 
-async def measured(
+async def load(
     url: str, process: psutil.Process, expected: dict[bytes, Any], *, clients: int, seconds: float, warm_up: float
 ) -> Figures:
-    """[`load`] for requests whose answers are known."""
-    await crowd(url, expected, clients, warm_up)
+    """Let clients send requests, first for a warm-up, then for the measurement.
+
+    Args:
+        url: the address of the endpoint.
+        process: the server.
+        expected: the bodies of the requests, each with its answer ([`answers_alone`]).
+        clients: the number of clients at once.
+        seconds: the time of the measurement.
+        warm_up: the time of the warm-up, in seconds.
+
+    Returns:
+        The figures of the measurement.
+    """
+    await crowd(url, expected, clients, warm_up, Figures())
     figures, start, processor = Figures(), time.monotonic(), sum(process.cpu_times()[:2])
     for part in (0, 1):
         figures.memory.append(process.memory_info().rss / _MEGABYTE)
@@ -265,9 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         expected = asyncio.run(answers_alone(url, request_bodies(path, inputs, arguments.n_steps, **settings)))
         seconds, rows = 60 * arguments.minutes, [ROW, re.sub("[^|]+", " --- ", ROW)]
         for clients in arguments.clients:
-            figures = asyncio.run(
-                measured(url, process, expected, clients=clients, seconds=seconds, warm_up=seconds / 10)
-            )
+            figures = asyncio.run(load(url, process, expected, clients=clients, seconds=seconds, warm_up=seconds / 10))
             print(f"{clients} clients: {figures}", flush=True)
             rows.append(figures.row(clients))
             lost += figures.lost.total()

@@ -7,12 +7,10 @@ a model of transformers with the same weights, if one of transformers' BART fami
 import copy
 import gzip
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -21,11 +19,11 @@ from torch import nn
 from transformers import BatchEncoding, PreTrainedModel
 
 import weftformer
-from weftformer.benchmarks.peers import Contender, Tokens
+from weftformer.benchmarks.peers import Contender, Tokens, ctranslate2_translator
 from weftformer.benchmarks.planning import FileCase
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
-from weftformer.exporting.ctranslate2 import check_expressible, vocabularies, write_ctranslate2
+from weftformer.exporting.ctranslate2 import check_expressible, vocabularies
 from weftformer.inference.tasks import TextTask, load_task
 
 # The names of transformers' classes.
@@ -249,12 +247,8 @@ class TranslationCase(FileCase):
         yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
     def _translating(self, batches: list[BatchEncoding]) -> Callable[[], Tokens]:
-        import ctranslate2
-
         model, tokenizer = self.task.model, self.task.tokenizer
-        with tempfile.TemporaryDirectory() as folder:
-            write_ctranslate2(model, Path(folder), tokenizer)
-            translator = ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
+        translator = ctranslate2_translator(model, tokenizer)
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
         words = [

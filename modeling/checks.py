@@ -8,6 +8,7 @@ no values.
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -65,8 +66,13 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
         problem = f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}"
         if not IS_EXPORTED:
             raise ValueError(problem)
-        logger.warning_once(problem)
+        _warn_once(problem)
         del kwargs[name]
+
+
+@cache
+def _warn_once(problem: str) -> None:
+    logger.warning(problem)
 
 
 def plain_table(table: nn.Module) -> nn.Embedding:
@@ -167,7 +173,7 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
 
 def check_length(length: int, limit: int, field: str) -> None:
     """Raise a ValueError if a sequence is longer than its learned position table, whose rows a field sets."""
-    if not is_tracing() and length > limit:  # in this order: the comparison would be a guard of what is traced
+    if not is_tracing() and length > limit:  # in this order: an exported graph would keep the comparison
         raise ValueError(
             f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
             "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."

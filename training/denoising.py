@@ -262,7 +262,6 @@ class DataCollatorForUL2(DenoisingCollator):
 
     Args:
         tokenizer, **settings: as in [`DenoisingCollator`].
-        weights: how often each denoiser of `DENOISERS` is drawn, relative to the others. Default: all alike.
     """
 
     objective = "ul2"
@@ -271,7 +270,7 @@ class DataCollatorForUL2(DenoisingCollator):
         Denoiser("X", 0.5, 8), Denoiser("X", 0.15, 64), Denoiser("X", 0.5, 64),
     )  # fmt: skip
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, weights: Sequence[float] | None = None, **settings: Any):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, **settings: Any):
         super().__init__(tokenizer, **settings)
         self.sentinels = self._sentinels()
         known = tokenizer.get_vocab()
@@ -281,16 +280,9 @@ class DataCollatorForUL2(DenoisingCollator):
                 "tokenizer, 'ul2'), and resize the model's vocabulary."
             )
         self._modes = {mode: known[token] for mode, token in MODES.items()}
-        given = np.ones(len(self.DENOISERS)) if weights is None else np.asarray(weights, dtype=float)
-        if given.shape != (len(self.DENOISERS),) or not (given >= 0).all() or not given.sum() > 0:
-            raise ValueError(
-                f"weights={weights} is not allowed: give {len(self.DENOISERS)} numbers that are not negative, one for each "
-                "of DENOISERS."
-            )
-        self.weights = given / given.sum()
 
     def corrupt(self, ids: Sequence[int], rng: np.random.Generator) -> Corrupted:
-        mode, density, mean = self.DENOISERS[rng.choice(len(self.DENOISERS), p=self.weights)]
+        mode, density, mean = self.DENOISERS[rng.integers(len(self.DENOISERS))]
         source, target = _corrupt_spans(ids, *_noise(len(ids), density, mean), self.sentinels, rng)
         return Corrupted([self._modes[mode], *source], target)
 

@@ -47,17 +47,8 @@ def encode_pairs(
     """
     encoded = DatasetDict()
     for split, dataset in splits.items():
-        encode = partial(
-            _encode_batch,
-            split=split,
-            columns=columns,
-            tokenizer=tokenizer,
-            limits=limits,
-            start=decoder_start_token_id,
-            truncate=truncate,
-        )
         encoded[split] = dataset.map(
-            encode,
+            partial(_encode_batch, split, columns, tokenizer, limits, decoder_start_token_id, truncate),
             batched=True,
             with_indices=True,
             remove_columns=dataset.column_names,
@@ -91,15 +82,7 @@ def encode_stream(
     Raises:
         ValueError: while it is read, as in [`encode_pairs`]. Rows are numbered in the order in which they are read.
     """
-    encode = partial(
-        _encode_batch,
-        split="train",
-        columns=columns,
-        tokenizer=tokenizer,
-        limits=limits,
-        start=decoder_start_token_id,
-        truncate=truncate,
-    )
+    encode = partial(_encode_batch, "train", columns, tokenizer, limits, decoder_start_token_id, truncate)
     names = [columns.source, columns.target, *columns.conditions]
     if rows.column_names is not None:  # others may differ in type from file to file
         present = rows.column_names
@@ -148,7 +131,7 @@ def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int
 
 
 def _encode_batch(
-    batch: dict[str, list], rows: list[int], *, split: str, columns: Columns, tokenizer, limits, start, truncate
+    split: str, columns: Columns, tokenizer, limits, start, truncate, batch: dict[str, list], rows: list[int]
 ) -> dict[str, list]:
     for column in (columns.source, columns.target):
         _check_texts(batch[column], split, column, rows)

@@ -31,6 +31,13 @@ def common_option(default: Any, help: str, **metadata: Any) -> Any:
     return option(default, CommonHelp(help), **metadata)
 
 
+def _check_positive(arguments: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+
+
 @dataclass
 class ModelArguments:
     """Which model to train, and with which vocabulary.
@@ -173,13 +180,10 @@ class DataArguments:
                 raise ValueError(f"--{split}-file and --dataset-name exclude each other: give one.")
         if self.validation_split < 0:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
-        for name in (
-            "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
+        _check_positive(
+            self, "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
             "pad_to_multiple_of", "shuffle_buffer_size",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+        )  # fmt: skip
 
     @property
     def condition_names(self) -> list[str]:
@@ -230,16 +234,9 @@ class PretrainingArguments:
     def __post_init__(self):
         if not self.train_file:
             raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
-        for name in (
-            "max_source_length",
-            "max_target_length",
-            "shuffle_buffer",
-            "max_eval_samples",
-            "pad_to_multiple_of",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+        _check_positive(
+            self, "max_source_length", "max_target_length", "shuffle_buffer", "max_eval_samples", "pad_to_multiple_of"
+        )
 
 
 @dataclass

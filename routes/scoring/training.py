@@ -14,7 +14,10 @@ from ...configuration import WeftConfig
 from ...hub import Measured
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
-from ...training import WeftTrainer, check_same_model, fit, longest, start
+from ...training import WeftTrainer
+from ...training.checkpoints import check_same_model
+from ...training.encoding import longest
+from ...training.fitting import fit, start
 from ..data.rows import check_choices
 from ..data.training_data import RouteArguments, RouteTrainingArguments, about_routes, encode, load_pairs, pairs_of
 from ..planning.planner import RoutePlanner

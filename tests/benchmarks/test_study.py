@@ -2,10 +2,8 @@
 
 import json
 
-import datasets
 import pytest
 
-from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks import study
 
 
@@ -81,22 +79,3 @@ def test_mistakes_are_named(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(study.cli, "main", lambda words: 1)
     with pytest.raises(ValueError, match=r"`weftformer train` wrote no .*eval_results.json"):
         study.main(words(tmp_path, 1))
-
-
-@pytest.mark.integration
-def test_models_are_trained_with_the_arguments_of_their_way(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("source,target\n" + "a b,b a\n" * 8)
-    fields = "d_model=24,encoder_layers=1"
-    experts = "num_experts=4,num_experts_per_tok=2,encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse"
-    ways = [f"dense=--config-overrides {fields}", f"sparse=--config-overrides {fields},{experts}"]
-    common = [
-        "--train-file", pairs, "--validation-file", pairs, "--preset", "modern-tiny", "--max-steps", 1, "--generation-metrics",
-        "bleu", "--predict-with-generate",
-    ]  # fmt: skip
-    study.main(words(tmp_path, 0, ways=ways, options=["--measures", "loss", "bleu"], common=map(str, common)))
-    out = capsys.readouterr().out
-    assert "| loss | seed 0 | mean |" in out and "| bleu | seed 0 | mean |" in out
-    sparse = WeftForConditionalGeneration.from_pretrained(tmp_path / "sparse-0")
-    assert sparse.config.num_experts == 4 and sparse.config.d_model == 24

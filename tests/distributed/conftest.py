@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,18 +31,14 @@ class Pair:
                 pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
                 self.processes.append(subprocess.Popen(command, text=True, env=environment, **pipes))
 
-    def begin(self, name: str, **arguments) -> None:
-        """Give both processes a job, and do not wait for it."""
+    def run(self, name: str, **arguments) -> list:
+        """What both processes return for a job, the first process first."""
         self.number += 1
         torch.save(arguments, self.folder / f"{self.number}.pt")
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(json.dumps({"number": self.number, "name": name}) + "\n")
             process.stdin.flush()
-
-    def run(self, name: str, **arguments) -> list:
-        """What both processes return for a job, the first process first."""
-        self.begin(name, **arguments)
         results = [self._result(rank) for rank in range(2)]
         errors = [result["error"] for result in results if "error" in result]
         assert not errors, "\n".join(errors)
@@ -84,31 +79,18 @@ class Pair:
 
 @pytest.fixture(scope="module")  # no longer than needed: gloo's threads, a hundred by then, wake up all the time
 def pairs(tmp_path_factory):
-    """All pairs of a file; there is a second one only when a job has cost the first its life, or a test kills one."""
+    """All pairs of a file; there is a second one only when a job has cost the first its life."""
     started: list[Pair] = []
-    yield started, tmp_path_factory
+    yield started
     for pair in started:
         pair.stop()
 
 
 @pytest.fixture
-def new_pair(pairs) -> Callable[[], Pair]:
-    """Starts a pair that a test may kill."""
-    started, factory = pairs
-
-    def start() -> Pair:
-        started.insert(0, Pair(factory.mktemp("pair")))  # the last is that of all tests
-        return started[0]
-
-    return start
-
-
-@pytest.fixture
-def pair(pairs) -> Pair:
-    started, factory = pairs
-    if not started or not started[-1].is_alive:
-        started.append(Pair(factory.mktemp("pair")))
-    return started[-1]
+def pair(pairs, tmp_path_factory) -> Pair:
+    if not pairs or not pairs[-1].is_alive:
+        pairs.append(Pair(tmp_path_factory.mktemp("pair")))
+    return pairs[-1]
 
 
 def _load(file: Path):

@@ -1,9 +1,5 @@
 """The files of `scripts/configs/` say to accelerate what they are meant to say."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,26 +46,3 @@ def test_fsdp2_is_what_the_tests_of_the_engine_run(monkeypatch):
     assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
     assert plugin.auto_wrap_policy is not None and not plugin.cpu_ram_efficient_loading
     assert plugin.state_dict_type.name == "FULL_STATE_DICT" and not plugin.activation_checkpointing
-
-
-@pytest.mark.slow
-def test_weft_train_runs_under_accelerate_launch(tmp_path):
-    """DDP on two CPU processes; FSDP2 would be taken for it there, and tensor parallelism is not the launcher's."""
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("source,target\n" + "ab,ab\nba,ba\ncab,cab\nbcc,bcc\n" * 4)
-    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
-    size |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
-    arguments = {
-        "train_file": pairs, "output_dir": tmp_path / "out", "config_overrides": json.dumps(size), "max_steps": 1,
-        "tokenizer_vocab_size": 262, "use_cpu": True, "validation_split": 0, "logging_steps": 1, "disable_tqdm": True,
-        "per_device_train_batch_size": 4,
-    }  # fmt: skip
-    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", str(FOLDER / "ddp.yaml")]
-    command = [*launch, "--main_process_port", "0", "-m", "weftformer.scripts.train"]
-    command += [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout.count("Saved in") == 1
-    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-    assert state["epoch"] == 1 / 2  # a step of two processes

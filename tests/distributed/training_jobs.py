@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,50 +10,16 @@ from unittest import mock
 import datasets
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import (
-    WeftTrainer,
-    WeftTrainingArguments,
-    building,
-    checkpoints,
-    find_checkpoint,
-    fit_pairs,
-    fitting,
-)
+from weftformer.training import WeftTrainingArguments, building, checkpoints, fit_pairs
+from weftformer.training.checkpoints import find_checkpoint
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
     "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.0,
 }  # fmt: skip
-SPARSE = {
-    "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
-    "router_bias_update_rate": 0.01,
-}  # fmt: skip
-
-
-class Tell(TrainerCallback):
-    """Leaves a file for each step that begins."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        Path(self.folder, f"step-{state.global_step}-{args.process_index}").touch()
-
-
-class Look(TrainerCallback):
-    """Knows whether the model ever returned logits in training."""
-
-    has_logits = False
-
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        model.register_forward_hook(self.look)
-
-    def look(self, model, args, output):
-        self.has_logits |= model.training and output.logits is not None
 
 
 class Doubles(WeftForConditionalGeneration):
@@ -81,22 +46,14 @@ def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
-def train(
-    data: Path, folder: Path, tell: Path | None = None, dtype: torch.dtype = torch.float32, **settings
-) -> dict[str, Any]:
-    """`weftformer train`: losses and gradient norms, what was scored, how many numbers this process holds of the model, and
-    whether it ever held the logits of a batch in training.
+def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settings) -> dict[str, Any]:
+    """`weftformer train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model.
 
     The command trains in 32 bits; a `dtype` of 64 is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    look = Look()
-    callbacks = [look] if tell is None else [look, Tell(tell)]
     model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
-    with (
-        mock.patch.object(building, "WeftForConditionalGeneration", model_class),
-        mock.patch.object(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=callbacks)),
-    ):
+    with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
         trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
@@ -104,7 +61,6 @@ def train(
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
-        "has_logits": look.has_logits,
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
 

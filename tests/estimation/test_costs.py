@@ -1,7 +1,6 @@
 """What a model costs: operations and memory as real models have them, published figures, and refusals by name."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,14 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.estimation import DEVICES, Device, Workload, estimate, find_device
-from weftformer.estimation.costs import (
-    _build,
-    _Kernels,
-    _loss,
-    _Values,
-    _without_data,
-    count_operations,
-)
+from weftformer.estimation.costs import _build, _Kernels, _loss, _Values, _without_data, count_operations
 
 from ..models import TINY_CONFIG
 
@@ -30,7 +22,6 @@ PLAIN = {
 KINDS = {
     "plain": PLAIN | {"dropout": 0.1, "activation_dropout": 0.1, "num_condition_features": 3},
     "sparse": SPARSE | {"num_key_value_heads": 1, "moe_intermediate_size": 32},
-    "loop": SPARSE | {"moe_intermediate_size": 36},  # which grouped products do not take
     "pieces": {"vocab_size": 5000, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
 }
 CPU = "cpu,memory_gb=16,fp32_tflops=0.1,bf16_tflops=0.1"
@@ -116,7 +107,6 @@ def test_memory_of_each_split():
     ("settings", "measured"),
     [
         ({"num_processes": 2}, 352.4),
-        ({"distributed_config": "fsdp_size=2"}, 261.5),
         ({"distributed_config": "fsdp_size=2", "precision": "bf16"}, 251.5),
         ({"distributed_config": "fsdp_size=2", "gradient_checkpointing": True}, 167.6),
     ],
@@ -133,14 +123,9 @@ def test_the_peak_is_what_two_processes_took(settings, measured):
 
 @pytest.mark.integration
 def test_what_is_computed_again_is_not_kept_and_kernels_of_gpus_keep_less():
+    fields = {"dropout": 0.1, "encoder_layers": 2, "decoder_layers": 2}
     gpu, again, cpu = (
-        cost_of(
-            {"dropout": 0.1, "encoder_layers": 2, "decoder_layers": 2},
-            device,
-            tokens_per_batch=8192,
-            precision="fp32",
-            gradient_checkpointing=flag,
-        )
+        cost_of(fields, device, tokens_per_batch=8192, precision="fp32", gradient_checkpointing=flag)
         for flag, device in ((False, "h100"), (True, "h100"), (False, CPU))
     )
     assert again.memory.activations < 0.8 * gpu.memory.activations < 0.8 * cpu.memory.activations
@@ -165,35 +150,17 @@ def test_time_and_decoding_follow():
     assert numbers["memory"]["peak"] == cost.memory.peak and numbers["device"]["name"] == "made up"
 
 
-# NVIDIA's NeMo Framework, `conf/training/t5`: biases, LayerNorm, GeGLU, learned positions, 512 + 128 tokens.
-NEMO = PLAIN | {
-    "norm_first": True, "is_gated_act": True, "activation_function": "gelu", "head_dim": 64, "vocab_size": 29184,
-    "max_source_positions": 512, "max_target_positions": 512,
-}  # fmt: skip
-
-
-def test_nemo_reaches_its_published_throughput_at_a_plausible_utilization():
-    config = WeftConfig(
-        **NEMO, d_model=768, encoder_layers=12, decoder_layers=12, encoder_ffn_dim=2048, decoder_ffn_dim=2048,
-        encoder_attention_heads=12, decoder_attention_heads=12,
-    )  # fmt: skip
-    operations = 3_273_728 / 512 * count_operations(config, (512, 128)) * 640
-    assert operations / 32 / DEVICES["a100-80gb"].peak("bf16") == pytest.approx(0.28, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"tokens_per_batch": 0}, "tokens_per_batch=0"),
         ({"num_beams": 1.5}, "num_beams=1.5"),
         ({"utilization": 1.2}, "utilization=1.2"),
-        ({"utilization": math.nan}, "utilization=nan"),
         ({"pue": 0.5}, "pue=0.5"),
         ({"tokens": -3}, "tokens=-3"),
         ({"precision": "fp8"}, "precision='fp8'"),
         ({"distributed_config": "fsdp_sise=2"}, "no key `fsdp_sise`.*fsdp_size"),
         ({"distributed_config": "fsdp_size=2,ep_size=2"}, "ep_size=2: an estimate is made of fsdp_size"),
-        ({"distributed_config": "fsdp_size=2,fsdp_cpu_offload=true"}, "fsdp_cpu_offload"),
         ({"distributed_config": "fsdp_size=2", "num_processes": 4}, "num_processes is 4"),
         ({"source_length": 600}, r"source_length=600 .*max_source_positions=20"),
         ({"device": "t4", "precision": "bf16"}, "t4 has no bf16"),

@@ -1,12 +1,9 @@
 """Encoder and step as graphs: the same tokens as `generate`, run by torch itself, by `torch.export` and by onnxruntime."""
 
-import ast
 import math
-from pathlib import Path
 
 import pytest
 
-import weftformer
 from weftformer.exporting import Exported, graphs, largest_difference, load_onnx, load_torch, write_onnx, write_torch
 
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
@@ -92,7 +89,7 @@ def test_onnx_has_no_grouped_product(small, tmp_path):
     [
         (
             SPARSE | {"expert_capacity_factor": 1.5, "expert_capacity_mode": "always"},
-            'expert_capacity_factor=1.5 counts the tokens.*to "training"',
+            'factor=1.5 counts .*to "training"',
         ),
         (
             SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"},
@@ -124,24 +121,3 @@ def test_every_kind_of_model(small, tmp_path, name, write, load):
     exported = load(tmp_path)
     assert largest_difference(model, exported) < 1e-4
     check_tokens(model, exported)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("implementation", ["batched_mm", "grouped_mm"])
-def test_experts_computed_otherwise(small, tmp_path, implementation):
-    model = small("modern-tiny", decoder_layers=1, **SPARSE)
-    model.set_experts_implementation(implementation)
-    write_torch(model, tmp_path)
-    assert largest_difference(model, load_torch(tmp_path)) < 1e-4
-
-
-def test_extras_are_not_imported_with_the_room():
-    extras = {"onnx", "onnxscript", "onnxruntime", "ctranslate2"}
-    files = list((Path(weftformer.__file__).parent / "exporting").glob("*.py"))
-    assert len(files) > 5
-    for file in files:
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.Import):
-                assert not extras & {name.name.split(".")[0] for name in node.names}, file
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                assert node.module.split(".")[0] not in extras, file

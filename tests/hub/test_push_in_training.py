@@ -9,9 +9,9 @@ from huggingface_hub import HfApi
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from weftformer.hub.export import flat_files
-from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments, find_checkpoint
+from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments
 from weftformer.training import trainer as trainer_module
-from weftformer.training.checkpoints import checkpoints, save_model_folder
+from weftformer.training.checkpoints import checkpoints, find_checkpoint, save_model_folder
 
 from ..models import tiny_model
 from .conftest import words_tokenizer

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 import weftformer
-from weftformer.benchmarks.serve_load import TARGETS, load, request_bodies, served
+from weftformer.benchmarks.serve_load import TARGETS, answers_alone, load, request_bodies, served
 from weftformer.scripts import cli
 
 from .conftest import soon
@@ -26,7 +26,8 @@ def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner, tmp
     statuses: list[int] = []
     with served(str(tmp_path), "--max-batch-size", "8", "--timeout-s", "60") as (url, process):
         bodies = request_bodies("/plan", TARGETS[:6], beams=2, max_new_tokens=12)
-        figures = asyncio.run(load(url, process, bodies, clients=20, seconds=3, warm_up=1))
+        expected = asyncio.run(answers_alone(url, bodies))
+        figures = asyncio.run(load(url, process, expected, clients=20, seconds=3, warm_up=1))
         assert figures.answers > 20 and figures.lost == {}, str(figures)
         assert len(figures.memory) == 3 and figures.memory[2] - figures.memory[0] < 50
         health = url.replace("/plan", "/health")

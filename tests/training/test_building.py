@@ -6,10 +6,8 @@ from transformers import BartConfig, DataCollatorForSeq2Seq, PreTrainedModel
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
-from weftformer.training import (
-    DataArguments,
-    ModelArguments,
-    WeftTrainingArguments,
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments
+from weftformer.training.building import (
     build_config,
     build_distributed_config,
     build_model,
@@ -18,8 +16,9 @@ from weftformer.training import (
     source_and_target_limits,
 )
 
-SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-         "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}  # fmt: skip
+from ..models import TINY_CONFIG
+
+SMALL = {name: value for name, value in TINY_CONFIG.items() if name != "vocab_size"}
 TEXTS = ["a b c", "d e f"] * 3
 # What transformers has, from 5.23 on, where its Trainer trains a model in parts.
 SPLITS = "is_distributed_loading_by_transformers"
@@ -98,10 +97,8 @@ def test_generation_defaults(tokenizer):
     generation = model.generation_config
     assert (generation.max_length, generation.num_beams) == (10, 1)
     assert (generation.pad_token_id, generation.eos_token_id, generation.decoder_start_token_id) == (0, 2, 1)
-    training_args = WeftTrainingArguments(
-        output_dir="out", use_cpu=True, generation_max_length=5, generation_num_beams=4
-    )
-    set_generation_defaults(model, 9, training_args)
+    given = {"generation_max_length": 5, "generation_num_beams": 4}
+    set_generation_defaults(model, 9, WeftTrainingArguments(output_dir="out", use_cpu=True, **given))
     assert (generation.max_length, generation.num_beams) == (5, 4)
 
 
@@ -114,15 +111,11 @@ def test_lengths(tokenizer):
         source_and_target_limits(learned, data_args)
 
 
-def _message(raised):
-    return str(raised.value)
-
-
 def test_messages(folder, tokenizer, tmp_path):
     def config_error(vocabulary=tokenizer, conditions=0, **arguments):
         with pytest.raises(ValueError) as raised:
             build_config(ModelArguments(**arguments), vocabulary, conditions)
-        return _message(raised)
+        return str(raised.value)
 
     BartConfig().save_pretrained(tmp_path / "bart")
     missing = str(tmp_path / "none")
@@ -165,7 +158,7 @@ def test_a_split_that_cannot_be(given, message):
     training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
     with pytest.raises(ValueError) as raised:
         build_distributed_config(ModelArguments(distributed_config=given), training_args)
-    assert message in _message(raised)
+    assert message in str(raised.value)
 
 
 def test_an_old_transformers_splits_nothing(monkeypatch):

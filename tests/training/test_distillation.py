@@ -7,43 +7,22 @@ import torch
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
-    DataCollatorForSeq2Seq,
     GPT2Config,
     GPT2LMHeadModel,
     T5Config,
     T5ForConditionalGeneration,
 )
 
-from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
-from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer import WeftConfig, WeftModel
 
-SIZES = {
-    "vocab_size": 53, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 52,
-    "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "init_std": 0.3, "dropout": 0.0,
-    "infer_attention_mask": True,
-}  # fmt: skip
+from . import runs
+
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4,
     "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1,
 }  # fmt: skip
 ROWS = 12
 pytestmark = pytest.mark.dtype(torch.float64)
-
-
-def rows() -> list[dict[str, list[int]]]:
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(1, 12, (ROWS, 2), generator=generator).tolist()
-    draw = torch.randint(23, 50, (ROWS, 2, 12), generator=generator).tolist()
-    return [
-        {"input_ids": draw[index][0][:source], "labels": draw[index][1][:target]}
-        for index, (source, target) in enumerate(lengths)
-    ]
-
-
-def weft(**fields) -> WeftForConditionalGeneration:
-    return WeftForConditionalGeneration._from_config(WeftConfig(**(SIZES | fields)), dtype=torch.float64)
 
 
 def bart() -> BartForConditionalGeneration:
@@ -65,39 +44,28 @@ def t5() -> T5ForConditionalGeneration:
     )  # fmt: skip
 
 
-def teacher(seed: int = 1, **fields):
-    torch.manual_seed(seed)
-    return weft(**fields)
+def weft(seed: int = 0, **fields):
+    return runs.build(torch.float64, seed, init_std=0.3, **fields)
 
 
-def trainer(folder, fields=None, model=None, teacher=None, alpha=0.5, temperature=2.0, **settings) -> WeftTrainer:
-    torch.manual_seed(0)
-    arguments = {
-        "max_steps": 2, "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0,
-        "weight_decay": 0.0, "max_grad_norm": 0.0, "save_strategy": "no", "eval_strategy": "no", "report_to": "none",
-        "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "per_device_train_batch_size": ROWS,
-        "exact_balance_loss": True,
-    }  # fmt: skip
-    return WeftTrainer(
-        model or weft(**(fields or {})),
-        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
-        DataCollatorForSeq2Seq(build_route_tokenizer()),
-        rows(),
-        eval_dataset=rows(),
-        teacher=teacher,
-        distillation_alpha=alpha,
-        distillation_temperature=temperature,
-    )
+def teacher(**fields):
+    return weft(seed=1, **fields)
+
+
+def trainer(folder, fields=None, model=None, teacher=None, alpha=0.5, temperature=2.0, **settings):
+    about = {"teacher": teacher, "distillation_alpha": alpha, "distillation_temperature": temperature}
+    settings = runs.PLAIN_STEPS | {"max_steps": 2, "per_device_train_batch_size": ROWS} | settings
+    return runs.trainer(folder, model or weft(**(fields or {})), runs.rows(ROWS), teacher=about, **settings)
 
 
 def trained(*args, **settings):
     run = trainer(*args, **settings)
     run.train()
-    return [log["loss"] for log in run.state.log_history if "loss" in log], run.model.state_dict()
+    return run
 
 
-def batch():
-    return dict(DataCollatorForSeq2Seq(build_route_tokenizer())(rows()))
+def batch(run):
+    return dict(run.data_collator(run.train_dataset))
 
 
 def naive(student, teacher_logits, labels, alpha, temperature):
@@ -117,8 +85,9 @@ def naive(student, teacher_logits, labels, alpha, temperature):
 @pytest.mark.parametrize("kind", [teacher, bart, t5])
 def test_the_loss_is_that_of_the_formula(tmp_path, kind):
     torch.manual_seed(1)
-    model, inputs = kind(), batch()
+    model = kind()
     run = trainer(tmp_path, teacher=model, alpha=0.3, temperature=3.0)
+    inputs = batch(run)
     run.model.train()
     found = run.compute_loss(run.model, dict(inputs))
     mask = inputs["input_ids"].ne(52)
@@ -136,7 +105,7 @@ def test_router_losses_stay_and_are_not_weighed(tmp_path):
     model = teacher()
     plain = trainer(tmp_path, SPARSE)
     told = trainer(tmp_path, SPARSE, teacher=model, alpha=1.0)
-    inputs = batch()
+    inputs = batch(plain)
     losses, outputs = zip(
         *(run.compute_loss(run.model.train(), dict(inputs), True) for run in (plain, told)), strict=True
     )
@@ -147,31 +116,21 @@ def test_router_losses_stay_and_are_not_weighed(tmp_path):
     assert losses[0] != losses[1]
 
 
-@pytest.mark.stays(size=(5,))
-@pytest.mark.parametrize("fields", [{}, SPARSE], ids=["dense", "sparse"])
-@pytest.mark.parametrize(("size", "number"), [(6, 2), (5, 3)])
-def test_a_step_is_that_of_one_batch(tmp_path, fields, size, number):
-    whole = trained(tmp_path, fields, teacher=teacher(), alpha=0.7)
-    before = trainer(tmp_path, fields).model.state_dict()
-    assert sum((value - before[name]).abs().max() > 1e-3 for name, value in whole[1].items()) > len(before) // 2
-    split = trained(
-        tmp_path,
-        fields,
-        teacher=teacher(),
-        alpha=0.7,
-        per_device_train_batch_size=size,
-        gradient_accumulation_steps=number,
-    )
-    assert whole[0] == pytest.approx(split[0], rel=5e-6)
-    for name, value in whole[1].items():
-        torch.testing.assert_close(split[1][name], value, rtol=1e-10, atol=1e-10, msg=name)
+def test_a_step_is_that_of_one_batch(tmp_path):
+    told = {"teacher": teacher(), "alpha": 0.7}
+    whole = trained(tmp_path, SPARSE, **told)
+    split = trained(tmp_path, SPARSE, **told, per_device_train_batch_size=5, gradient_accumulation_steps=3)
+    assert runs.losses(whole) == pytest.approx(runs.losses(split), rel=5e-6)
+    runs.assert_close(split.model.state_dict(), whole.model.state_dict())
+    alone = trained(tmp_path, SPARSE).model.state_dict()
+    assert all((value - alone[name]).abs().max() > 1e-6 for name, value in whole.model.state_dict().items())
 
 
 def test_the_teacher_is_in_evaluation_and_learns_nothing(tmp_path):
     model = teacher(dropout=0.5).train()
     before = copy.deepcopy(model.state_dict())
     run = trainer(tmp_path, teacher=model)
-    said = [run.distillation.logits(batch()) for _ in range(2)]
+    said = [run.distillation.logits(batch(run)) for _ in range(2)]
     assert torch.equal(*said) and not said[0].requires_grad
     run.train()
     assert not model.training
@@ -186,21 +145,22 @@ def test_evaluation_is_of_the_labels_alone(tmp_path):
 
 def test_logits_are_there_with_a_large_vocabulary(tmp_path):
     run = trainer(tmp_path, {"vocab_size": 4200}, teacher=teacher(vocab_size=4200))
-    assert torch.isfinite(run.compute_loss(run.model.train(), batch()))
+    assert torch.isfinite(run.compute_loss(run.model.train(), batch(run)))
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"reads 60 words and writes 60, .* reads 53 and writes 53"):
-        trainer(tmp_path, teacher=teacher(vocab_size=60))
-    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=53, n_embd=8, n_layer=1, n_head=1))
-    with pytest.raises(ValueError, match="GPT2LMHeadModel, which is no encoder-decoder"):
-        trainer(tmp_path, teacher=gpt)
-    with pytest.raises(ValueError, match="WeftModel, which has no head"):
-        trainer(tmp_path, teacher=WeftModel(WeftConfig(**SIZES)))
-    with pytest.raises(ValueError, match="distillation_temperature=0 is not allowed"):
-        trainer(tmp_path, teacher=teacher(), temperature=0)
-    with pytest.raises(ValueError, match=r"distillation_alpha=1.5 is not allowed"):
-        trainer(tmp_path, teacher=teacher(), alpha=1.5)
-    model = teacher()
-    with pytest.raises(ValueError, match="the model to train itself"):
-        trainer(tmp_path, model=model, teacher=model)
+    own, gpt = weft(), GPT2LMHeadModel(GPT2Config(vocab_size=53, n_embd=8, n_layer=1, n_head=1))
+    two = teacher(
+        vocab_size=60, decoder_vocab_size=53, share_encoder_decoder_embeddings=False, tie_word_embeddings=False
+    )
+    for message, settings in (
+        ("reads 60 words and writes 60, .* reads 53 and writes 53", {"teacher": teacher(vocab_size=60)}),
+        ("reads 60 words and writes 53", {"teacher": two}),
+        ("GPT2LMHeadModel, which is no encoder-decoder", {"teacher": gpt}),
+        ("WeftModel, which has no head", {"teacher": WeftModel(WeftConfig(vocab_size=53, d_model=16))}),
+        ("distillation_temperature=0 is not allowed", {"teacher": teacher(), "temperature": 0}),
+        ("distillation_alpha=1.5 is not allowed", {"teacher": teacher(), "alpha": 1.5}),
+        ("the model to train itself", {"model": own, "teacher": own}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trainer(tmp_path, **settings)

@@ -8,8 +8,8 @@ from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer.tokenization import build_route_tokenizer, source_text, train_tokenizer
-from weftformer.training import Columns, encode_pairs, longest
-from weftformer.training.encoding import encode_target
+from weftformer.training.data import Columns
+from weftformer.training.encoding import encode_pairs, encode_target, longest
 
 COLUMNS = Columns("source", "target")
 

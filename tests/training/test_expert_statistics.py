@@ -9,23 +9,15 @@ import torch
 from transformers import TrainerCallback, TrainerState
 from transformers.integrations import integration_utils
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.training import (
-    EXPERT_LOAD,
-    ExpertStatisticsCallback,
-    WeftTrainer,
-    WeftTrainingArguments,
-    read_expert_load,
-)
+from weftformer.training import EXPERT_LOAD, ExpertStatisticsCallback, read_expert_load
 from weftformer.training.callbacks import expert_summary, flat_statistics
 
-PAD = 52
-SIZES = {
-    "vocab_size": 53, "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": PAD,
-    "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0, "dropout": 0.0,
-    "num_experts": 4, "infer_attention_mask": True,
-    "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
+from . import runs
+
+PAD = runs.PAD
+SPARSE = {
+    "num_experts": 4, "decoder_layers": 1, "encoder_mlp_layer_types": ["dense", "sparse"],
+    "decoder_mlp_layer_types": "sparse",
 }  # fmt: skip
 # Five real tokens and a pad: expert 3 is chosen by the pad alone.
 SOURCE = torch.tensor([[5, 6, 7], [8, 9, PAD]])
@@ -37,8 +29,7 @@ WEIGHTS = torch.tensor([[0.7, 0.3]] * 4 + [[0.0, 1.0], [0.0, 0.0]])
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    model = WeftForConditionalGeneration(WeftConfig(**SIZES, expert_capacity_factor=4.0)).train()
+    model = runs.build(**SPARSE, expert_capacity_factor=4.0).train()
     encoder_router = model.routers()[0]
     encoder_router._forward = encoder_router.forward
     encoder_router.forward = lambda tokens_ND, non_pad_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
@@ -132,36 +123,29 @@ def test_stopping_leaves_nothing_behind(model, watched):
 # --- in a training
 
 
-def trainer(folder, trainer_class=WeftTrainer, fields=None, **settings):
-    torch.manual_seed(0)
-    arguments = {
-        "max_steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy": "steps", "eval_steps": 2,
-        "report_to": "none", "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 2,
+def trainer(folder, fields=None, **settings):
+    steps = {
+        "max_steps": 4, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 2,
     }  # fmt: skip
-    rows = [{"input_ids": SOURCE[0], "labels": LABELS[0]}] * 4
-    return trainer_class(
-        WeftForConditionalGeneration(WeftConfig(**SIZES | (fields or {}))),
-        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
-        train_dataset=rows,
-        eval_dataset=rows,
-    )
+    data = [{"input_ids": SOURCE[0].tolist(), "labels": LABELS[0].tolist()}] * 4
+    return runs.trainer(folder, runs.build(**SPARSE | (fields or {})), data, **(steps | settings))
 
 
-class Reporter(TrainerCallback):
+class Listener(TrainerCallback):
     def __init__(self):
-        Reporter.logs = []
+        type(self).logs = []
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        Reporter.logs.append((state.global_step, dict(logs)))
+        self.logs.append((state.global_step, dict(logs)))
 
 
-class Screen(TrainerCallback):
-    def __init__(self):
-        Screen.logs = []
+class Reporter(Listener):
+    pass
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        Screen.logs.append(dict(logs))
+
+class Screen(Listener):
+    pass
 
 
 def test_the_numbers_reach_report_to_the_history_and_the_file(tmp_path, monkeypatch):
@@ -184,9 +168,9 @@ def test_the_numbers_reach_report_to_the_history_and_the_file(tmp_path, monkeypa
         assert expert_summary(line["layers"]).items() <= reported.items()
     assert "experts/encoder_1/max_load" in history[0] and not any(key.endswith("/load") for key in history[0])
     # short enough to read: five numbers beside the loss, and none beside an evaluation's
-    extra = [{key for key in logs if "expert" in key or "z_loss" in key} for logs in Screen.logs]
+    extra = [{key for key in logs if "expert" in key or "z_loss" in key} for _, logs in Screen.logs]
     assert {len(keys) for keys in extra} == {0, 4} and not any(
-        "experts/" in key for logs in Screen.logs for key in logs
+        "experts/" in key for _, logs in Screen.logs for key in logs
     )
     assert run.expert_statistics is not None and run.expert_statistics._hooks == []
 

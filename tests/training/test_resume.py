@@ -1,12 +1,10 @@
 """A run that is killed with SIGKILL and started again by the same command ends as if nothing had happened, bit by bit."""
 
 import json
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -77,15 +75,14 @@ def data(tmp_path_factory) -> Path:
     return write_backwards(tmp_path_factory.mktemp("data") / "pairs.csv")
 
 
-def start(folder: Path, data: Path, kill_at: str, delay: float = 0.0) -> int:
-    """Run in a process of its own until `delay` seconds after it has told `kill_at`; the exit code."""
+def start(folder: Path, data: Path, kill_at: str) -> int:
+    """Run in a process of its own until it has told `kill_at`; the exit code."""
     with (folder.parent / f"{folder.name}.log").open("a+") as log, subprocess.Popen(
         [sys.executable, __file__, str(folder), str(data)], stdout=subprocess.PIPE, stderr=log, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("@ ") and line[2:].strip() == kill_at:
-                time.sleep(delay)
                 process.send_signal(signal.SIGKILL)
                 break
         process.stdout.read()
@@ -147,37 +144,13 @@ def test_a_finished_run_stays_as_it_is(whole, data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kills",
-    [["step 1"], ["save 2"], ["step 5", "save 10", "step 11"]],
-    ids=["before anything is saved", "in the first save", "three times"],
+    "kills", [["save 2"], ["step 5", "save 10", "step 11"]], ids=["in the first save", "three times"]
 )
 def test_killed_at(whole, data, tmp_path, kills):
     for kill in kills:
         assert start(tmp_path / "run", data, kill_at=kill) == -signal.SIGKILL
     run(str(tmp_path / "run"), str(data))
     assert_same_end(tmp_path / "run", whole)
-
-
-@pytest.mark.slow
-def test_killed_at_random(whole, data, tmp_path):
-    draw = random.Random(time.time_ns())
-    for _ in range(4):
-        moment, delay = f"step {draw.randrange(STEPS)}", draw.random() * 0.1
-        start(tmp_path / "run", data, kill_at=moment, delay=delay)  # a step that was saved is not taken again
-    run(str(tmp_path / "run"), str(data))
-    assert_same_end(tmp_path / "run", whole)
-
-
-def test_the_trainer_still_has_what_resuming_relies_on():
-    """Its private state between two logs: without these names a resumed run would log other losses."""
-    import inspect
-
-    from transformers import Trainer
-
-    source = inspect.getsource(Trainer)
-    for name in ("self._tr_loss", "self._total_loss_scalar", "self._globalstep_last_logged"):
-        assert name in source and name in inspect.getsource(WeftTrainer)
-    assert "self._run_epoch(" in source
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import shutil
 import pytest
 from datasets import Dataset
 
-from weftformer.training import Columns, DataArguments, load_file, load_pairs, split_validation
+from weftformer.training import DataArguments
+from weftformer.training.data import Columns, load_file, load_pairs, split_validation
 from weftformer.training.pretraining import load_texts
 
 # looks like numbers, nothing and a quotation to a reader that guesses
@@ -15,51 +16,30 @@ ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3"
 COLUMNS = ("source", "target", "n")
 
 
-def _write_csv(path):
-    cells = [[f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row] for row in (COLUMNS, *ROWS)]
-    path.write_text("\n".join(",".join(row) for row in cells) + "\n", encoding="utf-8-sig")
+def _text(lines, encoding="utf-8"):
+    return lambda path: path.write_text("".join(f"{line}\n" for line in lines), encoding=encoding)
 
 
-def _write_tsv(path):
-    path.write_text("".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS)), encoding="utf-8")
+def _quoted(row):
+    return ",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row)
 
 
-def _write_txt(path):
-    path.write_text("".join("\t".join(row[:2]) + "\n" for row in ROWS), encoding="utf-8")
-
-
-def _objects():
-    return [{"source": s, "target": t, "n": float(n)} for s, t, n in ROWS]
-
-
-def _write_jsonl(path):
-    path.write_text("".join(json.dumps(row) + "\n" for row in _objects()), encoding="utf-8")
-
-
-def _write_json(path):
-    path.write_text(json.dumps(_objects()), encoding="utf-8")
-
-
-def _write_parquet(path):
-    Dataset.from_list(_objects()).to_parquet(str(path))
-
-
+OBJECTS = [{"source": s, "target": t, "n": float(n)} for s, t, n in ROWS]
 WRITERS = {
-    ".csv": _write_csv,
-    ".tsv": _write_tsv,
-    ".txt": _write_txt,
-    ".jsonl": _write_jsonl,
-    ".json": _write_json,
-    ".parquet": _write_parquet,
+    ".csv": _text(map(_quoted, (COLUMNS, *ROWS)), "utf-8-sig"),
+    ".tsv": _text(map("\t".join, (COLUMNS, *ROWS))),
+    ".txt": _text("\t".join(row[:2]) for row in ROWS),
+    ".jsonl": _text(map(json.dumps, OBJECTS)),
+    ".json": _text([json.dumps(OBJECTS)]),
+    ".parquet": lambda path: Dataset.from_list(OBJECTS).to_parquet(str(path)),
 }
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("gz", [False, True], ids=["plain", "gz"])
-def test_each_format(tmp_path, suffix, gz):
+def test_each_format(tmp_path, suffix):
     path = tmp_path / f"pairs{suffix}"
     WRITERS[suffix](path)
-    if gz and suffix != ".parquet":
+    if suffix in (".csv", ".txt", ".jsonl"):
         with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
             shutil.copyfileobj(plain, packed)
         path = f"{path}.gz"
@@ -70,24 +50,22 @@ def test_each_format(tmp_path, suffix, gz):
         assert [float(value) for value in dataset["n"]] == [1.0, 2.5, -3.0]
 
 
-@pytest.mark.parametrize("gz", [False, True], ids=["plain", "gz"])
-def test_two_files_line_by_line(tmp_path, gz):
-    opener, suffix = (gzip.open, ".gz") if gz else (open, "")
-    for name, lines in (("a.en", "one\n\nthree"), ("a.de", "eins\nzwei\ndrei\n")):
-        with opener(tmp_path / f"{name}{suffix}", "wt", encoding="utf-8") as file:
-            file.write(lines)
-    dataset = load_file(str(tmp_path / f"a.en{suffix}"), str(tmp_path / f"a.de{suffix}"))
+def test_two_files_line_by_line(tmp_path):
+    """A byte order mark is no text."""
+    source, target = tmp_path / "a.en", tmp_path / "a.de.gz"
+    source.write_text("one\n\nthree", encoding="utf-8-sig")
+    with gzip.open(target, "wt", encoding="utf-8") as file:
+        file.write("eins\nzwei\ndrei\n")
+    dataset = load_file(str(source), str(target))
     assert dataset[:] == {"source": ["one", "", "three"], "target": ["eins", "zwei", "drei"]}
+    assert next(iter(load_texts(str(source)))) == {"text": "one"}
 
 
 def test_a_table_without_header(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("x\ty\t1\nz\tw\t2\n")
-    assert load_file(str(path), no_header=True)[:] == {
-        "source": ["x", "z"],
-        "target": ["y", "w"],
-        "column_3": ["1", "2"],
-    }
+    found = load_file(str(path), no_header=True)[:]
+    assert found == {"source": ["x", "z"], "target": ["y", "w"], "column_3": ["1", "2"]}
 
 
 def test_translations_nested_as_on_the_hub(tmp_path):
@@ -103,11 +81,8 @@ def test_a_folder_or_hub_data_set(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"en,de\n{name},x\n")
     _, splits, columns = load_pairs(DataArguments(dataset_name=str(tmp_path)))
     assert columns == Columns("en", "de")
-    assert {split: splits[split]["en"][0] for split in splits} == {
-        "train": "train",
-        "validation": "valid",
-        "test": "test",
-    }
+    found = {split: splits[split]["en"][0] for split in splits}
+    assert found == {"train": "train", "validation": "valid", "test": "test"}
 
 
 @pytest.mark.parametrize(
@@ -153,20 +128,13 @@ def test_samples_and_validation_split(tmp_path):
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
         ("a.csv", "", {}, "a.csv is empty"),
         ("a.csv", "x,y\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
-        (
-            "a.csv",
-            "x,y\n\nHello, how are you,fine\nbye,ok\n",
-            {},
-            "expected 2 fields, as there are names of columns, and the "
-            "first row has 3. A text with a comma stands in quotation marks.",
-        ),
+        ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. A text with a comma stands in quotation marks."),
         ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, as there are names of columns, and the first row has 3."),
         ("a.txt", "only a source\n", {}, "by a tab"),
         ("a.json", '[{"x": "a"', {}, "a.json cannot be read as json"),
         ("a.parquet", "no parquet", {}, "a.parquet cannot be read as parquet"),
         ("a.csv.gz", "not packed", {}, "a.csv.gz cannot be read"),
         ("a.doc", "x", {}, "has no known ending"),
-        ("a", "x", {}, "has no known ending"),
         ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist"),
     ],
 )
@@ -191,11 +159,3 @@ def test_lines_that_do_not_match(tmp_path):
     (tmp_path / "b").write_text("1\n")
     with pytest.raises(ValueError, match=r"a has 2 lines and .*b has 1"):
         load_file(str(tmp_path / "a"), str(tmp_path / "b"))
-
-
-def test_a_byte_order_mark_is_no_text(tmp_path):
-    for name, line in (("a.en", "one"), ("a.de", "eins")):
-        (tmp_path / name).write_text(f"{line}\n", encoding="utf-8-sig")
-    rows = load_file(str(tmp_path / "a.en"), str(tmp_path / "a.de"))
-    assert rows[:] == {"source": ["one"], "target": ["eins"]}
-    assert list(load_texts(str(tmp_path / "a.en"))) == [{"text": "one"}]

@@ -1,0 +1,72 @@
+"""Models, rows and trainers of these tests, in the vocabulary of routes."""
+
+from typing import Any
+
+import torch
+from transformers import DataCollatorForSeq2Seq
+
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
+
+from ..models import TINY_CONFIG
+
+PAD = 52
+# the batches have no masks
+VOCABULARY = {
+    "vocab_size": 53, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_id": 22, "decoder_start_token_id": 0,
+    "infer_attention_mask": True,
+}  # fmt: skip
+# Steps that move weights by a tenth of their gradients.
+PLAIN_STEPS = {
+    "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0, "weight_decay": 0.0,
+    "max_grad_norm": 0.0, "logging_steps": 1, "exact_balance_loss": True,
+}  # fmt: skip
+
+
+def build(dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> WeftForConditionalGeneration:
+    torch.manual_seed(seed)
+    config = WeftConfig(**(TINY_CONFIG | VOCABULARY | {"dropout": 0.0} | fields))
+    return WeftForConditionalGeneration._from_config(config, dtype=dtype)
+
+
+def rows(count: int) -> list[dict[str, list[int]]]:
+    """Rows of very different lengths, sources and targets each in their own order; the first token is the row's number."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.stack([torch.randperm(count, generator=generator) + 1 for _ in range(2)], dim=1).tolist()
+    draw = torch.randint(23, 50, (count, 2, count), generator=generator).tolist()
+    return [
+        {"input_ids": [1 + index, *draw[index][0][:source]], "labels": draw[index][1][:target]}
+        for index, (source, target) in enumerate(lengths)
+    ]
+
+
+def trainer(folder, model, data, pad_to: int | None = None, teacher: dict[str, Any] | None = None, **settings: Any):
+    """A [`WeftTrainer`] that saves and evaluates nothing by itself, unless `settings` say so.
+
+    Args:
+        teacher: arguments of the trainer about a teacher.
+    """
+    arguments = {
+        "save_strategy": "no", "eval_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True,
+    }  # fmt: skip
+    return WeftTrainer(
+        model,
+        WeftTrainingArguments(output_dir=str(folder), **(arguments | settings)),
+        DataCollatorForSeq2Seq(build_route_tokenizer(), pad_to_multiple_of=pad_to),
+        data,
+        eval_dataset=data,
+        **(teacher or {}),
+    )
+
+
+def losses(run: WeftTrainer) -> list[float]:
+    return [log["loss"] for log in run.state.log_history if "loss" in log]
+
+
+def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Weights of 64 bits are the same, but for the order of sums."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.dtype == torch.float64 or name.endswith("selection_bias")
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10, msg=name)
