@@ -194,13 +194,13 @@ class Written(NamedTuple):
     Args:
         number: the number of the source, counted from the first that was added.
         sequences: ids of the tokens (S, T), best first; fill follows an end.
-        scores: the scores of the sequences (S,), None if nobody wants them.
+        scores: the scores of the sequences (S,); those of greedy search are 0 unless they are wanted.
         rows: of beams, the row of each token (S, T) among the logits of its step, -1 behind an end.
     """
 
     number: int
     sequences: torch.Tensor
-    scores: torch.Tensor | None
+    scores: torch.Tensor
     rows: torch.Tensor | None = None
 
 
@@ -219,6 +219,8 @@ class Texts:
     # Names of tensors with an entry for each source, and of those whose last dimension are tokens.
     by_source: tuple[str, ...] = ()
     by_token: tuple[str, ...] = ()
+    # The id behind the end of a text.
+    fill: int
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
         self.model, self.settings, self.count = model, settings, settings.num_beams or 1
@@ -235,10 +237,6 @@ class Texts:
         self.limits: list[int] = []
         self.came = 0
         self.prefix_WP: torch.Tensor | None = None
-
-    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
-        """Add sources with their largest numbers of tokens."""
-        raise NotImplementedError
 
     def _columns(self) -> int:
         return getattr(self, self.by_token[0]).shape[-1] if self.numbers else _TOKENS
@@ -274,10 +272,6 @@ class Texts:
         self.begins = [begin - drop for begin in self.begins]
         self.limits = [limit - drop for limit in self.limits]
 
-    @property
-    def fill(self) -> int:
-        raise NotImplementedError
-
     def _by_source(self, columns: list[int]) -> Any:
         """Return a number if it is the same for all sources, else a tensor (B, 1)."""
         return columns[0] if len(set(columns)) == 1 else torch.tensor(columns)[:, None]
@@ -290,28 +284,20 @@ class Texts:
 
 
 class Greedy(Texts):
-    """The texts of greedy search or of sampling: each row is a source of its own.
-
-    Args:
-        model, settings, criteria: as in [`Texts`].
-        has_scores: whether log-probabilities are wanted.
-    """
+    """The texts of greedy search or of sampling: each row is a source of its own. The arguments are those of [`Texts`]."""
 
     by_source, by_token = ("ids_WT", "has_ended_W", "scores_W"), ("ids_WT",)
     ids_WT: torch.Tensor
     has_ended_W: torch.Tensor
     scores_W: torch.Tensor
+    # Whether log-probabilities are wanted.
+    has_scores = False
 
-    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = (), has_scores: bool = False):
+    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
         # a user's criterion may know the end tokens too
         self.pads_ends = any(hasattr(one, "eos_token_id") for one in criteria)
-        self.has_scores = has_scores
-
-    @property
-    def fill(self) -> int:
-        pad: torch.Tensor | None = self.settings._pad_token_tensor
-        return 0 if pad is None else int(pad)
+        self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
 
     def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
         zeros = torch.zeros(len(most), device=device)
@@ -383,11 +369,7 @@ class Beams(Texts):
         ends: torch.Tensor | None = settings._eos_token_tensor
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
         self.any_ended = False
-
-    @property
-    def fill(self) -> int:
-        ends, pad = self.settings._eos_token_tensor, self.settings._pad_token_tensor
-        return -1 if ends is None else int(pad or ends[0])
+        self.fill = -1 if ends is None else int(settings._pad_token_tensor or ends[0])
 
     def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
         shape, columns = (len(most), self.count), self._columns()
@@ -663,7 +645,7 @@ def beam_search(
     sequences = torch.cat([input_ids[:: search.beams].repeat_interleave(kept, dim=0), texts], dim=1)
     if not generation_config.return_dict_in_generate:
         return sequences
-    scores = torch.cat([one.scores[:kept] for one in found if one.scores is not None])
+    scores = torch.cat([one.scores[:kept] for one in found])
     return GenerateBeamEncoderDecoderOutput(
         sequences=sequences,
         sequences_scores=scores if generation_config.output_scores else None,

@@ -37,7 +37,7 @@ class DecodeStep(nn.Module):
     """The decoder and its head, for one more token of each row.
 
     Args:
-        model: a `WeftForConditionalGeneration` that `can_step`. Its weights must not change while the step is in use.
+        model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step is in use.
         compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
     """
 
@@ -86,7 +86,7 @@ class DecodeStep(nn.Module):
                 position_ids = position_ids.expand(len(ids_W), 1)
             if prefix is not None and prefix_mask is None:
                 prefix_mask = prefix.new_zeros(prefix.shape[2], prefix.shape[4])
-        past = (prefix, suffixes, cache.key_positions(), prefix_mask, suffix_mask)
+        past = (prefix, suffixes, *cache.key_positions(), prefix_mask, suffix_mask)
         arguments = (ids_W, position_ids, *past, cache.source.states, cache.source.positions, cache.source.mask)
         if compiled is not None:
             logits, states = compiled(arguments)
@@ -112,7 +112,8 @@ class DecodeStep(nn.Module):
         position_ids,
         prefix,
         suffixes,
-        key_positions,
+        prefix_positions,
+        suffix_positions,
         prefix_mask,
         suffix_mask,
         source,
@@ -127,7 +128,8 @@ class DecodeStep(nn.Module):
             position_ids: its positions, of shape (1, 1) or (W, 1).
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes.
+            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None without beams)
+                and of the suffixes.
             prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
             source: keys and values of the source (2, L, B, G, M, K).
             source_positions: key positions of the source (B or 1, M).
@@ -137,11 +139,12 @@ class DecodeStep(nn.Module):
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
+        key_positions = suffix_positions if prefix is None else torch.cat([prefix_positions, suffix_positions])
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
-        past = [by_layer(suffixes[:, :, :, :, : key_positions[-1].shape[0] + (into is not None)])]
+        past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + (into is not None)])]
         masks = [suffix_mask]
         if prefix is not None:
-            past.insert(0, by_layer(prefix[:, :, :, :, : key_positions[0].shape[0]]))
+            past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
             masks.insert(0, prefix_mask)
         masks = [
             None if one is None else one[:, None, None, : part[0][0].shape[2]]
@@ -181,7 +184,7 @@ class DecodeStep(nn.Module):
     def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
         """Return what self-attention and cross-attention need of positions, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
+        keys = TokenPositions(torch.cat([key_positions, positions.ids_BT[0]])[None])
         past = attention_positions(
             config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
         )

@@ -124,7 +124,7 @@ def test_those_that_are_removed_change_nothing_for_the_others(build, beams):
         assert_alone(model, *group[index], settings, answers[tickets[index]])
     assert not {tickets[0], tickets[1], tickets[4]} & answers.keys() and len(answers) <= 4
     search.add(together(group[:1]), [3])
-    search.remove(search.tickets)
+    search.remove(search.texts.numbers)
     assert not len(search)
 
 

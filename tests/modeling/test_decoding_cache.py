@@ -47,13 +47,13 @@ def write(cache, numbers):
 
 def seen(cache):
     """What each rank attends to: the keys of the last layer that no mask hides."""
-    parts = [part for part in cache.past() if part is not None]
-    masks = cache.masks()[-len(parts) :]
     slots = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
     found = []
     for slot in slots:
         own = []
-        for part, mask, positions in zip(parts, masks, cache.key_positions(), strict=True):
+        for part, mask, positions in zip(cache.past(), cache.masks(), cache.key_positions(), strict=True):
+            if part is None:
+                continue
             beams = (cache.sources * cache.beams) // part.shape[2]
             used = part[:, -1, slot // beams, 0, : len(positions), 0]
             assert used.isfinite().all() and torch.equal(used[0], -used[1])
@@ -139,7 +139,9 @@ def test_what_nobody_sees_is_masked(beams):
     add(short, torch.tensor([[1.0], [2.0]]))
     # a shared prefix of one token has a masked column behind it, because graphs are compiled for lengths from two on
     assert (short.masks()[0] is not None) == (beams > 1)
-    assert [positions.tolist() for positions in short.key_positions()] == ([[0]] if beams == 1 else [[0, 1], []])
+    assert [None if one is None else one.tolist() for one in short.key_positions()] == (
+        [None, [0]] if beams == 1 else [[0, 1], []]
+    )
     assert short.next_positions().tolist() == [[1]] and cache.next_positions().flatten().tolist()[:1] == [1]
 
 
