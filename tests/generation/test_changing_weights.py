@@ -11,12 +11,6 @@ from weftformer.modeling.decoding import weights
 from weftformer.modeling.decoding.dispatch import decode_step
 
 
-def averaged(model, other, decay=0.3):
-    """One step of an average over weights, as EMA callbacks write it."""
-    for parameter, new in zip(model.parameters(), other.parameters(), strict=True):
-        parameter.data.mul_(decay).add_(new.data, alpha=1 - decay)
-
-
 def turned(weight):
     weight.data.copy_(weight.data.flip(0).clone())
 
@@ -47,18 +41,6 @@ def test_a_compiled_step_is_made_anew_for_other_weights(compiled, part, change):
     assert after is not before and decode_step(compiled) is after
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_of_every_dtype(build, dtype):
-    model = weftformer.fast_decoding(build("rotary").to(dtype))
-    before = decode_step(model)
-    assert decode_step(model) is before
-    turned(model.lm_head.weight)
-    after = decode_step(model)
-    assert after is not before
-    model.to(torch.float32)
-    assert decode_step(model) is not after
-
-
 def test_the_biases_of_routers_are_weights_too(build):
     model = weftformer.fast_decoding(build("sparse", router_type="linear", router_bias_update_rate=0.1))
     before = decode_step(model)
@@ -75,19 +57,18 @@ def test_what_the_encoder_holds_is_none_of_its_business(compiled):
     assert decode_step(compiled) is before
 
 
-@pytest.mark.parametrize(("kind", "beams"), [("rotary", 1), ("learned", 3), ("sparse", 3)])
+@pytest.mark.parametrize(("kind", "beams"), [("rotary", 1), ("sparse", 3)])
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
     monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     model, trained = build(kind), build(kind)
     request = {"num_beams": beams, "min_new_tokens": 12, "max_new_tokens": 12}
-    if model.config.num_condition_features:
-        request["condition_values"] = torch.ones(4, 1)
     generator, seen = torch.Generator().manual_seed(0), []
     for _ in range(3):
         with torch.no_grad():
             for parameter in trained.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
-        averaged(model, trained)
+        for parameter, new in zip(model.parameters(), trained.parameters(), strict=True):
+            parameter.data.mul_(0.3).add_(new.data, alpha=0.7)  # as callbacks for an average of weights write it
         steps.clear()
         seen.append(model.generate(source, **request))
         assert steps

@@ -2,20 +2,22 @@
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)  # fmt: skip
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
 from weftformer.modeling.decoding import weights
 from weftformer.modeling.decoding.cache import DecodingCache, SourceCache
 
-from .conftest import grid
+from .conftest import CLOSE, PAD, PADDED, START, few_kinds, grid
 
-PAD, START = 0, 1
-# scores of 32 bits, of a model of 64: only their own rounding is left
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-PREFIX = torch.tensor([[START, 5, 6], [PAD, START, 9], [START, 7, 7], [PAD, PAD, START]])
-PADDED = {"decoder_input_ids": PREFIX, "decoder_attention_mask": (PREFIX != PAD).long()}
 REQUESTS = {
     "greedy": {},
     "beams": {"num_beams": 3},
@@ -23,7 +25,7 @@ REQUESTS = {
     "early stopping": {"num_beams": 4, "early_stopping": True, "length_penalty": 2.0},
     "sampling": {"do_sample": True, "temperature": 1.3, "top_k": 9},
     "several samples": {"do_sample": True, "num_return_sequences": 3, "max_new_tokens": 20},
-    "beams that sample": {"do_sample": True, "num_beams": 3, "num_return_sequences": 2},
+    "one token": {"max_new_tokens": 1, "num_beams": 2},
     "processors": {"num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.4, "min_new_tokens": 6},
     "processors, greedy": {"suppress_tokens": [5, 6], "forced_eos_token_id": 2, "renormalize_logits": True},
     "a prefix": {"decoder_input_ids": torch.tensor([[START, 5, 6, 7]] * 4), "num_beams": 2},
@@ -56,7 +58,7 @@ def both_ways(model, inputs, request, steps):
         torch.manual_seed(3)
         outputs.append(model.generate(**inputs, **(settings | request | cache)))
         if not cache:
-            assert steps, "the fast path was not taken"
+            assert steps or request.get("max_new_tokens") == 1, "the fast path was not taken"
             steps.clear()
     assert not steps, "the plain path was not taken"
     return outputs
@@ -72,6 +74,19 @@ def assert_same(short, plain):
     for name in ("sequences_scores", "beam_indices"):
         if getattr(plain, name, None) is not None:
             torch.testing.assert_close(getattr(short, name), getattr(plain, name), **CLOSE)
+    assert_same_caches(short.past_key_values, plain.past_key_values)
+
+
+def assert_same_caches(found, expected, **close):
+    assert type(found) is type(expected) is EncoderDecoderCache and found.is_updated == expected.is_updated
+    for half in ("self_attention_cache", "cross_attention_cache"):
+        one, other = getattr(found, half), getattr(expected, half)
+        assert type(one) is type(other) is DynamicCache
+        assert len(one.layers) == len(other.layers) > 0
+        for layer, plain in zip(one.layers, other.layers, strict=True):
+            assert type(layer) is type(plain) and layer.keys.dtype == plain.keys.dtype
+            torch.testing.assert_close(layer.keys, plain.keys, **(CLOSE | close))
+            torch.testing.assert_close(layer.values, plain.values, **(CLOSE | close))
 
 
 @grid(REQUESTS, everywhere=("greedy", "many beams, all returned"))
@@ -89,12 +104,51 @@ def test_prefixes_of_different_length(model, inputs, steps, beams):
         assert_same(*both_ways(model, inputs, request, steps))
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_all_positions_of_the_source_are_in_the_cache(build, source, steps, beams):
+    """Those too that nobody may see, which the fast path leaves out: a longer mask may show them."""
+    hidden = (source != PAD).long()
+    hidden[:, 7:] = 0
+    inputs = {"input_ids": source, "attention_mask": hidden}
+    fast, plain = both_ways(build("rotary"), inputs, {"num_beams": beams}, steps)
+    assert_same(fast, plain)
+    assert fast.past_key_values.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
+
+
+@few_kinds
+@pytest.mark.parametrize(("request_", "prefix"), [({}, PADDED), ({"do_sample": True, "temperature": 1.5}, {})])
+def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, request_, prefix):
+    settings = {"return_dict_in_generate": True, "output_scores": True} | request_
+    torch.manual_seed(7)
+    whole = model.generate(**inputs, **settings, **prefix, min_new_tokens=12, max_new_tokens=12)
+    torch.manual_seed(7)
+    first = model.generate(**inputs, **settings, **prefix, min_new_tokens=5, max_new_tokens=5)
+    longer = {"decoder_input_ids": first.sequences, "past_key_values": first.past_key_values}
+    if prefix:
+        mask = prefix["decoder_attention_mask"]
+        longer["decoder_attention_mask"] = torch.nn.functional.pad(mask, (0, 5), value=1)
+    rest = model.generate(**inputs, **settings, **longer, min_new_tokens=7, max_new_tokens=7)
+    assert torch.equal(rest.sequences, whole.sequences)
+    scores = torch.stack([*first.scores, *rest.scores])
+    torch.testing.assert_close(scores, torch.stack(whole.scores), atol=1e-4, rtol=1e-4)
+    assert_same_caches(rest.past_key_values, whole.past_key_values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_what_only_the_plain_path_can_do_it_does(build, source, beams, steps, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **kwargs: None)
+    model, settings = build("rotary"), {"num_beams": beams, "max_new_tokens": 12, "return_dict_in_generate": True}
+    for given in ({"synced_gpus": True}, {"decoder_position_ids": torch.tensor([0])}):
+        found = model.generate(source, **settings, **given)
+        plain = model.generate(source, **settings, cache_implementation="dynamic")
+        assert not steps and torch.equal(found.sequences, plain.sequences)
+        assert_same_caches(found.past_key_values, plain.past_key_values)
+
+
 @pytest.mark.parametrize("kind", ["relative", "bucketed"])
 def test_prefixes_of_different_length_have_other_offsets_to_the_source(build, source, steps, kind):
-    model, request = (
-        build("rotary", cross_attention_position_type=kind),
-        PADDED | {"num_beams": 3, "max_new_tokens": 6},
-    )
+    model = build("rotary", cross_attention_position_type=kind)
+    request = PADDED | {"num_beams": 3, "max_new_tokens": 6}
     found = model.generate(source, **request)
     assert not steps
     assert torch.equal(found, model.generate(source, **request, cache_implementation="dynamic"))
@@ -108,15 +162,11 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     )
     model = build("rotary")
     request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
-    short, plain = both_ways(model, {"input_ids": source}, request, steps)
-    assert_same(short, plain)
+    assert_same(*both_ways(model, {"input_ids": source}, request, steps))
     (cache,) = caches
     # what all six beams descend from is kept once
-    assert (
-        cache.lengths == [90] * 4
-        and cache.prefix_lengths == cache.prefix_lengths[:1] * 4
-        and cache.prefix_lengths[0] > 60
-    )
+    assert cache.lengths == [90] * 4
+    assert cache.prefix_lengths == cache.prefix_lengths[:1] * 4 and cache.prefix_lengths[0] > 60
 
 
 def test_stopping_criteria_and_streamers_are_served(build, source, steps):

@@ -3,33 +3,18 @@
 import pytest
 import torch
 
-from .conftest import few_kinds
-
-PAD, START, END = 0, 1, 2
-# scores of 32 bits, of a model of 64: only their own rounding is left
-EXACT = {"rtol": 1e-5, "atol": 1e-5}
+from .conftest import CLOSE, END, PAD, PADDED, PREFIX, START, few_kinds
 
 
 def same(found, expected):
     assert torch.equal(found[0], expected[0])
-    torch.testing.assert_close(found[1], expected[1], **EXACT)
+    torch.testing.assert_close(found[1], expected[1], **CLOSE)
 
 
 def test_a_row_alone_equals_the_row_in_its_batch(model, inputs, run, alone):
     sequences, logits = run(model, 6, **inputs)
     for row in range(4):
         same(run(model, 6, **alone(inputs, row)), (sequences[row : row + 1], logits[row : row + 1]))
-
-
-@few_kinds
-@pytest.mark.parametrize("row", [3])
-def test_with_positions_given_pads_matter_nowhere(model, inputs, run, alone, row):
-    real = inputs["input_ids"] != PAD
-    positions = (real.long().cumsum(dim=1) - 1).clamp(min=0)
-    sequences, logits = run(model, 6, **inputs, position_ids=positions)
-    compact = alone(inputs, row)
-    compact["input_ids"] = compact["input_ids"][:, real[row]]
-    same(run(model, 6, **compact), (sequences[row : row + 1], logits[row : row + 1]))
 
 
 def test_pads_in_the_middle_keep_their_positions(model, inputs, run, alone):
@@ -41,13 +26,8 @@ def test_pads_in_the_middle_keep_their_positions(model, inputs, run, alone):
 
 
 def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
-    settings = {
-        "num_beams": 3,
-        "num_return_sequences": 2,
-        "max_new_tokens": 6,
-        "return_dict_in_generate": True,
-        "output_scores": True,
-    }
+    settings = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 6}
+    settings |= {"return_dict_in_generate": True, "output_scores": True}
     batch = model.generate(**inputs, **settings)
     for row in range(4):
         single = model.generate(**alone(inputs, row), **settings)
@@ -56,7 +36,7 @@ def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
         assert torch.equal(found[:, :length], single.sequences)
         # transformers fills with the end where the pad's id is 0
         assert torch.isin(found[:, length:], torch.tensor([PAD, END])).all()
-        torch.testing.assert_close(batch.sequences_scores[2 * row : 2 * row + 2], single.sequences_scores, **EXACT)
+        torch.testing.assert_close(batch.sequences_scores[2 * row : 2 * row + 2], single.sequences_scores, **CLOSE)
 
 
 @few_kinds
@@ -119,28 +99,22 @@ def test_condition_values_go_to_the_encoder_once_and_stay_with_their_row(build, 
     assert not torch.equal(model.generate(source, condition_values=values.flip(0), **settings), found)
 
 
-# Left-padded: rows of 1, 4, 2 and 3 real tokens, each beginning with the start.
-PREFIX = torch.tensor([[PAD, PAD, PAD, START], [START, 9, 5, 14], [PAD, PAD, START, 20], [PAD, START, 4, 4]])
-
-
 @few_kinds
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}], ids=str)
 def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, settings):
-    mask = (PREFIX != PAD).long()
-    sequences, logits = run(model, 5, **inputs, decoder_input_ids=PREFIX, decoder_attention_mask=mask, **settings)
+    sequences, logits = run(model, 5, **inputs, **PADDED, **settings)
     assert torch.equal(sequences[:, :4], PREFIX)
     for row in range(4):
-        prefix = PREFIX[row : row + 1, mask[row].bool()]
+        prefix = PREFIX[row : row + 1, PREFIX[row] != PAD]
         single, expected = run(model, 5, **alone(inputs, row), decoder_input_ids=prefix)
         same((sequences[row : row + 1, 4:], logits[row : row + 1]), (single[:, prefix.shape[1] :], expected))
 
 
 def test_beams_after_forced_prefixes_of_different_lengths(model, inputs, alone):
-    mask = (PREFIX != PAD).long()
     settings = {"num_beams": 3, "min_new_tokens": 5, "max_new_tokens": 5}
-    found = model.generate(**inputs, decoder_input_ids=PREFIX, decoder_attention_mask=mask, **settings)
+    found = model.generate(**inputs, **PADDED, **settings)
     for row in range(4):
-        prefix = PREFIX[row : row + 1, mask[row].bool()]
+        prefix = PREFIX[row : row + 1, PREFIX[row] != PAD]
         single = model.generate(**alone(inputs, row), decoder_input_ids=prefix, **settings)
         assert torch.equal(found[row, 4:], single[0, prefix.shape[1] :])
 
@@ -150,18 +124,10 @@ def test_beams_after_forced_prefixes_of_different_lengths(model, inputs, alone):
 def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
     """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""
     source, prefix = torch.arange(9) * 2, torch.tensor([0, 3])
-    settings = {
-        "decoder_input_ids": torch.tensor([[START, 7]]).expand(4, -1),
-        "num_beams": beams,
-        "min_new_tokens": 5,
-        "max_new_tokens": 5,
-    }
-    expected = model.generate(
-        **inputs,
-        **settings,
-        position_ids=source.expand(4, -1),
-        decoder_position_ids=prefix.expand(4, -1),
-    )
+    settings = {"num_beams": beams, "min_new_tokens": 5, "max_new_tokens": 5}
+    settings["decoder_input_ids"] = torch.tensor([[START, 7]]).expand(4, -1)
+    rows = {"position_ids": source.expand(4, -1), "decoder_position_ids": prefix.expand(4, -1)}
+    expected = model.generate(**inputs, **settings, **rows)
     for given in (source, source[None]):
         found = model.generate(**inputs, **settings, position_ids=given, decoder_position_ids=prefix)
         assert torch.equal(found, expected)
@@ -174,24 +140,12 @@ def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):
     """Tokens without a position, in the source and in the prefix; those written later have one."""
     source_mask, prefix_mask = torch.arange(9) % 3 > 0, torch.tensor([False, True, False])
     start = torch.tensor([[START, 7, 9]]).expand(4, -1)
-    sequences, logits = run(
-        model,
-        4,
-        **inputs,
-        **cache,
-        decoder_input_ids=start,
-        position_mask=source_mask,
-        decoder_position_mask=prefix_mask,
-        decoder_position_ids=torch.arange(3),
-    )
+    given = {"decoder_input_ids": start, "position_mask": source_mask, "decoder_position_mask": prefix_mask}
+    sequences, logits = run(model, 4, **inputs, **cache, **given, decoder_position_ids=torch.arange(3))
     mask = torch.tensor([False, True, False, True, True, True])
-    whole = model(
-        **inputs,
-        decoder_input_ids=sequences[:, :-1],
-        position_mask=source_mask,
-        decoder_position_mask=mask,
-    ).logits
-    torch.testing.assert_close(logits, whole[:, 2:].float(), **EXACT)
+    given = {"decoder_input_ids": sequences[:, :-1], "position_mask": source_mask, "decoder_position_mask": mask}
+    whole = model(**inputs, **given).logits
+    torch.testing.assert_close(logits, whole[:, 2:].float(), **CLOSE)
     plain = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits
     assert not torch.allclose(logits, plain[:, 2:].float(), atol=1e-3)
 
