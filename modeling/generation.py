@@ -210,8 +210,9 @@ class WeftGenerationMixin(GenerationMixin):
         Returns:
             `torch.Tensor` of shape `(batch * num_return_sequences, length)`: the scores, 0 after the end of a beam.
         """
-        model = super(WeftGenerationMixin, self._with_target_vocabulary())
-        return model.compute_transition_scores(sequences, scores, beam_indices, normalize_logits)
+        return super(WeftGenerationMixin, self._with_target_vocabulary()).compute_transition_scores(
+            sequences, scores, beam_indices, normalize_logits
+        )
 
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
         """Return whether a request takes the fast path.

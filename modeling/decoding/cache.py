@@ -21,7 +21,6 @@ class FastPathRequest(EncoderDecoderCache):
 
     Args:
         config: the model's configuration.
-        sources: number of sources in the batch.
         beams: number of beams of each source.
         prefix_mask: mask of shape (B, prefix), 0 for pads in a prefix. None if there are none.
         source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
@@ -31,14 +30,13 @@ class FastPathRequest(EncoderDecoderCache):
     def __init__(
         self,
         config: WeftConfig,
-        sources: int,
         beams: int,
         prefix_mask: torch.Tensor | None = None,
         source_mask: torch.Tensor | None = None,
         length: int = 0,
     ):
         super().__init__(DynamicCache(config=config), DynamicCache(config=config))
-        self.config, self.sources, self.beams, self.length = config, sources, beams, length
+        self.config, self.beams, self.length = config, beams, length
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 
 

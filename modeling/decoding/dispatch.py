@@ -160,7 +160,7 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
+    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
 def is_compiled(model: Any) -> bool:

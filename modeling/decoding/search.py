@@ -70,18 +70,6 @@ def returns_rows(settings: GenerationConfig) -> bool:
     return bool(settings.return_dict_in_generate) and not getattr(settings, "only_sequences", False)
 
 
-def may_leave(settings: GenerationConfig, stepper: "Stepper", observers: Iterable[Any]) -> bool:
-    """Return whether sources may leave this request before its end.
-
-    Args:
-        settings: the settings of the request.
-        stepper: what runs the decoder.
-        observers: processors and stopping criteria.
-    """
-    # sampling draws for all rows together
-    return not returns_rows(settings) and not settings.do_sample and stepper.can_keep and all(map(follows, observers))
-
-
 class Stepper:
     """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast path or the plain one.
 
@@ -121,11 +109,6 @@ class Stepper:
         logits = self._last(logits, ids_WT.device).repeat_interleave(beams, dim=0)
         self.logits = logits if not self.cache.sources else torch.cat([self.logits, logits])
         self.cache.add(request)
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether [`keep`] may be called. A compiled step has one package for each number of rows."""
-        return self.is_fast and self.step.compiled is None
 
     def keep(self, sources: list[int], beams: int) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
@@ -491,21 +474,6 @@ class Beams(Texts):
         return Written(self.numbers[source], *best)
 
 
-class Recorder:
-    """Keeps the scores and logits of each step, if `generate` is to return them."""
-
-    def __init__(self, settings: GenerationConfig):
-        wants = returns_rows(settings)
-        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
-        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
-
-    def add(self, scores: torch.Tensor, logits: torch.Tensor) -> None:
-        if self.scores is not None:
-            self.scores += (scores.clone(),)
-        if self.logits is not None:
-            self.logits += (logits.clone(),)
-
-
 class Search:
     """A search on the fast path, whose sources join and leave between steps. Each step writes a token of each row.
 
@@ -526,7 +494,10 @@ class Search:
     ):
         self.model, self.settings, self.beams = model, settings, settings.num_beams or 1
         self.processors, self.criteria, self.streamer = processors, criteria, streamer
-        self.recorder = Recorder(settings)
+        # those of each step, if `generate` is to return them
+        wants = returns_rows(settings)
+        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
+        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
         self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
         self.stepper: Stepper | None = None
         self.is_over = self.may_leave = False
@@ -540,8 +511,10 @@ class Search:
         self.texts.prefix_WP = input_ids
         self.stepper = Stepper(self.model, input_ids, self.settings, model_kwargs)
         has_ends = not isinstance(self.texts, Greedy) or self.texts.pads_ends
-        observers = [*self.processors, *self.criteria]
-        self.may_leave = has_ends and self.streamer is None and may_leave(self.settings, self.stepper, observers)
+        # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number of rows
+        needs_all = self.streamer is not None or self.settings.do_sample or self.stepper.step.compiled is not None
+        all_follow = all(map(follows, [*self.processors, *self.criteria]))
+        self.may_leave = has_ends and all_follow and not needs_all and not returns_rows(self.settings)
         return self
 
     def step(self) -> list[Written]:
@@ -549,8 +522,11 @@ class Search:
         assert self.stepper is not None
         logits = self.stepper.logits
         scores_WV = self._processed(logits if self.beams == 1 else logits.log_softmax(dim=-1))
-        self.recorder.add(scores_WV, logits)
-        self.rows_W, done = self.texts.extend(scores_WV, logits, self.recorder.scores)
+        if self.scores is not None:
+            self.scores += (scores_WV.clone(),)
+        if self.logits is not None:
+            self.logits += (logits.clone(),)
+        self.rows_W, done = self.texts.extend(scores_WV, logits, self.scores)
         self._follow()
         if self.streamer is not None:
             self.streamer.put(self.texts.last().cpu())
@@ -622,8 +598,8 @@ def sample(
         return ids
     return GenerateEncoderDecoderOutput(
         sequences=ids,
-        scores=search.recorder.scores,
-        logits=search.recorder.logits,
+        scores=search.scores,
+        logits=search.logits,
         past_key_values=search.final_cache(),
     )
 
@@ -651,6 +627,6 @@ def beam_search(
         sequences_scores=scores if generation_config.output_scores else None,
         beam_indices=rows[:, :written],
         past_key_values=search.final_cache(),
-        scores=search.recorder.scores,
-        logits=search.recorder.logits,
+        scores=search.scores,
+        logits=search.logits,
     )

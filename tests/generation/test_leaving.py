@@ -59,7 +59,7 @@ def test_answers_are_those_of_all_to_the_end(model, many, rows, monkeypatch, req
     left = model.generate(**request)
     taken = rows[:]
     rows.clear()
-    monkeypatch.setattr(search, "may_leave", lambda *given: False)
+    monkeypatch.setattr(search, "follows", lambda observer: False)
     expected = model.generate(**request)
     assert torch.equal(left, expected)
     assert len(taken) == len(rows) and set(rows) == {12 * request.get("num_beams", 1)}
