@@ -80,14 +80,3 @@ def test_switched_off_merged_and_unloaded(build, source, steps, name):
     for request, tokens in zip(REQUESTS, merged, strict=True):
         assert torch.equal(written(unloaded, source, request), tokens)
     assert steps  # nothing is left of the adapter
-
-
-def test_only_the_one_adapter_that_is_active_is_heard(build, source):
-    model = adapted(build, "DoRA of the feed-forward")
-    one = written(model, source, {})
-    model.add_adapter("other", ADAPTERS["attention"][1])
-    model.set_adapter("other")
-    other = written(model, source, {})
-    assert torch.equal(other, written(build("rotary"), source, {})) and not torch.equal(one, other)
-    model.set_adapter("default")
-    assert torch.equal(written(model, source, {}), one)

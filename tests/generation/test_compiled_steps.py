@@ -155,14 +155,15 @@ def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_real_packages_are_loaded_again(build, source, monkeypatch):
-    model = build("rotary", torch.float32)
-    expected = model.generate(source, **PLENTY)
-    assert torch.equal(weftformer.fast_decoding(model).generate(source, **PLENTY), expected)
+@pytest.mark.parametrize(("kind", "beams"), [("rotary across", 1), ("bucketed", 3), ("sparse", 3)])
+def test_real_packages_are_loaded_again(build, source, monkeypatch, kind, beams):
+    model, request = build(kind, torch.float32), PLENTY | {"num_beams": beams}
+    expected = model.generate(source, **request)
+    assert torch.equal(weftformer.fast_decoding(model).generate(source, **request), expected)
 
     def never(*given):
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(compiled, "build", never)
-    twin = weftformer.fast_decoding(build("rotary", torch.float32))
-    assert torch.equal(twin.generate(source, **PLENTY), expected)
+    twin = weftformer.fast_decoding(build(kind, torch.float32))
+    assert torch.equal(twin.generate(source, **request), expected)

@@ -7,8 +7,6 @@ from transformers import (
     EncoderDecoderCache,
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
-    StoppingCriteriaList,
 )  # fmt: skip
 from transformers.generation.streamers import BaseStreamer
 
@@ -169,11 +167,7 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     assert cache.prefix_lengths == cache.prefix_lengths[:1] * 4 and cache.prefix_lengths[0] > 60
 
 
-def test_stopping_criteria_and_streamers_are_served(build, source, steps):
-    class Fives(StoppingCriteria):
-        def __call__(self, input_ids, scores, **kwargs):
-            return torch.full((input_ids.shape[0],), input_ids.shape[1] >= 5)
-
+def test_a_streamer_hears_each_token(build, source, steps):
     class Listener(BaseStreamer):
         def __init__(self):
             self.heard = []
@@ -184,16 +178,12 @@ def test_stopping_criteria_and_streamers_are_served(build, source, steps):
         def end(self):
             self.heard.append("end")
 
-    model, heard = build("learned"), []
+    model, heard = build("rotary"), []
     for cache in ({}, {"cache_implementation": "dynamic"}):
         listener = Listener()
-        output = model.generate(
-            source[:1], condition_values=torch.tensor([[2.0]]), max_new_tokens=9, streamer=listener,
-            stopping_criteria=StoppingCriteriaList([Fives()]), **cache,
-        )  # fmt: skip
-        heard.append((output.tolist(), listener.heard))
-    assert heard[0] == heard[1] and len(heard[0][0][0]) <= 5 and heard[0][1][-1] == "end"
-    assert steps
+        model.generate(source[:1], max_new_tokens=9, streamer=listener, **cache)
+        heard.append(listener.heard)
+    assert heard[0] == heard[1] and heard[0][-1] == "end" and steps
 
 
 def test_bfloat16_weights_decode(build, source, steps):
@@ -230,13 +220,15 @@ ROTARY = {
 
 
 @pytest.mark.parametrize("scaling", ROTARY)
-@pytest.mark.parametrize("beams", [3])
-def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling, beams):
+def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling):
     monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     limits = {"max_target_positions": 8, "max_source_positions": 12}
     model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
     for _ in range(2):  # frequencies of some kinds are those of the longest text so far
-        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 20, "num_beams": beams}, steps))
+        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 20, "num_beams": 3}, steps))
+    # training in several processes writes to the buffers in place, which inference mode would forbid
+    assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
+    model.train()(input_ids=source, labels=source).loss.backward()
 
 
 def test_processors_may_change_scores_in_place(build, source, steps):
@@ -249,16 +241,6 @@ def test_processors_may_change_scores_in_place(build, source, steps):
     assert_same(*both_ways(build("rotary").float(), {"input_ids": source}, request, steps))
 
 
-@pytest.mark.parametrize("scaling", ["dynamic", "longrope", "yarn"])
-def test_a_model_trains_after_it_wrote(build, source, steps, scaling):
-    model = build("rotary", rope_parameters=ROTARY[scaling], max_target_positions=8, max_source_positions=12)
-    model.generate(source, max_new_tokens=20, min_new_tokens=20)
-    assert steps
-    # several processes write to the buffers in place, which inference mode would forbid
-    assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
-    model.train()(input_ids=source, labels=source).loss.backward()
-
-
 def test_source_positions_that_nobody_sees_are_left_out():
     mask = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]])
     states = torch.arange(10.0).view(1, 2, 1, 5, 1)
@@ -268,18 +250,3 @@ def test_source_positions_that_nobody_sees_are_left_out():
     assert keys[:, 0, :, 0].tolist() == [[0, 2], [6, 5]] and torch.equal(values, -keys)
     assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]
     assert cache.positions.tolist() == [[0, 2], [1, 0]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["learned", "rotary across", "bucketed", "sparse"])
-def test_compiled_and_not_give_the_same(build, source, kind):
-    torch._dynamo.reset()
-    model = build(kind, torch.float32)  # as it is compiled and laid out for users
-    inputs = {"input_ids": source, "max_new_tokens": 30, "min_new_tokens": 30}
-    if model.config.num_condition_features:
-        inputs["condition_values"] = torch.full((4, 1), 3.0)  # no two tokens are nearer than 2e-3
-    for beams in (1, 3):
-        expected = model.generate(**inputs, num_beams=beams)
-        weftformer.fast_decoding(model)
-        assert torch.equal(model.generate(**inputs, num_beams=beams), expected)
-        weftformer.fast_decoding(model, compile=False)
