@@ -25,7 +25,7 @@ from ..masks import additive
 from ..positions import TokenPositions, attention_positions, embed_positions, rotate
 from .cache import DecodingCache, by_layer
 from .compiled import CompiledStep
-from .weights import joined, prepared
+from .weights import joined_projections, prepared
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -103,7 +103,7 @@ class DecodeStep(nn.Module):
         """Take weights in the layout of a few rows, once there were and may be tokens enough."""
         self.taken += 1
         if self.taken == PREPARE_AFTER and self.compiled is None and (left is None or left >= PREPARE_AFTER):
-            layout = prepared(self.decoder, joined_projections, is_single=rows == 1 and left is not None)
+            layout = prepared(self.decoder, is_single=rows == 1 and left is not None)
             self.decoder, self.projections = layout.decoder, layout.projections
 
     def forward(
@@ -139,7 +139,7 @@ class DecodeStep(nn.Module):
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
-        key_positions = suffix_positions if prefix is None else torch.cat([prefix_positions, suffix_positions])
+        key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
         past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + (into is not None)])]
         masks = [suffix_mask]
@@ -184,7 +184,7 @@ class DecodeStep(nn.Module):
     def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
         """Return what self-attention and cross-attention need of positions, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(torch.cat([key_positions, positions.ids_BT[0]])[None])
+        keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
         past = attention_positions(
             config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
         )
@@ -268,16 +268,6 @@ class DecodeStep(nn.Module):
             mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
-
-
-def joined_projections(decoder: Any) -> nn.ModuleList:
-    """Return one linear layer for the queries, keys and values of each layer, or for queries and keys with a position table."""
-    found = []
-    for layer in decoder.layers:
-        own = layer.self_attn
-        has_table = own.position_table is not None
-        found.append(joined([own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]))
-    return nn.ModuleList(found)
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:

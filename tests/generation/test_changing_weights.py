@@ -15,10 +15,6 @@ def turned(weight):
     weight.data.copy_(weight.data.flip(0).clone())
 
 
-def one_number(weight):
-    weight.data.view(-1)[5].add_(1e-6)
-
-
 def one_bit(weight):
     weight.data.view(torch.int32).view(-1)[-1].bitwise_xor_(1)
 
@@ -31,7 +27,7 @@ def compiled(build):
     weftformer.fast_decoding(model, compile=False)
 
 
-@pytest.mark.parametrize("change", [turned, one_number, one_bit])
+@pytest.mark.parametrize("change", [turned, one_bit])
 @pytest.mark.parametrize("part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj"])
 def test_a_compiled_step_is_made_anew_for_other_weights(compiled, part, change):
     before = decode_step(compiled)
@@ -86,7 +82,7 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
     assert layouts(tokens=10) == set()  # too few tokens to gain from it
     assert layouts() == {1} and layouts() == set()
     assert layouts(num_beams=3) == {weights._SEVERAL} and layouts(num_beams=3) == layouts() == set()
-    one_number(decoder.layers[1].self_attn.q_proj.weight)
+    one_bit(decoder.layers[1].self_attn.q_proj.weight)
     assert layouts() == {1}
     decoder.layers[1].encoder_attn.scaling *= 2.0
     assert layouts() == {1}

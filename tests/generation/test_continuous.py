@@ -162,17 +162,18 @@ class Follows:
             [*prompts[row]] if parent < 0 else [*self.texts[parent], token]
             for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))
         ]
-        self.texts, self.rows = texts, len(texts)
-        return self(
-            torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True), scores, texts
-        )
+        self.texts = texts
+        return self.without(texts, scores)
 
     def keep_sources(self, sources, beams):
         self.sources.append(sources)
 
-    def __call__(self, input_ids, scores, texts=None):
+    def __call__(self, input_ids, scores):
+        return self.without(input_ids.tolist(), scores)
+
+    def without(self, texts, scores):
         scores = scores.clone()
-        for row, text in enumerate(input_ids.tolist() if texts is None else texts):
+        for row, text in enumerate(texts):
             scores[row, sum(text) % 20 + 3] = float("-inf")
         return scores
 

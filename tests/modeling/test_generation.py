@@ -52,8 +52,13 @@ def test_the_ids_of_every_request_are_looked_at_before_anything_is_computed(give
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
+def test_what_just_fits_is_written_and_more_is_refused_before_the_first_step(kind):
     model, calls = build(**TABLES[kind], **LIMITS), []
+    prefix = torch.tensor([[1, 5, 5, 5]] * 2)
+    for settings in ({"use_cache": False}, {"num_beams": 2}):
+        assert model.generate(SOURCE, min_new_tokens=10, max_new_tokens=10, **settings).shape == (2, 11)
+        settings |= {"decoder_input_ids": prefix, "min_new_tokens": 7, "max_new_tokens": 7}
+        assert model.generate(SOURCE, **settings).shape == (2, 11)
     model.model.decoder.layers[0].register_forward_hook(lambda *_: calls.append(1))
     with pytest.raises(ValueError) as error:
         model.generate(SOURCE, max_new_tokens=11)
@@ -62,34 +67,16 @@ def test_a_request_that_cannot_fit_is_refused_before_the_first_step(kind):
         "(`max_target_positions`): ask for at most max_new_tokens=10."
     )
     with pytest.raises(ValueError, match=r"A prefix of 4 tokens and max_new_tokens=8 .* at most max_new_tokens=7"):
-        model.generate(SOURCE, decoder_input_ids=torch.tensor([[1, 5, 5, 5]] * 2), max_new_tokens=8)
+        model.generate(SOURCE, decoder_input_ids=prefix, max_new_tokens=8)
     with pytest.raises(ValueError, match="at most max_new_tokens=10"):
         model.generate(SOURCE, max_length=12)
     assert not calls
-
-
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("settings", [{"use_cache": False}, {"num_beams": 2}])
-def test_what_just_fits_is_written_to_the_last_token(kind, settings):
-    model = build(**TABLES[kind], **LIMITS)
-    assert model.generate(SOURCE, min_new_tokens=10, max_new_tokens=10, **settings).shape == (2, 11)
-    prefix = torch.tensor([[1, 5, 5, 5]] * 2)
-    found = model.generate(SOURCE, decoder_input_ids=prefix, min_new_tokens=7, max_new_tokens=7, **settings)
-    assert found.shape == (2, 11)
 
 
 @pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
 def test_without_a_request_the_length_stays_within_the_table():
     model = build(**TABLES["learned"], **LIMITS)
     assert model.generate(SOURCE, min_new_tokens=9).shape[1] <= 11
-
-
-def test_forbidden_tokens_are_no_damage():
-    scores = torch.zeros(3, 5)
-    scores[:, 1:] = -torch.inf
-    refusal = RefuseNonFiniteScores()
-    assert refusal(torch.zeros(3, 4, dtype=torch.long), scores) is scores
-    refusal.look()
 
 
 def test_damage_of_a_later_step_is_told_at_the_end_with_its_row_and_length():
@@ -157,12 +144,14 @@ def test_scores_that_cease_to_be_finite_are_refused_by_every_mode(settings, row)
         model.generate(source, **(request | {"suppress_tokens": None}), logits_processor=processors)
 
 
-def test_no_step_but_the_first_waits_for_the_scores():
-    refusal, reads = RefuseNonFiniteScores(), HostReads()
-    refusal(torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 5))
+def test_forbidden_tokens_are_no_damage_and_only_the_first_step_waits_for_the_scores():
+    refusal, reads, scores = RefuseNonFiniteScores(), HostReads(), torch.zeros(2, 5)
+    scores[:, 1:] = -torch.inf
+    assert refusal(torch.zeros(2, 1, dtype=torch.long), scores) is scores
     with reads, HostMethods(reads.found):
-        refusal(torch.zeros(2, 2, dtype=torch.long), torch.zeros(2, 5))
+        refusal(torch.zeros(2, 2, dtype=torch.long), scores)
     assert not reads.found
+    refusal.look()
 
 
 def test_what_the_caller_asked_to_be_repaired_is_not_refused():
