@@ -195,8 +195,7 @@ class WeftGenerationMixin(GenerationMixin):
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False) -> torch.Tensor:
         r"""
-        Return the scores of the generated tokens, as in transformers. transformers would read the size of the source
-        vocabulary, and this method reads that of the target from the scores.
+        Return the scores of the generated tokens, as in transformers, with the size of the target vocabulary.
 
         Args:
             sequences (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`):
@@ -211,15 +210,9 @@ class WeftGenerationMixin(GenerationMixin):
         Returns:
             `torch.Tensor` of shape `(batch * num_return_sequences, length)`: the scores, 0 after the end of a beam.
         """
-        scores_RTV = torch.stack(scores, dim=1)
-        if normalize_logits:
-            scores_RTV = scores_RTV.log_softmax(dim=-1)
-        if beam_indices is None:
-            beam_indices = torch.arange(len(scores_RTV), device=sequences.device)[:, None].expand(-1, len(scores))
-        steps = torch.arange(int((beam_indices >= 0).sum(dim=-1).max()), device=sequences.device)
-        beams_RT = beam_indices[:, : len(steps)]
-        tokens_RT = sequences[:, sequences.shape[1] - len(steps) :]
-        return scores_RTV[beams_RT.clamp(min=0), steps, tokens_RT].masked_fill(beams_RT < 0, 0.0)
+        return super(WeftGenerationMixin, self._with_target_vocabulary()).compute_transition_scores(
+            sequences, scores, beam_indices, normalize_logits
+        )
 
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
         """Return whether a request takes the fast path.

@@ -21,7 +21,6 @@ class FastPathRequest(EncoderDecoderCache):
 
     Args:
         config: the model's configuration.
-        sources: number of sources in the batch.
         beams: number of beams of each source.
         prefix_mask: mask of shape (B, prefix), 0 for pads in a prefix. None if there are none.
         source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
@@ -31,14 +30,13 @@ class FastPathRequest(EncoderDecoderCache):
     def __init__(
         self,
         config: WeftConfig,
-        sources: int,
         beams: int,
         prefix_mask: torch.Tensor | None = None,
         source_mask: torch.Tensor | None = None,
         length: int = 0,
     ):
         super().__init__(DynamicCache(config=config), DynamicCache(config=config))
-        self.config, self.sources, self.beams, self.length = config, sources, beams, length
+        self.config, self.beams, self.length = config, beams, length
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 
 
@@ -64,7 +62,7 @@ class DecodingCache:
     SHARE_EVERY = 16
     # A shorter shared prefix has a masked column behind it, because graphs are compiled for lengths from 2 on.
     _SHORTEST = 2
-    # Columns that are allocated at least, and at most at first: on a CPU, unused memory costs nothing until it is written to.
+    # Columns that are allocated at least, and at most at first: unused memory costs nothing until it is written to.
     _CAPACITY, _INITIAL_CAPACITY = 64, 4096
 
     def __init__(self, config: WeftConfig, beams: int, length: int = 0, is_returned: bool = False):
@@ -110,7 +108,7 @@ class DecodingCache:
             )
         else:
             self._make_room(states, total * self.beams, self.end)
-            self.prefix = _with_room(self.prefix, states, total, max(self._capacity(states), states.shape[4]))
+            self.prefix = _with_room(self.prefix, states, total, max(self._capacity, states.shape[4]))
             own = self.prefix[:, :, first:total, :, : states.shape[4]]
             self.prefix_lengths += lengths
             self._blank_prefixes()
@@ -124,13 +122,13 @@ class DecodingCache:
             self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
         self._masks = None
 
-    def _capacity(self, like: torch.Tensor) -> int:
-        expected = min(self.expected, self._INITIAL_CAPACITY) if like.device.type == "cpu" else 0
-        return max(self._CAPACITY, expected)
+    @property
+    def _capacity(self) -> int:
+        return max(self._CAPACITY, min(self.expected, self._INITIAL_CAPACITY))
 
     def _make_room(self, like: torch.Tensor, rows: int, columns: int) -> None:
         """Enlarge the suffixes if they have fewer rows or columns."""
-        self.suffixes = _with_room(self.suffixes, like, rows, max(self._capacity(like), columns))
+        self.suffixes = _with_room(self.suffixes, like, rows, max(self._capacity, columns))
         shape = self.suffixes.shape[2], self.suffixes.shape[4]
         if self.writers.ndim == 1:
             self.writers = torch.zeros(shape, dtype=torch.int32, device=self.device)
@@ -166,10 +164,10 @@ class DecodingCache:
         suffixes = self.suffixes[:, :, : self.sources * self.beams]
         return (None if self.beams == 1 else self.prefix[:, :, : self.sources]), suffixes
 
-    def key_positions(self) -> tuple[torch.Tensor, ...]:
-        """Return the key positions of the columns in use, of the shared prefix (if there is one) and the suffixes."""
+    def key_positions(self) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the key positions of the columns in use, of the shared prefix (None without beams) and the suffixes."""
         if self.beams == 1:
-            return (torch.arange(self.end, device=self.device),)
+            return None, torch.arange(self.end, device=self.device)
         shared = max(self.prefix_lengths)
         own = torch.arange(shared, shared + self.end, device=self.device)
         return torch.arange(self._width, device=self.device), own

@@ -1,7 +1,7 @@
-"""Compiled decoding steps, which on a CPU are kept in files: a later process loads them instead of compiling.
+"""Compiled decoding steps, which are kept in files: a later process loads them instead of compiling.
 
-On a CPU, a step is exported and compiled ahead of time, to a package of AOTInductor for each shape of its inputs. Lengths
-are no part of the shape: one package serves them all. On other devices `torch.compile` compiles a step in every process.
+A step is exported and compiled ahead of time, to a package of AOTInductor for each shape of its inputs. Lengths are no
+part of the shape: one package serves them all.
 
 A package is machine code with the weights in it. Its name is a hash of all that it depends on, so another model, changed
 weights, another version, processor or number of threads compile anew. Delete the folder to get rid of old ones.
@@ -17,10 +17,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
-from functools import cache, cached_property, partial
-from itertools import count
+from functools import cache, cached_property
 from pathlib import Path
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -42,7 +40,8 @@ _LENGTHS: dict[str, int | None] = {
     "position_ids": None,
     "prefix": 4,
     "suffixes": 4,
-    "key_positions": 0,
+    "prefix_positions": 0,
+    "suffix_positions": 0,
     "prefix_mask": 1,
     "suffix_mask": 1,
     "source": 4,
@@ -51,7 +50,6 @@ _LENGTHS: dict[str, int | None] = {
 }
 # Fields of a config that say where a model comes from.
 _OF_NO_EFFECT = ("_name_or_path", "architectures", "auto_map", "transformers_version")
-_numbers = count()
 
 
 def compiled_folder() -> Path:
@@ -75,9 +73,7 @@ class CompiledStep:
 
     def __call__(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what `DecodeStep.forward` returns for these arguments, without `into`."""
-        if arguments[0].device.type != "cpu":
-            return self._in_this_process(arguments)
-        arguments = tuple(_contiguous(argument) for argument in arguments)
+        arguments = tuple(None if argument is None else argument.contiguous() for argument in arguments)
         shape = _shape_of(arguments)
         if shape not in self.packages:
             self.packages[shape] = self._package(shape, arguments)
@@ -109,29 +105,16 @@ class CompiledStep:
             "compiler": _COMPILER,
         }
 
-    @cached_property
-    def _run(self) -> Callable:
-        # the weights are constants and no module changes while the step is in use, so only inputs need guards
-        options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-        return torch.compile(_with_own_code(self.step.forward), options=options)
-
-    def _in_this_process(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-        for name, argument in zip(_LENGTHS, arguments, strict=True):
-            if name in ("prefix", "suffixes", "prefix_mask", "suffix_mask", "key_positions"):
-                for tensor in _tensors(argument):
-                    torch._dynamo.maybe_mark_dynamic(tensor, _LENGTHS[name])
-        # not among `options`, which dynamo does not read
-        with torch._inductor.config.patch(_COMPILER | {"cpp_wrapper": True}):
-            return self._run(*arguments)
-
 
 def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
     """Export the `forward` of a step for arguments of the same shape, with any lengths."""
-    lengths = tuple(
-        _each(argument, partial(_any_length, name)) for name, argument in zip(_LENGTHS, arguments, strict=True)
+    any_length = torch.export.Dim.AUTO
+    shapes = tuple(
+        None if argument is None else {} if length is None else {length: any_length}
+        for length, argument in zip(_LENGTHS.values(), arguments, strict=True)
     )
     with torch.no_grad():
-        return torch.export.export(_Forward(step), arguments, dynamic_shapes=(lengths,), strict=False)
+        return torch.export.export(step, arguments, dynamic_shapes=shapes, strict=False)
 
 
 def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path) -> Path:
@@ -164,10 +147,9 @@ def kept(facts: dict[str, Any], folder: Path) -> Path | None:
     package = folder / f"{_name(facts)}.pt2"
     try:
         record = json.loads(package.with_suffix(".json").read_text(encoding="utf-8"))
-        is_whole = record["sha256"] == _hash_of_file(package) and record["facts"] == json.loads(json.dumps(facts))
+        return package if record["sha256"] == _hash_of_file(package) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return package if is_whole else None
 
 
 def load(package: Path) -> Callable:
@@ -176,50 +158,16 @@ def load(package: Path) -> Callable:
         return torch._inductor.aoti_load_package(str(package))
 
 
-class _Forward(nn.Module):
-    """A step whose arguments are in one tuple, as export wants to name their dimensions."""
-
-    def __init__(self, step: nn.Module):
-        super().__init__()
-        self.step = step
-
-    def forward(self, *arguments):
-        return self.step.forward(*arguments)
-
-
-def _tensors(argument: Any) -> Iterator[torch.Tensor]:
-    if isinstance(argument, tuple):
-        yield from argument
-    elif argument is not None:
-        yield argument
-
-
-def _each(argument: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    if isinstance(argument, tuple):
-        return tuple(map(function, argument))
-    return None if argument is None else function(argument)
-
-
-def _contiguous(argument: Any) -> Any:
-    return _each(argument, torch.Tensor.contiguous)
-
-
-def _any_length(name: str, tensor: torch.Tensor) -> dict[int, Any]:
-    length = _LENGTHS[name]
-    return {} if length is None else {length: torch.export.Dim.AUTO}
-
-
 def _shape_of(arguments: tuple) -> tuple:
     """Return the types and sizes of all arguments, with each length replaced by whether it is 1.
 
     Export takes a size of 1 as a constant.
     """
     found: list[tuple] = []
-    for name, argument in zip(_LENGTHS, arguments, strict=True):
-        length = _LENGTHS[name]
-        for tensor in _tensors(argument):
-            sizes = [size if dim != length else size == 1 for dim, size in enumerate(tensor.shape)]
-            found.append((name, tensor.dtype, *sizes))
+    for (name, length), argument in zip(_LENGTHS.items(), arguments, strict=True):
+        if argument is not None:
+            sizes = [size if dim != length else size == 1 for dim, size in enumerate(argument.shape)]
+            found.append((name, argument.dtype, *sizes))
     return tuple(found)
 
 
@@ -283,15 +231,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
-
-
-def _with_own_code(method: Any) -> MethodType:
-    """Return a bound method with a copy of its code object.
-
-    dynamo stores compiled graphs by code object. If two steps shared one, the second would run the graph of the first,
-    with the weights of the first as constants: the guards on modules, which would tell them apart, are off.
-    """
-    function = method.__func__
-    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
-    twin = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
-    return MethodType(twin, method.__self__)

@@ -16,7 +16,7 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 
 from ..generation import RefuseNonFiniteScores
 from .cache import places, rows_of
-from .search import Beams, Greedy, Search, Stepper
+from .search import Greedy, Search, Stepper
 from .step import GROWING_ROTARY
 
 
@@ -70,9 +70,9 @@ def reason_against(model: Any, **settings: Any) -> str | None:
         return "there is no fast path"
     if (against := model.fast_path.reason_against_model(model)) is not None:
         return against
-    config, device, rotary = model.config, model.lm_head.weight.device, model.model.decoder.rotary_embedding
-    if model.fast_path.is_compiled(model) or device.type != "cpu":
-        return "steps are compiled for a number of rows, or not on a CPU"
+    config, rotary = model.config, model.model.decoder.rotary_embedding
+    if model.fast_path.is_compiled(model):
+        return "steps are compiled for a number of rows"
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
         return "positions are those of a whole batch"
@@ -109,24 +109,16 @@ class ContinuousSearch(Search):
         prepared = _prepared(model, settings)
         ends = prepared._eos_token_tensor
         super().__init__(model, prepared, followers, [] if ends is None else [EosTokenCriteria(ends)])
-        self.may_leave, self.came = True, 0
-        self._clear()
-
-    def _clear(self) -> None:
-        """Begin anew, without any source."""
-        self.stepper = None
-        if self.beams == 1:
-            self.texts = Greedy(self.model, self.settings, self.criteria, has_scores=True)
-        else:
-            self.texts = Beams(self.model, self.settings, self.criteria)
-        self.tickets: list[int] = []
+        self.may_leave = True
+        if isinstance(self.texts, Greedy):
+            self.texts.has_scores = True
         self.watches: list[Watch | None] = []
         self.prompts: list[list[int]] = []
         # the row of the last call of the followers that each row continues, -1 for new ones
         self.parents: list[int] = []
 
     def __len__(self) -> int:
-        return len(self.tickets)
+        return len(self.texts.numbers)
 
     def add(
         self, inputs: dict[str, torch.Tensor], most: Sequence[int], watches: Sequence[Watch | None] | None = None
@@ -146,11 +138,8 @@ class ContinuousSearch(Search):
             **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
         )
         self.texts.add(list(most))
-        new = list(range(self.came, self.came + len(self.prompts) - before))
-        self.came += len(new)
-        self.tickets += new
-        self.watches += [None] * len(new) if watches is None else watches
-        return new
+        self.watches += [None] * len(most) if watches is None else watches
+        return self.texts.numbers[before:]
 
     def _join(
         self,
@@ -184,9 +173,9 @@ class ContinuousSearch(Search):
             return []
         if not bool(self.stepper.logits.amax(dim=-1).isfinite().all()):
             raise ValueError("The scores of the next token are NaN or infinite: the weights are damaged.")
-        by_number = dict(zip(self.texts.numbers, zip(self.tickets, self.prompts, strict=True), strict=True))
+        prompts = dict(zip(self.texts.numbers, self.prompts, strict=True))
         found = [
-            Found(*by_number[one.number], one.sequences.tolist(), one.scores.tolist())  # type: ignore[union-attr]
+            Found(one.number, prompts[one.number], one.sequences.tolist(), one.scores.tolist())
             for one in super().step()
         ]
         if self.is_over:
@@ -196,11 +185,13 @@ class ContinuousSearch(Search):
     def _leave_all(self) -> None:
         for follower in self.followers:
             follower.keep_sources([], self.beams)
-        self._clear()
+        self.stepper, self.texts.length = None, 0
+        self.texts.keep([])
+        self.watches, self.prompts, self.parents = [], [], []
 
     def remove(self, tickets: Sequence[int]) -> None:
         """Let sources leave that nobody wants any more."""
-        done = [ticket in set(tickets) for ticket in self.tickets]
+        done = [number in set(tickets) for number in self.texts.numbers]
         if self.stepper is None or not any(done):
             return
         if all(done):
@@ -214,7 +205,6 @@ class ContinuousSearch(Search):
 
     def _keep(self, sources: list[int]) -> None:
         super()._keep(sources)
-        self.tickets = [self.tickets[source] for source in sources]
         self.watches = [self.watches[source] for source in sources]
         self.prompts = [self.prompts[source] for source in sources]
         self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]

@@ -95,8 +95,8 @@ def reason_against_model(model: Any) -> str | None:
     kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if kinds:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
-    if len({weight.device for weight in weights}) > 1:
-        return "weights are on several devices"
+    if devices := {weight.device.type for weight in weights} - {"cpu"}:
+        return f"weights are on {', '.join(sorted(devices))}, and the fast path is for a CPU"
     if any(router.limits_experts for router in decoder.routers()):
         # the fast path gives experts other tokens at a time: one beam of a prefix, beams in the order of their places
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
@@ -104,11 +104,6 @@ def reason_against_model(model: Any) -> str | None:
     if name not in KNOWN_IMPLEMENTATIONS or _is_foreign(ALL_ATTENTION_FUNCTIONS.get(name)):
         return f'the attention "{name}" is not one of transformers\' own'
     return None
-
-
-def can_step(model: Any) -> bool:
-    """Return whether the fast path is right for this model: its modules are Weft's own and have no hooks."""
-    return reason_against_model(model) is None
 
 
 def reason_against_request(
@@ -140,12 +135,9 @@ def reason_against_request(
         return "a mask is 4-D"
     if against := reason_against_model(model):
         return against
-    device = model.lm_head.weight.device.type
-    if device != "cpu" and model not in _COMPILED:
-        return f'the fast path is off by default on "{device}": `weftformer.fast_decoding(model)` turns it on'
     if torch.is_grad_enabled():
         return "gradients are enabled"
-    return "autocast is on" if torch.is_autocast_enabled(device) else None
+    return "autocast is on" if torch.is_autocast_enabled("cpu") else None
 
 
 def prepared_request(
@@ -168,7 +160,7 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    return FastPathRequest(model.config, batch_size, beams, prefix_mask, source_mask, generation_config.max_length)
+    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
 def is_compiled(model: Any) -> bool:
@@ -190,11 +182,12 @@ def decode_step(model: Any) -> DecodeStep:
 
 def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
-    Compile the decoding step of a model, for all later calls of `model.generate`.
+    Compile the decoding step of a model on a CPU, for all later calls of `model.generate`.
 
-    The first `generate` with a new batch size or number of beams compiles, for about a minute. On a CPU, what was compiled
-    is kept in a file: later processes load it in about two seconds, as long as the weights, the versions, the
-    processor and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or what the environment
+    The first `generate` with a new batch size or number of beams compiles, for about a minute. What was compiled is kept
+    in a file: later processes load it in about two seconds, as long as the weights, the versions, the processor and the
+    number of threads are the same. On a GPU, `generate(cache_implementation="static")` lets transformers compile the plain
+    path. The folder is `~/.cache/weftformer/compiled`, or what the environment
     variable `WEFT_COMPILED_FOLDER` names.
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
@@ -211,7 +204,8 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     Raises:
         ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
-            quantised, sharded or offloaded weights), or its rotary positions change with the length of the text.
+            quantised, sharded or offloaded weights, or weights that are not on a CPU), or its rotary positions change with
+            the length of the text.
 
     Example:
 

@@ -70,18 +70,6 @@ def returns_rows(settings: GenerationConfig) -> bool:
     return bool(settings.return_dict_in_generate) and not getattr(settings, "only_sequences", False)
 
 
-def may_leave(settings: GenerationConfig, stepper: "Stepper", observers: Iterable[Any]) -> bool:
-    """Return whether sources may leave this request before its end.
-
-    Args:
-        settings: the settings of the request.
-        stepper: what runs the decoder.
-        observers: processors and stopping criteria.
-    """
-    # sampling draws for all rows together
-    return not returns_rows(settings) and not settings.do_sample and stepper.can_keep and all(map(follows, observers))
-
-
 class Stepper:
     """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast path or the plain one.
 
@@ -121,11 +109,6 @@ class Stepper:
         logits = self._last(logits, ids_WT.device).repeat_interleave(beams, dim=0)
         self.logits = logits if not self.cache.sources else torch.cat([self.logits, logits])
         self.cache.add(request)
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether [`keep`] may be called. A compiled step has one package for each number of rows."""
-        return self.is_fast and self.step.compiled is None
 
     def keep(self, sources: list[int], beams: int) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
@@ -194,13 +177,13 @@ class Written(NamedTuple):
     Args:
         number: the number of the source, counted from the first that was added.
         sequences: ids of the tokens (S, T), best first; fill follows an end.
-        scores: the scores of the sequences (S,), None if nobody wants them.
+        scores: the scores of the sequences (S,); those of greedy search are 0 unless they are wanted.
         rows: of beams, the row of each token (S, T) among the logits of its step, -1 behind an end.
     """
 
     number: int
     sequences: torch.Tensor
-    scores: torch.Tensor | None
+    scores: torch.Tensor
     rows: torch.Tensor | None = None
 
 
@@ -219,6 +202,8 @@ class Texts:
     # Names of tensors with an entry for each source, and of those whose last dimension are tokens.
     by_source: tuple[str, ...] = ()
     by_token: tuple[str, ...] = ()
+    # The id behind the end of a text.
+    fill: int
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
         self.model, self.settings, self.count = model, settings, settings.num_beams or 1
@@ -235,10 +220,6 @@ class Texts:
         self.limits: list[int] = []
         self.came = 0
         self.prefix_WP: torch.Tensor | None = None
-
-    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
-        """Add sources with their largest numbers of tokens."""
-        raise NotImplementedError
 
     def _columns(self) -> int:
         return getattr(self, self.by_token[0]).shape[-1] if self.numbers else _TOKENS
@@ -274,10 +255,6 @@ class Texts:
         self.begins = [begin - drop for begin in self.begins]
         self.limits = [limit - drop for limit in self.limits]
 
-    @property
-    def fill(self) -> int:
-        raise NotImplementedError
-
     def _by_source(self, columns: list[int]) -> Any:
         """Return a number if it is the same for all sources, else a tensor (B, 1)."""
         return columns[0] if len(set(columns)) == 1 else torch.tensor(columns)[:, None]
@@ -290,28 +267,20 @@ class Texts:
 
 
 class Greedy(Texts):
-    """The texts of greedy search or of sampling: each row is a source of its own.
-
-    Args:
-        model, settings, criteria: as in [`Texts`].
-        has_scores: whether log-probabilities are wanted.
-    """
+    """The texts of greedy search or of sampling: each row is a source of its own. The arguments are those of [`Texts`]."""
 
     by_source, by_token = ("ids_WT", "has_ended_W", "scores_W"), ("ids_WT",)
     ids_WT: torch.Tensor
     has_ended_W: torch.Tensor
     scores_W: torch.Tensor
+    # Whether log-probabilities are wanted.
+    has_scores = False
 
-    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = (), has_scores: bool = False):
+    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
         # a user's criterion may know the end tokens too
         self.pads_ends = any(hasattr(one, "eos_token_id") for one in criteria)
-        self.has_scores = has_scores
-
-    @property
-    def fill(self) -> int:
-        pad: torch.Tensor | None = self.settings._pad_token_tensor
-        return 0 if pad is None else int(pad)
+        self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
 
     def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
         zeros = torch.zeros(len(most), device=device)
@@ -383,11 +352,7 @@ class Beams(Texts):
         ends: torch.Tensor | None = settings._eos_token_tensor
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
         self.any_ended = False
-
-    @property
-    def fill(self) -> int:
-        ends, pad = self.settings._eos_token_tensor, self.settings._pad_token_tensor
-        return -1 if ends is None else int(pad or ends[0])
+        self.fill = -1 if ends is None else int(settings._pad_token_tensor or ends[0])
 
     def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
         shape, columns = (len(most), self.count), self._columns()
@@ -509,21 +474,6 @@ class Beams(Texts):
         return Written(self.numbers[source], *best)
 
 
-class Recorder:
-    """Keeps the scores and logits of each step, if `generate` is to return them."""
-
-    def __init__(self, settings: GenerationConfig):
-        wants = returns_rows(settings)
-        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
-        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
-
-    def add(self, scores: torch.Tensor, logits: torch.Tensor) -> None:
-        if self.scores is not None:
-            self.scores += (scores.clone(),)
-        if self.logits is not None:
-            self.logits += (logits.clone(),)
-
-
 class Search:
     """A search on the fast path, whose sources join and leave between steps. Each step writes a token of each row.
 
@@ -544,7 +494,10 @@ class Search:
     ):
         self.model, self.settings, self.beams = model, settings, settings.num_beams or 1
         self.processors, self.criteria, self.streamer = processors, criteria, streamer
-        self.recorder = Recorder(settings)
+        # those of each step, if `generate` is to return them
+        wants = returns_rows(settings)
+        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
+        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
         self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
         self.stepper: Stepper | None = None
         self.is_over = self.may_leave = False
@@ -558,8 +511,10 @@ class Search:
         self.texts.prefix_WP = input_ids
         self.stepper = Stepper(self.model, input_ids, self.settings, model_kwargs)
         has_ends = not isinstance(self.texts, Greedy) or self.texts.pads_ends
-        observers = [*self.processors, *self.criteria]
-        self.may_leave = has_ends and self.streamer is None and may_leave(self.settings, self.stepper, observers)
+        # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number of rows
+        needs_all = self.streamer is not None or self.settings.do_sample or self.stepper.step.compiled is not None
+        all_follow = all(map(follows, [*self.processors, *self.criteria]))
+        self.may_leave = has_ends and all_follow and not needs_all and not returns_rows(self.settings)
         return self
 
     def step(self) -> list[Written]:
@@ -567,8 +522,11 @@ class Search:
         assert self.stepper is not None
         logits = self.stepper.logits
         scores_WV = self._processed(logits if self.beams == 1 else logits.log_softmax(dim=-1))
-        self.recorder.add(scores_WV, logits)
-        self.rows_W, done = self.texts.extend(scores_WV, logits, self.recorder.scores)
+        if self.scores is not None:
+            self.scores += (scores_WV.clone(),)
+        if self.logits is not None:
+            self.logits += (logits.clone(),)
+        self.rows_W, done = self.texts.extend(scores_WV, logits, self.scores)
         self._follow()
         if self.streamer is not None:
             self.streamer.put(self.texts.last().cpu())
@@ -640,8 +598,8 @@ def sample(
         return ids
     return GenerateEncoderDecoderOutput(
         sequences=ids,
-        scores=search.recorder.scores,
-        logits=search.recorder.logits,
+        scores=search.scores,
+        logits=search.logits,
         past_key_values=search.final_cache(),
     )
 
@@ -663,12 +621,12 @@ def beam_search(
     sequences = torch.cat([input_ids[:: search.beams].repeat_interleave(kept, dim=0), texts], dim=1)
     if not generation_config.return_dict_in_generate:
         return sequences
-    scores = torch.cat([one.scores[:kept] for one in found if one.scores is not None])
+    scores = torch.cat([one.scores[:kept] for one in found])
     return GenerateBeamEncoderDecoderOutput(
         sequences=sequences,
         sequences_scores=scores if generation_config.output_scores else None,
         beam_indices=rows[:, :written],
         past_key_values=search.final_cache(),
-        scores=search.recorder.scores,
-        logits=search.recorder.logits,
+        scores=search.scores,
+        logits=search.logits,
     )

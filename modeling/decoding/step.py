@@ -25,7 +25,7 @@ from ..masks import additive
 from ..positions import TokenPositions, attention_positions, embed_positions, rotate
 from .cache import DecodingCache, by_layer
 from .compiled import CompiledStep
-from .weights import joined, prepared
+from .weights import joined_projections, prepared
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -37,7 +37,7 @@ class DecodeStep(nn.Module):
     """The decoder and its head, for one more token of each row.
 
     Args:
-        model: a `WeftForConditionalGeneration` that `can_step`. Its weights must not change while the step is in use.
+        model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step is in use.
         compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
     """
 
@@ -86,7 +86,7 @@ class DecodeStep(nn.Module):
                 position_ids = position_ids.expand(len(ids_W), 1)
             if prefix is not None and prefix_mask is None:
                 prefix_mask = prefix.new_zeros(prefix.shape[2], prefix.shape[4])
-        past = (prefix, suffixes, cache.key_positions(), prefix_mask, suffix_mask)
+        past = (prefix, suffixes, *cache.key_positions(), prefix_mask, suffix_mask)
         arguments = (ids_W, position_ids, *past, cache.source.states, cache.source.positions, cache.source.mask)
         if compiled is not None:
             logits, states = compiled(arguments)
@@ -103,7 +103,7 @@ class DecodeStep(nn.Module):
         """Take weights in the layout of a few rows, once there were and may be tokens enough."""
         self.taken += 1
         if self.taken == PREPARE_AFTER and self.compiled is None and (left is None or left >= PREPARE_AFTER):
-            layout = prepared(self.decoder, joined_projections, is_single=rows == 1 and left is not None)
+            layout = prepared(self.decoder, is_single=rows == 1 and left is not None)
             self.decoder, self.projections = layout.decoder, layout.projections
 
     def forward(
@@ -112,7 +112,8 @@ class DecodeStep(nn.Module):
         position_ids,
         prefix,
         suffixes,
-        key_positions,
+        prefix_positions,
+        suffix_positions,
         prefix_mask,
         suffix_mask,
         source,
@@ -127,7 +128,8 @@ class DecodeStep(nn.Module):
             position_ids: its positions, of shape (1, 1) or (W, 1).
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            key_positions: key positions of the columns in use: of the shared prefix, if there is one, and of the suffixes.
+            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None without beams)
+                and of the suffixes.
             prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
             source: keys and values of the source (2, L, B, G, M, K).
             source_positions: key positions of the source (B or 1, M).
@@ -137,11 +139,12 @@ class DecodeStep(nn.Module):
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
+        key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
-        past = [by_layer(suffixes[:, :, :, :, : key_positions[-1].shape[0] + (into is not None)])]
+        past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + (into is not None)])]
         masks = [suffix_mask]
         if prefix is not None:
-            past.insert(0, by_layer(prefix[:, :, :, :, : key_positions[0].shape[0]]))
+            past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
             masks.insert(0, prefix_mask)
         masks = [
             None if one is None else one[:, None, None, : part[0][0].shape[2]]
@@ -265,16 +268,6 @@ class DecodeStep(nn.Module):
             mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
-
-
-def joined_projections(decoder: Any) -> nn.ModuleList:
-    """Return one linear layer for the queries, keys and values of each layer, or for queries and keys with a position table."""
-    found = []
-    for layer in decoder.layers:
-        own = layer.self_attn
-        has_table = own.position_table is not None
-        found.append(joined([own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]))
-    return nn.ModuleList(found)
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:

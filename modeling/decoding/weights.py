@@ -6,7 +6,7 @@ with weights in column-major order is the fastest. Changing the layout costs as 
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -182,6 +182,16 @@ def numbers_of(parts: Sequence[nn.Module]) -> dict[str, Any]:
     }
 
 
+def joined_projections(decoder: Any) -> nn.ModuleList:
+    """Return one linear layer for the queries, keys and values of each layer, or for queries and keys with a position table."""
+    found = []
+    for layer in decoder.layers:
+        own = layer.self_attn
+        has_table = own.position_table is not None
+        found.append(joined([own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]))
+    return nn.ModuleList(found)
+
+
 class Layout(NamedTuple):
     """A decoder for a few rows, and the projections of its self-attention, joined."""
 
@@ -195,12 +205,11 @@ _LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, dict[bool, Layout]]] = We
 _SEVERAL = 8
 
 
-def prepared(decoder: nn.Module, join: Callable[[nn.Module], nn.Module], is_single: bool) -> Layout:
+def prepared(decoder: nn.Module, is_single: bool) -> Layout:
     """Return a layout of a decoder's weights, which is kept until they change.
 
     Args:
         decoder: the decoder.
-        join: returns the joined projections.
         is_single: whether there is a single row.
     """
     weights = list(_laid_out(decoder))
@@ -210,7 +219,7 @@ def prepared(decoder: nn.Module, join: Callable[[nn.Module], nn.Module], is_sing
     layouts = kept[1]
     if is_single not in layouts:
         rows = 1 if is_single else _SEVERAL
-        layouts[is_single] = Layout(packed(decoder, rows), packed(join(decoder), rows))
+        layouts[is_single] = Layout(packed(decoder, rows), packed(joined_projections(decoder), rows))
     return layouts[is_single]
 
 

@@ -9,6 +9,11 @@ from weftformer.modeling.decoding.step import DecodeStep
 from ..models import TINY_CONFIG
 
 PAD, START, END = 0, 1, 2
+# scores of 32 bits, of a model of 64: only their own rounding is left
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+# Left-padded: rows of 1, 4, 2 and 3 real tokens, each beginning with the start.
+PREFIX = torch.tensor([[PAD, PAD, PAD, START], [START, 9, 5, 14], [PAD, PAD, START, 20], [PAD, START, 4, 4]])
+PADDED = {"decoder_input_ids": PREFIX, "decoder_attention_mask": (PREFIX != PAD).long()}
 TINY = TINY_CONFIG | {
     "tie_word_embeddings": False,
     "dropout": 0.0,

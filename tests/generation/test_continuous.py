@@ -1,6 +1,5 @@
 """Sources that join and leave a running search get what they get alone."""
 
-import itertools
 import random
 
 import pytest
@@ -10,21 +9,14 @@ from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.continuous import ContinuousSearch, reason_against
 from weftformer.modeling.decoding.step import DecodeStep
 
-from .conftest import END, KINDS, PAD, START
+from .conftest import CLOSE, END, KINDS, PAD, START
 
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 ENDS = [END, 4, 7, 9]
 SETTINGS = {
     "greedy": {},
     "beams": {"num_beams": 3, "num_return_sequences": 3},
-    "beams, early": {"num_beams": 3, "num_return_sequences": 3, "early_stopping": True},
-    "beams, never early": {
-        "num_beams": 4,
-        "num_return_sequences": 4,
-        "early_stopping": "never",
-        "length_penalty": 1.5,
-    },
-    "beams, whole log-probabilities": {"num_beams": 5, "num_return_sequences": 5, "length_penalty": 0.0},
+    "early": {"num_beams": 3, "num_return_sequences": 3, "early_stopping": True, "length_penalty": 0.0},
+    "never early": {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": 1.5},
 }
 ABSOLUTE = [kind for kind in KINDS if kind not in ("relative", "bucketed")]
 
@@ -33,16 +25,15 @@ def sources(model, count, generator):
     """Sources and prompts of different lengths, and for each a largest number of tokens."""
     found = []
     for _ in range(count):
-        given = {
-            "input_ids": torch.randint(
-                3, 23, (1, 3 + int(torch.randint(7, (1,), generator=generator))), generator=generator
-            )
-        }
-        rest = torch.randint(3, 23, (1, int(torch.randint(5, (1,), generator=generator))), generator=generator)
-        given["decoder_input_ids"] = torch.cat([torch.full((1, 1), START), rest], dim=1)
+        length, more, most = (
+            int(torch.randint(*bounds, (1,), generator=generator)) for bounds in ((3, 10), (0, 5), (1, 24))
+        )
+        ids = torch.randint(3, 23, (1, length + more), generator=generator)
+        prompt = torch.cat([torch.full((1, 1), START), ids[:, length:]], dim=1)
+        given = {"input_ids": ids[:, :length], "decoder_input_ids": prompt}
         if model.config.num_condition_features:
             given["condition_values"] = torch.randn(1, 1, generator=generator)
-        found.append((given, int(torch.randint(1, 24, (1,), generator=generator))))
+        found.append((given, most))
     return found
 
 
@@ -78,9 +69,8 @@ def assert_alone(model, given, most, settings, found):
 
 
 def _until_end(ids):
-    return list(
-        itertools.chain(itertools.takewhile(lambda one: one not in ENDS, ids), [one for one in ids if one in ENDS][:1])
-    )
+    ends = [place for place, one in enumerate(ids) if one in ENDS]
+    return ids[: ends[0] + 1] if ends else ids
 
 
 @pytest.mark.parametrize(
@@ -124,7 +114,7 @@ def test_those_that_are_removed_change_nothing_for_the_others(build, beams):
         assert_alone(model, *group[index], settings, answers[tickets[index]])
     assert not {tickets[0], tickets[1], tickets[4]} & answers.keys() and len(answers) <= 4
     search.add(together(group[:1]), [3])
-    search.remove(search.tickets)
+    search.remove(search.texts.numbers)
     assert not len(search)
 
 
@@ -172,17 +162,18 @@ class Follows:
             [*prompts[row]] if parent < 0 else [*self.texts[parent], token]
             for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))
         ]
-        self.texts, self.rows = texts, len(texts)
-        return self(
-            torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True), scores, texts
-        )
+        self.texts = texts
+        return self.without(texts, scores)
 
     def keep_sources(self, sources, beams):
         self.sources.append(sources)
 
-    def __call__(self, input_ids, scores, texts=None):
+    def __call__(self, input_ids, scores):
+        return self.without(input_ids.tolist(), scores)
+
+    def without(self, texts, scores):
         scores = scores.clone()
-        for row, text in enumerate(input_ids.tolist() if texts is None else texts):
+        for row, text in enumerate(texts):
             scores[row, sum(text) % 20 + 3] = float("-inf")
         return scores
 

@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
-from torch.nn.utils import parametrizations, prune
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -21,11 +20,9 @@ def louder(module, query, key, value, attention_mask, **kwargs):
 def assert_plain_and_heard(model, source, steps, before):
     """The change is heard in what is written, and all ways of writing agree."""
     settings = {"min_new_tokens": 12, "max_new_tokens": 12}
-    for beams in (1, 3):
-        found = model.generate(source, num_beams=beams, **settings)
-        assert not steps
-        assert torch.equal(found, model.generate(source, num_beams=beams, use_cache=False, **settings))
-    assert not torch.equal(model.generate(source, **settings), before)
+    found = model.generate(source, **settings)
+    assert not steps and not torch.equal(found, before)
+    assert torch.equal(found, model.generate(source, use_cache=False, **settings))
 
 
 @pytest.fixture
@@ -59,18 +56,8 @@ class Softer(WeftForConditionalGeneration):
         return output
 
 
-class Forgetful(WeftForConditionalGeneration):
-    """A subclass that reads another token than the one it wrote."""
-
-    def prepare_inputs_for_generation(self, *args, **kwargs):
-        inputs = super().prepare_inputs_for_generation(*args, **kwargs)
-        inputs["decoder_input_ids"] = (inputs["decoder_input_ids"] + 1).clamp(max=22)
-        return inputs
-
-
-@pytest.mark.parametrize("kind", [Softer, Forgetful])
-def test_a_subclass_is_heard(build, source, steps, before, kind):
-    model = kind(build("rotary").config).eval()
+def test_a_subclass_is_heard(build, source, steps, before):
+    model = Softer(build("rotary").config).eval()
     model.load_state_dict(build("rotary").state_dict())
     assert_plain_and_heard(model, source, steps, before)
 
@@ -107,14 +94,6 @@ def replaces_a_module(model):
     layer.v_proj = adapted
 
 
-def parametrizes(model):
-    parametrizations.spectral_norm(model.model.decoder.layers[0].mlp.down_proj)
-
-
-def prunes(model):
-    prune.l1_unstructured(model.model.decoder.layers[0].self_attn.q_proj, "weight", amount=0.5)
-
-
 def replaces_an_activation(model):
     class Thrice(torch.nn.Module):
         def forward(self, states):
@@ -123,9 +102,7 @@ def replaces_an_activation(model):
     model.model.decoder.layers[1].mlp.act_fn = Thrice()
 
 
-CHANGES = [
-    replaces_a_method, hooks_a_layer, replaces_forward, replaces_a_module, parametrizes, prunes, replaces_an_activation,
-]  # fmt: skip
+CHANGES = [replaces_a_method, hooks_a_layer, replaces_forward, replaces_a_module, replaces_an_activation]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -164,7 +141,7 @@ def test_experts_with_a_capacity_get_the_tokens_of_the_plain_path(build, source,
 
 
 def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):
-    """No weight is on another machine here: the device "meta" stands for those that nothing was measured on."""
+    """No weight is on another machine here: the device "meta" stands for all but the CPU."""
     monkeypatch.setattr(dispatch, "_logged_reasons", set())
     model = build("rotary").to("meta")
     caplog.set_level(logging.DEBUG, logger=dispatch.__name__)
@@ -175,7 +152,7 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
     (record,) = [record for record in caplog.records if record.name == dispatch.__name__]
     assert record.levelno == logging.DEBUG
     assert record.getMessage() == (
-        'generate takes the plain path: the fast path is off by default on "meta": `weftformer.fast_decoding(model)` turns it on.'
+        "generate takes the plain path: weights are on meta, and the fast path is for a CPU."
     )
 
 

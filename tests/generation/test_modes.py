@@ -4,12 +4,7 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from .conftest import few_kinds
-
-PAD, START, END = 0, 1, 2
-# scores of 32 bits, of a model of 64: only their own rounding is left
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-EXACT = {"rtol": 1e-10, "atol": 1e-10}
+from .conftest import CLOSE, END, PAD, START, few_kinds
 
 
 def next_scores(model, given, prefix):
@@ -51,15 +46,9 @@ def test_greedy_equals_a_loop_without_cache(model, inputs, run):
 @torch.no_grad()
 def test_beam_search_equals_a_loop_without_cache(model, inputs, alone):
     output = model.generate(
-        **inputs,
-        num_beams=3,
-        num_return_sequences=3,
-        min_new_tokens=6,
-        max_new_tokens=6,
-        length_penalty=0.5,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+        **inputs, num_beams=3, num_return_sequences=3, min_new_tokens=6, max_new_tokens=6, length_penalty=0.5,
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
     for row in range(4):
         sequences, totals = reference_beams(model, alone(inputs, row), 6, 3)
         assert torch.equal(output.sequences[3 * row : 3 * row + 3], sequences)
@@ -81,74 +70,35 @@ def test_a_row_that_ends_is_padded_and_its_neighbours_go_on(model, inputs, alone
     assert (output[0] == end).any()
 
 
-def sampled(model, given, seed, **kwargs):
-    torch.manual_seed(seed)
-    return model.generate(**given, do_sample=True, min_new_tokens=10, max_new_tokens=10, **kwargs)
-
-
 @few_kinds
 @torch.no_grad()
-def test_an_assistant_changes_nothing_but_the_speed(model, inputs, build, alone, request):
-    kind = request.node.callspec.params["model"]
-    assistant = build(kind, decoder_layers=1, decoder_mlp_layer_types=["dense"])
+def test_drafts_change_nothing_but_the_speed(model, inputs, build, alone, request):
+    assistant = build(request.node.callspec.params["model"], decoder_layers=1, decoder_mlp_layer_types=["dense"])
     assistant.lm_head.weight.copy_(model.lm_head.weight)
+    # a prefix that repeats itself, so that there is something to look up
+    prefix = torch.tensor([[START, 7, 8, 9, 22, 7, 8]])
     for row in (0, 1, 3):
-        given = alone(inputs, row)
-        expected = model.generate(**given, min_new_tokens=9, max_new_tokens=9)
-        found = model.generate(**given, min_new_tokens=9, max_new_tokens=9, assistant_model=assistant)
-        assert torch.equal(found, expected)
-
-
-@few_kinds
-@torch.no_grad()
-def test_prompt_lookup_changes_nothing_but_the_speed(model, inputs, alone):
-    for row in range(4):
-        given = alone(inputs, row)
-        # a prefix that repeats itself, so that there is something to look up
-        prefix = torch.tensor([[START, 7, 8, 9, 22, 7, 8]])
-        settings = {"decoder_input_ids": prefix, "min_new_tokens": 8, "max_new_tokens": 8}
-        expected = model.generate(**given, **settings)
-        assert torch.equal(model.generate(**given, **settings, prompt_lookup_num_tokens=3), expected)
-
-
-class Recorder(LogitsProcessor):
-    def __init__(self):
-        self.shapes = []
-
-    def __call__(self, input_ids, scores):
-        assert torch.isfinite(scores).any(dim=-1).all()
-        self.shapes.append((tuple(input_ids.shape), tuple(scores.shape)))
-        return scores
+        given = alone(inputs, row) | {"decoder_input_ids": prefix, "min_new_tokens": 9, "max_new_tokens": 9}
+        expected = model.generate(**given)
+        assert torch.equal(model.generate(**given, assistant_model=assistant), expected)
+        assert torch.equal(model.generate(**given, prompt_lookup_num_tokens=3), expected)
 
 
 @few_kinds
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_logits_processor_sees_every_step(model, inputs, beams):
-    recorder = Recorder()
-    model.generate(
-        **inputs,
-        num_beams=beams,
-        min_new_tokens=4,
-        max_new_tokens=4,
-        logits_processor=LogitsProcessorList([recorder]),
-    )
+    shapes = []
+
+    class Recorder(LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            assert torch.isfinite(scores).any(dim=-1).all()
+            shapes.append((tuple(input_ids.shape), tuple(scores.shape)))
+            return scores
+
+    settings = {"num_beams": beams, "min_new_tokens": 4, "max_new_tokens": 4}
+    model.generate(**inputs, **settings, logits_processor=LogitsProcessorList([Recorder()]))
     rows, width = 4 * beams, model.config.target_vocab_size
-    assert recorder.shapes == [((rows, 1 + step), (rows, width)) for step in range(4)]
-
-
-@few_kinds
-@pytest.mark.parametrize("beams", [1, 3])
-def test_allowed_tokens_of_each_row(model, inputs, beams):
-    seen = []
-
-    def allowed(row, ids):
-        seen.append((row, len(ids)))
-        return [5 + row, 12 + row]
-
-    found = model.generate(**inputs, num_beams=beams, max_new_tokens=4, prefix_allowed_tokens_fn=allowed)
-    for row in range(4):
-        assert set(found[row, 1:].tolist()) <= {5 + row, 12 + row}
-    assert set(seen) == {(row, 1 + step) for row in range(4) for step in range(4)}
+    assert shapes == [((rows, 1 + step), (rows, width)) for step in range(4)]
 
 
 @few_kinds
@@ -156,14 +106,9 @@ def test_allowed_tokens_of_each_row(model, inputs, beams):
 @pytest.mark.parametrize("normalize", [False, True])
 def test_transition_scores_of_beams_add_up_to_their_scores(model, inputs, normalize):
     output = model.generate(
-        **inputs,
-        num_beams=4,
-        num_return_sequences=2,
-        max_new_tokens=7,
-        length_penalty=0.7,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+        **inputs, num_beams=4, num_return_sequences=2, max_new_tokens=7, length_penalty=0.7,
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
     found = model.compute_transition_scores(output.sequences, output.scores, output.beam_indices, normalize)
     lengths = (output.beam_indices >= 0).sum(dim=1)
     assert found.shape == output.beam_indices.shape
