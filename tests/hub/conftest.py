@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -103,10 +102,10 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-@contextmanager
-def stand_in(folder: Path) -> Iterator[Hub]:
+@pytest.fixture
+def hub(tmp_path) -> Iterator[Hub]:
     """The stand-in, which huggingface_hub and transformers take for the Hub meanwhile."""
-    standing_in = Hub(folder / "hub")
+    standing_in = Hub(tmp_path / "hub")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(standing_in))
     # it looks that often whether it is to end
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -116,24 +115,11 @@ def stand_in(folder: Path) -> Iterator[Hub]:
         patch.setattr(constants, "ENDPOINT", address)
         patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        patch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+        patch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         patch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it remembers where the Hub is
         yield standing_in
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture
-def hub(tmp_path) -> Iterator[Hub]:
-    with stand_in(tmp_path) as standing_in:
-        yield standing_in
-
-
-@pytest.fixture(scope="module")
-def module_hub(tmp_path_factory) -> Iterator[Hub]:
-    """One for all tests of a file, who take names of repositories of their own."""
-    with stand_in(tmp_path_factory.mktemp("module")) as standing_in:
-        yield standing_in
 
 
 def words_tokenizer() -> PreTrainedTokenizerFast:
