@@ -25,8 +25,8 @@ from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, plot, write_into
 from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
+from weftformer.common.atomic import write_json
 from weftformer.common.figures import check_figure
-from weftformer.common.whole_files import write_json
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),

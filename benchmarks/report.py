@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.atomic import atomic_write
 from weftformer.common.figures import new_figure, save_figure
-from weftformer.common.whole_files import whole_file
 
 Rows = list[dict[str, Any]]
 
@@ -60,7 +60,7 @@ def write_into(file: Path, cases: dict[str, Rows]) -> None:
         name = found[1]
         return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
 
-    with whole_file(file) as temporary:
+    with atomic_write(file) as temporary:
         temporary.write_text(place.sub(filled, text), encoding="utf-8")
 
 

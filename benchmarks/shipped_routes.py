@@ -20,8 +20,8 @@ import torch
 from transformers import AutoTokenizer, TrainerState
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.common.whole_files import whole_file, write_json
-from weftformer.hub import Measured, build_card, facts_of
+from weftformer.common.atomic import atomic_write, write_json
+from weftformer.hub import MetricResult, build_card, facts_of
 from weftformer.hub.facts import bibtex
 from weftformer.hub.trained import training_table
 from weftformer.routes.data.training_data import read_canonical
@@ -71,7 +71,7 @@ def write_stock(files: Iterable[Path], out: Path) -> int:
     """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES; return their number."""
     leaves = sorted({leaf for file in files for route in read_canonical(file) for leaf in route.leaves()})
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(out) as temporary:
+    with atomic_write(out) as temporary:
         # without a time, so that the same molecules are the same file
         temporary.write_bytes(gzip.compress("".join(f"{leaf}\n" for leaf in leaves).encode(), mtime=0))
     return len(leaves)
@@ -150,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             data=DATA.format(trained_on=trained_on, aligned=routes["aligned"]),
             training=trained_as(arguments.model, model),
             results=[
-                Measured(
+                MetricResult(
                     "exact_match" if metric == "exact" else metric, name, figures[key]["value"], TESTED_ON,
                     figures[key]["low"], figures[key]["high"], "Wilson" if part.startswith("top") else "bootstrap",
                     figures[key]["n"], "test", percent=True,

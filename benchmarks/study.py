@@ -16,8 +16,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from weftformer.common.atomic import write_json
 from weftformer.common.statistics import student_interval
-from weftformer.common.whole_files import write_json
 from weftformer.scripts import cli
 
 _EVALUATION = "eval_results.json"  # as transformers' Trainer names it

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .whole_files import whole_file
+from .atomic import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,5 +54,5 @@ def save_figure(figure: Figure, file: str | os.PathLike) -> None:
 
     # a fixed salt and no date, so that the same data give the same file
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(file).suffix.lower())
-    with rc_context({"svg.hashsalt": "weft"}), whole_file(file) as temporary:
+    with rc_context({"svg.hashsalt": "weft"}), atomic_write(file) as temporary:
         figure.savefig(temporary, dpi=160, metadata=metadata)

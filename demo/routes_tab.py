@@ -13,7 +13,7 @@ import gradio as gr
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..common.whole_files import write_json
+from ..common.atomic import write_json
 from ..inference.tasks import RouteTask
 from ..routes import PlanSettings, Stock
 from ..routes.drawing.page import save_page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import SpaceCard, SpaceCardData
 
-from ..common.whole_files import whole_folder
+from ..common.atomic import atomic_folder
 from ..hub.export import ROOT
 from .loading import check_named, load_models
 
@@ -65,7 +65,7 @@ def write_space(
     named = {"--model": route_model, "--text-model": text_model}
     folders = [name if name is not None and Path(name).is_dir() else None for name in (route_model, text_model)]
     card, requirements = _card(title, named), _requirements()
-    with whole_folder(out) as staging:
+    with atomic_folder(out) as staging:
         arguments: list[str] = []
         tasks = load_models(folders[0], folders[1]) if any(folders) else [None, None]
         for (option, name), task in zip(named.items(), tasks, strict=True):

@@ -1,5 +1,5 @@
 from ..modeling import WeftPreTrainedModel
-from .card import Facts, Measured, build_card
+from .card import Facts, MetricResult, build_card
 from .export import export_code
 from .facts import adapted_card, converted_card, facts_of, upcycled_card, upload_with_card
 from .trained import measured, trained_card
@@ -10,7 +10,7 @@ WeftPreTrainedModel._upload_modified_files = upload_with_card
 
 __all__ = [
     "Facts",
-    "Measured",
+    "MetricResult",
     "adapted_card",
     "build_card",
     "converted_card",

@@ -16,7 +16,7 @@ _ROUTE_TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricResult:
     """
     A measured value, with its 95 % interval if one was computed.
 
@@ -138,7 +138,7 @@ class Facts:
             How it was trained.
         training (`Mapping[str, Any]`, *optional*):
             The rows of the table of training arguments.
-        results (`Sequence[Measured]`, *optional*):
+        results (`Sequence[MetricResult]`, *optional*):
             The measured values.
         results_note (`str`, *optional*):
             A remark on them.
@@ -174,7 +174,7 @@ class Facts:
     data: str | None = None
     recipe: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
-    results: Sequence[Measured] = ()
+    results: Sequence[MetricResult] = ()
     results_note: str | None = None
     decoding: Mapping[str, Any] = field(default_factory=dict)
     origin: str | None = None

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..common.whole_files import whole_file
+from ..common.atomic import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
@@ -57,6 +57,6 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
         staging = Path(temporary, NOT_UPLOADED)
         staging.mkdir(parents=True)
         for name, text in flat_files().items():
-            with whole_file(folder / name, staging) as file:
+            with atomic_write(folder / name, staging) as file:
                 file.write_text(text, encoding="utf-8")
     return dict(AUTO_MAP)

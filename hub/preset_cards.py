@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from ..configuration import PRESETS, WeftConfig
-from .card import FOLDER, Facts, Measured, build_card
+from .card import FOLDER, Facts, MetricResult, build_card
 from .facts import count_parameters, preset_facts
 
 
@@ -27,7 +27,7 @@ def preset_card(name: str) -> str:
         preset=name,
         has_weights=False,
         recipe=known.pop("recipe").format(name=name),
-        results=[Measured(dataset=dataset, split="test", **result) for result in known.pop("results", [])],
+        results=[MetricResult(dataset=dataset, split="test", **result) for result in known.pop("results", [])],
         **known,
     )
     return str(build_card(facts))

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 from ..configuration.version import __version__
 from ..modeling import WeftPreTrainedModel
-from .card import Measured, build_card
+from .card import MetricResult, build_card
 from .facts import facts_of
 
 if TYPE_CHECKING:  # importing it takes a second, and `import weftformer` imports this file
@@ -37,7 +37,7 @@ def measured(
     *,
     n: int | None = None,
     intervals: Mapping[str, tuple[float, float, str]] | None = None,
-) -> list[Measured]:
+) -> list[MetricResult]:
     """
     Return the metrics of a Trainer's evaluation for a card.
 
@@ -55,7 +55,7 @@ def measured(
             For a metric (without the prefix), the ends of its 95 % interval and how it was computed.
 
     Returns:
-        `list[Measured]`
+        `list[MetricResult]`
     """
     found = []
     for key, value in metrics.items():
@@ -65,7 +65,7 @@ def measured(
         low, high, method = (intervals or {}).get(name, (None, None, None))
         split = {"eval": "validation"}.get(prefix, prefix)
         found.append(
-            Measured(
+            MetricResult(
                 metric=name, name=_NAMES.get(name, name), value=round(value, 6), dataset=dataset, low=low, high=high,
                 method=method, n=n, split=split, percent=name == "exact_match",
             )
@@ -172,7 +172,7 @@ def hardware(args: Any) -> str:
     return f"CPU ({name}), {args.world_size} x {torch.get_num_threads()} threads"
 
 
-def _logged(trainer: "Trainer", names: str) -> list[Measured]:
+def _logged(trainer: "Trainer", names: str) -> list[MetricResult]:
     """Return the metrics of the last evaluation in the log."""
     entries = [entry for entry in trainer.state.log_history if any(key.startswith("eval_") for key in entry)]
     dataset: Any = trainer.eval_dataset

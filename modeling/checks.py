@@ -2,7 +2,7 @@
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
 values of its first batch only, before any kernel sees them ([`check_first_batch`]). It checks later values only after an
-operation has failed, as a lookup on the CPU does for an id without a row ([`explained`]). Inside `torch.compile` and `torch.export` it reads
+operation has failed, as a lookup on the CPU does for an id without a row ([`with_hint`]). Inside `torch.compile` and `torch.export` it reads
 no values.
 """
 
@@ -44,7 +44,7 @@ def check_first_batch(model: Any, check: Callable[[], None]) -> None:
         model._has_checked_values = True
 
 
-def explained(compute: Callable[[], Result], check: Callable[[], None]) -> Result:
+def with_hint(compute: Callable[[], Result], check: Callable[[], None]) -> Result:
     """Return `compute()`. If it raises an IndexError, call `check`, which raises a clearer error if it can."""
     if is_tracing():
         return compute()

@@ -36,11 +36,11 @@ from .checks import (
     check_mask,
     check_positions,
     check_states,
-    explained,
     inferred_mask,
     is_tracing,
     plain_table,
     with_batch_dimension,
+    with_hint,
 )
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, at_least_float32, build_norm, dropout
@@ -637,7 +637,7 @@ class WeftEncoder(WeftStack):
                 hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
             return self._finish(hidden_states)
 
-        return WeftEncoderOutput(last_hidden_state=explained(run, check))
+        return WeftEncoderOutput(last_hidden_state=with_hint(run, check))
 
 
 class WeftDecoder(WeftStack):
@@ -829,7 +829,7 @@ class WeftDecoder(WeftStack):
                 )
             return self._finish(hidden_states)
 
-        return WeftDecoderOutput(last_hidden_state=explained(run, check), past_key_values=past_key_values)
+        return WeftDecoderOutput(last_hidden_state=with_hint(run, check), past_key_values=past_key_values)
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -1178,7 +1178,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits = None if is_chunked else self.lm_head(scored)
         if labels is not None:
             settings = (labels[:, kept], smoothing, num_items_in_batch)
-            loss = explained(
+            loss = with_hint(
                 lambda: (
                     chunked_cross_entropy(scored, self.lm_head, *settings)
                     if logits is None

@@ -18,8 +18,8 @@ from typing import Any, cast
 import numpy as np
 from rdkit import Chem, rdBase
 
+from ..common.atomic import atomic_write
 from ..common.progress import Progress
-from ..common.whole_files import whole_file
 from ..common.workers import Workers
 from .molecules import MOST_CHARACTERS, hash64
 from .tables import table_header
@@ -160,7 +160,7 @@ class Stock:
 
     def _to_cache(self, known: Path, stamp: str) -> None:
         try:
-            with whole_file(known) as temporary, temporary.open("wb") as file:
+            with atomic_write(known) as temporary, temporary.open("wb") as file:
                 np.savez(
                     file, stamp=np.array(stamp), kind=np.array(self.kind), hashes=self._hashes,
                     num_bad=np.array(self.num_bad), bad_lines=np.array(self.bad_lines, dtype=np.str_),

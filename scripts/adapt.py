@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> None:
     """
     import torch
 
-    from weftformer.common.whole_files import whole_folder
+    from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import DoesNotFit, adapt, checkpoint_folder, read_weights
     from weftformer.hub import adapted_card
 
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> None:
             check_model(model, option)
             if args.out.resolve() == Path(model).resolve():
                 raise ValueError(f"{args.out} is the folder of a checkpoint: choose another output folder.")
-    with whole_folder(args.out, replace=args.overwrite) as staging:
+    with atomic_folder(args.out, replace=args.overwrite) as staging:
         source_config, encoder_config, tokenizer, fields = _read_settings(args)
         weights = read_weights(checkpoint_folder(args.model))
         encoder = (read_weights(checkpoint_folder(args.encoder)), encoder_config) if encoder_config else None

@@ -59,8 +59,8 @@ def main(args: argparse.Namespace) -> None:
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME
 
+    from weftformer.common.atomic import atomic_folder
     from weftformer.common.overrides import parse_overrides
-    from weftformer.common.whole_files import whole_folder
     from weftformer.conversion import (
         SOURCES,
         DoesNotFit,
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> None:
     if args.source not in (None, *SOURCES):
         raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")
     folder = args.path if args.path.is_dir() else args.path.parent
-    with whole_folder(args.out) as staging:
+    with atomic_folder(args.out) as staging:
         weights = clean_keys(read_weights(args.path), _renames(args.rename))
         source_config = read_source_config(args.source_config or folder)
         source = SOURCES[args.source] if args.source else detect(weights, source_config)

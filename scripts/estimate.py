@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: an argument does not fit, or there is no such model.
     """
-    from weftformer.common.whole_files import write_json
+    from weftformer.common.atomic import write_json
     from weftformer.estimation import estimate
 
     to_screen = args.json == Path("-")

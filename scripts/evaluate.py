@@ -125,7 +125,7 @@ def _check(args: argparse.Namespace) -> PlanSettings:
 def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Any]]:
-    from weftformer.common.whole_files import growing_file
+    from weftformer.common.atomic import partial_file
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
@@ -134,7 +134,7 @@ def _planned(
     conditions = conditions_of(planner.model.config, args.conditions)
     move_to(planner, args.device)
     file = args.save_predictions
-    with growing_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
+    with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
         found = {
             name: predict(planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size)
             for name in conditions

@@ -21,7 +21,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    from weftformer.common.whole_files import whole_folder
+    from weftformer.common.atomic import atomic_folder
     from weftformer.exporting import (
         compare_ctranslate2,
         largest_difference,
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
     has_tokenizer = (args.model / "tokenizer.json").is_file()
     tokenizer = AutoTokenizer.from_pretrained(args.model) if has_tokenizer else None
-    with whole_folder(args.out) as staging:
+    with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
             difference, same, samples = compare_ctranslate2(model, staging, tokenizer)

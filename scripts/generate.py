@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from weftformer.common.atomic import complete_lines, open_lines
 from weftformer.common.progress import Progress
-from weftformer.common.whole_files import open_lines, whole_lines
 from weftformer.scripts.arguments import check_at_least_one, check_folders, check_output, load_model
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
     task = load_model(args, "texts")
     task.check_conditions(len(_names(args.condition_columns)))
     settings = _settings(args, task)
-    first = whole_lines(args.output_file) if args.resume else 0
+    first = complete_lines(args.output_file) if args.resume else 0
     if total is not None and first > total:
         raise ValueError(f"{args.output_file} has {first} lines already, and the input {total}: it is of another.")
     if first:

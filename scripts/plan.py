@@ -319,7 +319,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan]) -> None:
     """The files that are written when all is done."""
-    from weftformer.common.whole_files import write_json
+    from weftformer.common.atomic import write_json
     from weftformer.routes.drawing.page import save_page
     from weftformer.routes.files.plan_files import write_plans
     from weftformer.routes.reaction_names import plan_with_names

@@ -24,11 +24,11 @@ def main(args: argparse.Namespace) -> None:
         raise FileNotFoundError(f"{args.model} is no folder.")
     from transformers import AutoModelForSeq2SeqLM
 
-    from weftformer.common.whole_files import whole_folder
+    from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import upcycle
     from weftformer.hub import upcycled_card
 
-    with whole_folder(args.out) as staging:
+    with atomic_folder(args.out) as staging:
         dense = AutoModelForSeq2SeqLM.from_pretrained(args.model)
         layer_types = {
             f"{stack}_mlp_layer_types": [

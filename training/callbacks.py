@@ -15,8 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
+from ..common.atomic import atomic_write
 from ..common.progress import Progress
-from ..common.whole_files import whole_file
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
 from ..modeling.moe import Router, expert_load
@@ -340,5 +340,5 @@ def _forget_after(file: Path, step: int) -> None:
     if not file.is_file():
         return
     kept = [record for record in read_expert_load(file) if record["step"] <= step]
-    with whole_file(file) as temporary:
+    with atomic_write(file) as temporary:
         temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")

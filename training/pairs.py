@@ -11,7 +11,7 @@ from transformers import DataCollatorForSeq2Seq
 from transformers.utils import is_scipy_available
 
 from ..common.statistics import wilson_interval
-from ..hub import Measured, measured
+from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization import iter_columns
 from .arguments import WeftTrainingArguments
@@ -102,7 +102,7 @@ def fit_pairs(
         return model
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
-        results: list[Measured] = []
+        results: list[MetricResult] = []
         if training_args.do_eval:
             scores = trainer.evaluate() | {"eval_samples": len(data["validation"])}
             report(trainer, "eval", scores)
@@ -183,7 +183,7 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     return scores
 
 
-def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[Measured]:
+def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
     """What was just evaluated, for the model card: the scores of generated texts with their intervals."""
     n = int(scores[f"{split}_samples"])
     intervals: dict[str, tuple[float, float, str]] = {}
@@ -195,7 +195,7 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
     return measured(scores, split, pairs, n=n, intervals=intervals)
 
 
-def _card_details(data_args: DataArguments, results: list[Measured]) -> dict[str, Any]:
+def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
     """What the model card says beyond what the trainer knows: the data by name, and what was measured."""
     name = data_args.dataset_name
     if name and not Path(name).is_dir():

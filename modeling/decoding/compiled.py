@@ -26,7 +26,7 @@ import transformers
 from torch import nn
 from transformers.utils import logging
 
-from ...common.whole_files import whole_file, write_json
+from ...common.atomic import atomic_write, write_json
 from .weights import numbers_of
 
 logger = logging.get_logger(__name__)
@@ -134,7 +134,7 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
     )
     package = folder / f"{_name(facts)}.pt2"
     # torch's own cache may hold empty libraries, which processes left that were killed, and which fail to load
-    with _quiet(), fresh_cache(), whole_file(package) as file:
+    with _quiet(), fresh_cache(), atomic_write(package) as file:
         program = exported(step, arguments)
         settings = dict(_COMPILER)  # torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)

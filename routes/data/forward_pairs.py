@@ -13,8 +13,8 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ...common.atomic import atomic_write
 from ...common.progress import Progress
-from ...common.whole_files import whole_file
 from ..files import read_routes
 from ..molecules import canonical_smiles, drawn_smiles
 from ..tree import Route
@@ -133,6 +133,6 @@ def write_forward_pairs(
             bar.update()
     counts["reactions"] = len(found)
     content = text.getvalue().encode()
-    with whole_file(out) as temporary:
+    with atomic_write(out) as temporary:
         temporary.write_bytes(gzip.compress(content, mtime=0) if out.suffix == ".gz" else content)
     return counts

@@ -19,8 +19,8 @@ import datasets
 from datasets import Dataset, DatasetDict, Features, Value
 from datasets.arrow_writer import ArrowWriter
 
+from ...common.atomic import atomic_folder
 from ...common.progress import Progress
-from ...common.whole_files import whole_folder
 from ...common.workers import Workers
 from ..files.entries import read_entries
 from ..molecules import hash64
@@ -135,7 +135,7 @@ def prepare(
     sized = sum(path.stat().st_size for path in (*paths, *held_out))
     _check_folder(Path(out), paths, overwrite)
     with (
-        whole_folder(out, replace=overwrite) as folder,
+        atomic_folder(out, replace=overwrite) as folder,
         Workers(Selection(settings), workers) as pool,
         Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
     ):

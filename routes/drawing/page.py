@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...common.whole_files import whole_file
+from ...common.atomic import atomic_write
 from ..molecules import canonical_or_given
 from ..plans import Candidate, Plan
 from ..tree import Route
@@ -94,7 +94,7 @@ def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str
         OSError: the file cannot be written.
     """
     page = routes_page(plans, title=title)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
 
 

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 import resvg_py
 from PIL import Image, ImageFont
 
-from ...common.whole_files import whole_file
+from ...common.atomic import atomic_write
 from ..tree import Route
 from .depiction import INK, TEXT_HEIGHT
 from .picture import (
@@ -147,7 +147,7 @@ def save_picture(
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
         data = route_png(route, missing=missing, joined_at=joined_at, scale=scale)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...common.whole_files import open_lines, whole_lines
+from ...common.atomic import complete_lines, open_lines
 from ..plans import Plan
 from .entries import read_entries
 from .streams import PLAN_FORMS, write_plans
@@ -38,7 +38,7 @@ class PlanLog:
             ValueError: the file is of another kind, or was begun with other settings or for other targets.
         """
         found: dict[int, Plan] = {}
-        whole_lines(self.path)
+        complete_lines(self.path)
         for line, row in _rows(self.path):
             try:
                 index, given, settings, plan = row["number"] - 1, row["given"], row["settings"], Plan.from_dict(row)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from ...common.whole_files import whole_file
+from ...common.atomic import atomic_write
 from ..plans import Plan
 from ..tree import Route
 from .entries import read_entries
@@ -179,7 +179,7 @@ def _write(
         raise ValueError(f"form must be one of {', '.join(forms)}, got {name!r}")
     form = forms[name]
     opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
-    with whole_file(path) as temporary, opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
+    with atomic_write(path) as temporary, opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
         # RetroCast's tasks have a name
         file.write(form.opening.replace("NAME", _json(path.name.split(".")[0])))
         for number, text in enumerate(form.writer(targets, left_out)):

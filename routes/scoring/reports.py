@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from weftformer.common import whole_files
+from weftformer.common import atomic
 from weftformer.common.figures import new_figure, save_figure
 from weftformer.common.statistics import Estimate
 from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
@@ -158,7 +158,7 @@ def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: P
     """Everything, by column; readers see the old file or the whole new one."""
     settings = {name: value for name, value in settings.items() if name not in ("json", "plot", "markdown")}
     document = {"settings": settings, "columns": {name: result.to_dict() for name, result in results.items()}}
-    whole_files.write_json(file, document, default=str)
+    atomic.write_json(file, document, default=str)
 
 
 def plot(results: dict[str, Evaluation], file: Path) -> None:

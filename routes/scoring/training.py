@@ -8,10 +8,10 @@ from typing import Any
 
 from transformers import DataCollatorForSeq2Seq
 
+from ...common.atomic import write_json
 from ...common.overrides import parse_overrides
-from ...common.whole_files import write_json
 from ...configuration import WeftConfig
-from ...hub import Measured
+from ...hub import MetricResult
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
 from ...training import WeftTrainer
@@ -101,15 +101,15 @@ def card_details(
     return {
         "data": f"{data} No target of the test is the target of a training route.",
         "results": [
-            Measured("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
+            MetricResult("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
             *(
-                Measured(
+                MetricResult(
                     "exact_match", f"exact route, {name}", share["value"], tested, share["low"], share["high"], "Wilson",
                     share["n"], "test", percent=True,
                 )
                 for name, share in results["exact_route"].items()
             ),
-            Measured("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
+            MetricResult("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
         ],
         "results_note": (
             f"{results['beams']} beams; the model is told {', '.join(told)}. A route is exact where it is the recorded one, the "

@@ -4,11 +4,13 @@ import pytest
 from huggingface_hub import ModelCard
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
-from weftformer.hub import Facts, Measured, build_card, facts_of
+from weftformer.hub import Facts, MetricResult, build_card, facts_of
 
 from ..models import tiny_model
 
-SHARE = Measured("exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True)
+SHARE = MetricResult(
+    "exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True
+)
 
 
 def facts(preset: str = "modern-tiny", **known) -> Facts:
@@ -45,7 +47,7 @@ def test_what_is_not_known_is_not_said():
 
 
 def test_values_without_an_interval_say_so():
-    card = build_card(facts(results=[Measured("bleu", "BLEU", 31.41592, "pairs")]))
+    card = build_card(facts(results=[MetricResult("bleu", "BLEU", 31.41592, "pairs")]))
     assert "| pairs | BLEU | 31.42 | not computed |  |\n" in card.text
     assert card.data.eval_results[0].metric_args is None
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
 
     Readers see the old file or the complete new one. If the block raises an error, the old file stays.
@@ -41,7 +41,7 @@ def whole_file(path: str | os.PathLike[str], staging: str | os.PathLike[str] | N
 
 
 @contextmanager
-def growing_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """Yield a text file to write to. It is called `path` with `.part` behind it until the block ends.
 
     When the block is cut short, what was written stays under that name: it may be the work of hours.
@@ -56,7 +56,7 @@ def growing_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     os.replace(part, path)
 
 
-def whole_lines(path: str | os.PathLike[str]) -> int:
+def complete_lines(path: str | os.PathLike[str]) -> int:
     """Count the lines of a file that were written to their end, and take off what is left of one that was cut.
 
     Args:
@@ -80,7 +80,7 @@ def whole_lines(path: str | os.PathLike[str]) -> int:
 def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
     """Open a file to write lines to, or to go on behind its last line.
 
-    The end of a line is one character everywhere: that is how [`whole_lines`] counts them.
+    The end of a line is one character everywhere: that is how [`complete_lines`] counts them.
 
     Raises:
         OSError: the file cannot be written.
@@ -89,7 +89,7 @@ def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]
 
 
 @contextmanager
-def whole_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write into, and rename it to `folder` when the block ends. An error removes it.
 
     Args:
@@ -124,5 +124,5 @@ def write_json(path: str | os.PathLike[str], data: Any, **settings: Any) -> None
         data: the data.
         settings: further arguments of `json.dumps`.
     """
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(data, indent=2, **settings) + "\n", encoding="utf-8")
