@@ -1,0 +1,86 @@
+"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.routes.judging.extraction MAPPED LIBRARY`.
+
+Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same without), `class` (1-10 or null), `id`
+(or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond
+(Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is kept only if it turns the product of its own reaction into the recorded reactants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rdchiral import template_extractor
+from rdkit import rdBase
+
+from ...common.atomic import atomic_write
+from ..molecules import canonical_smiles
+from .transformations import Example, Transformation, difference, joined
+
+EXAMPLES = 3
+
+
+def extract(record: dict[str, Any]) -> str | None:
+    """Return the template of a mapped reaction, from the product to the reactants, or None if it has none that leads back to its reactants."""
+    if not record["mapped"]:
+        return None
+    reactants, product = record["mapped"].split(">>")
+    with rdBase.BlockLogs():
+        try:
+            found = template_extractor.extract_from_reaction({"_id": 0, "reactants": reactants, "products": product})
+        except (ValueError, KeyError, RuntimeError, IndexError):
+            return None
+    smarts = (found or {}).get("reaction_smarts")
+    if not smarts:
+        return None
+    used, made = record["reaction"].split(">>")
+    return smarts if Transformation(smarts, 1).gives(canonical_smiles(made), joined([used])) else None
+
+
+def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) -> Iterator[tuple[str, Transformation]]:
+    """Yield the transformations of records, whose templates stand beside them, the commonest first, with the differences of atoms that they make."""
+    classes: dict[tuple[str, str], Counter[int | None]] = {}
+    examples: dict[tuple[str, str], list[Example]] = {}
+    for record, smarts in zip(records, templates, strict=True):
+        if smarts is None:
+            continue
+        used, made = record["reaction"].split(">>")
+        key = (difference(canonical_smiles(made), joined([used])), smarts)
+        classes.setdefault(key, Counter())[record["class"]] += 1
+        examples.setdefault(key, []).append(Example(record["reaction"], record["id"]))
+    for key, counts in sorted(classes.items(), key=lambda item: (-item[1].total(), item[0])):
+        known = [(number, count) for number, count in counts.items() if number is not None]
+        commonest = max(known, key=lambda item: item[1])[0] if known else None
+        chosen = sorted(examples[key], key=lambda one: (one.source is None, len(one.smiles)))[:EXAMPLES]
+        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen))
+
+
+def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
+    """Write a library, whole or not at all."""
+    with atomic_write(path) as part, gzip.GzipFile(part, "wb", mtime=0) as stream:
+        for key, one in rows:
+            row = [key, one.smarts, one.count, one.reaction_class, one.examples]
+            stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())
+
+
+def main() -> None:
+    """Read mapped reactions, write a library."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mapped", type=Path, metavar="MAPPED")
+    parser.add_argument("library", type=Path, metavar="LIBRARY")
+    arguments = parser.parse_args()
+    records = [json.loads(line) for line in arguments.mapped.read_text(encoding="utf-8").splitlines()]
+    templates = [extract(record) for record in records]
+    rows = list(build(records, templates))
+    write(rows, arguments.library)
+    kept = sum(one.count for _, one in rows)
+    print(f"{len(records):,} reactions: {kept:,} have a template, {len(rows):,} of them different. Saved to {arguments.library}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Judges a single step: whether chemists have recorded its transformation, what speaks against it, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from rdkit import Chem
+
+from ..feasibility import atoms_in_words, missing_atoms
+from ..molecules import Molecule, read_molecule
+from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
+
+State = Literal["precedented", "no precedent", "fails"]
+
+# The classes of USPTO-50K (Schneider et al. 2016, doi 10.1021/acs.jcim.6b00564).
+CLASSES = {
+    1: "heteroatom alkylation and arylation",
+    2: "acylation",
+    3: "C-C bond formation",
+    4: "heterocycle formation",
+    5: "protection",
+    6: "deprotection",
+    7: "reduction",
+    8: "oxidation",
+    9: "functional group interconversion",
+    10: "functional group addition",
+}
+
+# Reagents that routes leave out, by the heavy atoms that they supply to a product.
+REAGENTS: dict[str, Mapping[str, int]] = {
+    "water, oxygen or an oxidant": {"O": 1},
+    "two oxygen atoms of an oxidant": {"O": 2},
+    "a chlorinating agent": {"Cl": 1},
+    "a brominating agent": {"Br": 1},
+    "an iodinating agent": {"I": 1},
+    "a fluorinating agent": {"F": 1},
+    "ammonia or an azide": {"N": 1},
+    "a nitrating agent": {"N": 1, "O": 2},
+    "an azide": {"N": 3},
+    "hydroxylamine": {"N": 1, "O": 1},
+    "hydrazine": {"N": 2},
+    "a cyanide": {"C": 1, "N": 1},
+    "a methylating agent or formaldehyde": {"C": 1},
+    "carbon monoxide or DMF": {"C": 1, "O": 1},
+    "carbon dioxide": {"C": 1, "O": 2},
+    "a sulfide or sulfur": {"S": 1},
+    "sulfur dioxide or chlorosulfonic acid": {"S": 1, "O": 2},
+    "a sulfonating agent": {"S": 1, "O": 3},
+    "phosgene or its substitutes": {"C": 1, "O": 1, "Cl": 1},
+    "boric acid or a borate": {"B": 1, "O": 2},
+    "bis(pinacolato)diboron": {"B": 1, "C": 6, "O": 2},
+    "methanol or ethanol": {"C": 2, "O": 1},
+    "an acetylating agent": {"C": 2, "O": 1},
+    "Boc anhydride": {"C": 5, "O": 2},
+    "a trifluoromethylating agent": {"C": 1, "F": 3},
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """
+    What is known about a step.
+
+    Args:
+        state (`str`):
+            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the atoms that change
+            and the same stereochemistry. `"fails"`: the step cannot work as it is written. `"no precedent"`: neither.
+        precedents (`int`):
+            The number of recorded reactions with the same transformation.
+        examples (`tuple[Example, ...]`):
+            A few of them.
+        reaction_class (`str` or None):
+            The commonest class of USPTO-50K among them.
+        reason (`str` or None):
+            Why the step fails.
+        remarks (`tuple[str, ...]`):
+            What is odd about it.
+    """
+
+    state: State
+    precedents: int = 0
+    examples: tuple[Example, ...] = ()
+    reaction_class: str | None = None
+    reason: str | None = None
+    remarks: tuple[str, ...] = field(default=())
+
+
+def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
+    """
+    Judge a step of a synthesis. Recent results are cached.
+
+    Args:
+        product (`str`):
+            SMILES of the product.
+        reactants (`Sequence[str]`):
+            SMILES of the reactants, in any order. Reagents may be left out.
+        library ([`Library`], *optional*):
+            The recorded transformations. Defaults to those that the package ships.
+
+    Returns:
+        [`Judgement`]
+    """
+    return _judge(product, tuple(reactants), library or shipped_library())
+
+
+@lru_cache(1 << 14)
+def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgement:
+    made, used = read_molecule(product), [read_molecule(smiles) for smiles in reactants]
+    if made is None or None in used or not used:
+        unread = [smiles for smiles, one in zip((product, *reactants), (made, *used), strict=True) if one is None]
+        return Judgement("fails", reason=", ".join(f"{smiles} cannot be read" for smiles in unread) or "no reactant")
+    read = [one for one in used if one is not None]
+    if any(one.canonical == made.canonical for one in read):
+        return Judgement("fails", reason=f"{product} is made from itself")
+    missing = missing_atoms(made, read)
+    supplier = _supplier(missing)
+    if missing and supplier is None:
+        return Judgement("fails", reason=atoms_in_words(missing))
+    found = library.find(product, reactants)
+    if found is not None:
+        return _with(found, "precedented", ())
+    return _without_precedent(made, read, library, supplier)
+
+
+def _with(found: Transformation, state: State, remarks: tuple[str, ...]) -> Judgement:
+    name = None if found.reaction_class is None else CLASSES[found.reaction_class]
+    return Judgement(state, found.count, found.examples, name, remarks=remarks)
+
+
+def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:
+    """A step that no transformation of the library gives: say what is odd about it."""
+    remarks = [] if supplier is None else [f"reagent not drawn: {supplier}"]
+    flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
+    if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):
+        found = library.find(*flat)
+        if found is not None:
+            remarks.append(f"the transformation is recorded {found.count} times, but a stereocentre or double bond is inverted or invented here")
+    remarks += _remarks(made, used)
+    return Judgement("no precedent", remarks=tuple(remarks))
+
+
+def _supplier(missing: Mapping[str, int]) -> str | None:
+    """The reagent that supplies exactly these atoms, if one does."""
+    return next((name for name, atoms in REAGENTS.items() if atoms == missing), None)
+
+
+def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
+    counts = Counter(one.canonical for one in used)
+    product = Chem.MolFromSmiles(made.canonical)
+    molecules = [Chem.MolFromSmiles(one.canonical) for one in used]
+    for smiles, count in counts.items():
+        rest = [one for one in used if one.canonical != smiles]
+        if count > 1:
+            yield f"{smiles} is used {count} times"
+        elif rest and not missing_atoms(made, rest):
+            yield f"no atom of {smiles} is needed"
+    for one, molecule in zip(used, molecules, strict=True):
+        if len(used) > 1 and molecule.HasSubstructMatch(product):
+            yield f"{one.canonical} contains the whole product"
+    isotopes = _isotopes([product]), _isotopes(molecules)
+    if isotopes[0] - isotopes[1]:
+        yield f"isotopes from nowhere: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
+    if isotopes[1] - isotopes[0]:
+        yield f"isotopes are lost: {', '.join(sorted(isotopes[1] - isotopes[0]))}"
+    moved = _halogens([product]) - _halogens(molecules)
+    for symbol in sorted({symbol for symbol, _ in moved}):
+        if sum(one.atoms.get(symbol, 0) for one in used) >= made.atoms[symbol]:
+            yield f"{symbol} of a leaving group is kept in another place"
+
+
+def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
+    return Counter(f"{atom.GetIsotope()}{atom.GetSymbol()}" for one in molecules for atom in one.GetAtoms() if atom.GetIsotope())
+
+
+def _halogens(molecules: Sequence[Chem.Mol]) -> Counter[tuple[str, str]]:
+    """Halogen atoms with the kind of atom that each is bound to."""
+    return Counter(
+        (atom.GetSymbol(), f"{atom.GetNeighbors()[0].GetSymbol()} {atom.GetNeighbors()[0].GetHybridization()} {atom.GetNeighbors()[0].GetIsAromatic()}")
+        for one in molecules
+        for atom in one.GetAtoms()
+        if atom.GetSymbol() in {"F", "Cl", "Br", "I"} and atom.GetDegree() == 1
+    )
+
+

@@ -1,0 +1,208 @@
+"""Recorded transformations: templates extracted from reactions, with counts, classes and examples, and a test of a step against them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rdchiral.initialization import rdchiralReactants, rdchiralReaction
+from rdchiral.main import rdchiralRun
+from rdkit import Chem, rdBase
+
+from ..molecules import canonical_smiles, read_molecule
+
+SHIPPED = "transformations.jsonl.gz"
+# Templates and molecules that a process keeps ready to run.
+_TEMPLATES, _MOLECULES = 1 << 14, 1 << 10
+
+
+class Example(NamedTuple):
+    """A recorded reaction.
+
+    Args:
+        smiles: its reaction SMILES.
+        source: the number of its patent or its id in the data set, or None if it has none.
+    """
+
+    smiles: str
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """
+    A template that recorded reactions share: the atoms and bonds that change, with their neighbours.
+
+    Args:
+        smarts (`str`):
+            The template as reaction SMARTS, from the product to the reactants.
+        count (`int`):
+            The number of recorded reactions that share it.
+        reaction_class (`int` or None):
+            The commonest of the ten classes of USPTO-50K among them, or None if no class was recorded.
+        examples (`tuple[Example, ...]`):
+            A few of the reactions.
+    """
+
+    smarts: str
+    count: int
+    reaction_class: int | None = None
+    examples: tuple[Example, ...] = ()
+
+    def gives(self, product: str, reactants: str) -> bool:
+        """Return whether the template turns a product into these reactants, stereochemistry included.
+
+        Args:
+            product: canonical SMILES.
+            reactants: canonical SMILES of all reactants, as [`joined`] returns them.
+        """
+        return any(joined(outcome.split(".")) == reactants for outcome in self.outcomes(product))
+
+    def outcomes(self, product: str) -> list[str]:
+        """Return the SMILES of the reactants that the template derives from a product, each once."""
+        try:
+            with rdBase.BlockLogs():
+                return list(rdchiralRun(_template(self.smarts), _prepared(product)))
+        except (ValueError, KeyError, RuntimeError, IndexError):  # rdchiral fails for a few pairs of template and molecule
+            return []
+
+    def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
+        """Return False where a part of the template is in none of the molecules: a quick test before [`gives`]."""
+        made, parts = _patterns(self.smarts)
+        return product.HasSubstructMatch(made) and all(
+            any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in parts
+        )
+
+
+class Library:
+    """
+    Transformations, ordered by what a reaction adds to the atoms of its product, so that a step is compared with few of them.
+
+    Args:
+        rows (`Iterable[tuple[str, Transformation]]`):
+            Transformations with the difference of atoms that they make, as [`difference`] returns it.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, Transformation]]):
+        self._by_difference: dict[str, list[Transformation]] = {}
+        for key, transformation in rows:
+            self._by_difference.setdefault(key, []).append(transformation)
+        for transformations in self._by_difference.values():
+            transformations.sort(key=lambda one: -one.count)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_difference.values()))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Library:
+        """Read a library that `weftformer.routes.judging.extraction` has written.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it is not such a library.
+        """
+        return cls(read_rows(path))
+
+    def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
+        """
+        Return the commonest transformation that turns a product into its reactants.
+
+        Args:
+            product (`str`):
+                SMILES of the product.
+            reactants (`Sequence[str]`):
+                SMILES of the reactants, in any order.
+
+        Returns:
+            [`Transformation`] or None: None if no recorded one does.
+
+        Raises:
+            ValueError: RDKit cannot read a molecule.
+        """
+        made, wanted = canonical_smiles(product), joined(reactants)
+        candidates = self._by_difference.get(difference(made, wanted), ())
+        molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
+        possible = (one for one in candidates if one.might_give(molecule, others))
+        return next((one for one in possible if one.gives(made, wanted)), None)
+
+
+@cache
+def shipped_library() -> Library:
+    """Return the library that the package ships: 54,623 reactions of USPTO and those of the routes of PaRoutes n5."""
+    return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
+
+
+def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
+    """Yield the transformations of a library's file with the differences of atoms that they make."""
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        for line in stream:
+            try:
+                key, smarts, count, reaction_class, examples = json.loads(line)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
+            yield key, Transformation(smarts, count, reaction_class, tuple(Example(*one) for one in examples))
+
+
+def difference(product: str, reactants: str) -> str:
+    """Return the heavy atoms that the reactants have more (or fewer) of than the product, such as `Br1B1O2`."""
+    more, made = read_molecule(reactants), read_molecule(product)
+    if more is None or made is None:
+        raise ValueError(f"{reactants}>>{product} has a molecule that RDKit cannot read.")
+    counts = Counter(more.atoms)
+    counts.subtract(made.atoms)
+    return "".join(f"{element}{count}" for element, count in sorted(counts.items()) if count)
+
+
+def joined(reactants: Iterable[str]) -> str:
+    """Return the canonical SMILES of reactants as one text that does not depend on their order."""
+    return ".".join(sorted(part for smiles in reactants for part in canonical_smiles(smiles).split(".")))
+
+
+def without_stereo(smiles: str) -> str:
+    """Return the canonical SMILES without stereochemistry."""
+    molecule = Chem.MolFromSmiles(smiles)
+    Chem.RemoveStereochemistry(molecule)
+    return Chem.MolToSmiles(molecule)
+
+
+@lru_cache(_TEMPLATES)
+def _template(smarts: str) -> Any:
+    return rdchiralReaction(smarts)
+
+
+@lru_cache(_MOLECULES)
+def _prepared(smiles: str) -> Any:
+    return rdchiralReactants(smiles)
+
+
+@lru_cache(_MOLECULES)
+def _molecule(smiles: str) -> Chem.Mol:
+    return Chem.MolFromSmiles(smiles)
+
+
+@lru_cache(_TEMPLATES)
+def _patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
+    """The pattern of the product, and those of the reactants."""
+    made, used = smarts.split(">>")
+    return Chem.MolFromSmarts(made.removeprefix("(").removesuffix(")")), [
+        Chem.MolFromSmarts(part.strip("()") if part.startswith("(") and part.endswith(")") else part)
+        for part in _split(used)
+    ]
+
+
+def _split(smarts: str) -> list[str]:
+    """The molecules of one side of a template: rdchiral puts those that are one molecule into parentheses."""
+    parts, depth, start = [], 0, 0
+    for place, character in enumerate(smarts):
+        if character == "." and not depth:
+            parts.append(smarts[start:place])
+            start = place + 1
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+    return [*parts, smarts[start:]]

@@ -1,0 +1,143 @@
+"""Searches for routes to molecules that can be bought, best first, one step at a time.
+
+A state is the set of molecules that still have to be made. The cheapest state is taken up first; one of its molecules is replaced by the
+reactants of each of its reactions that cannot be bought. A state without molecules is a route. A reaction costs its negative log-probability and
+[`STEP_COST`], so states are found in the order of their cost, and the first route is the cheapest of all that the expansions allow
+(uniform-cost search; Retro*, Chen et al. 2020, arXiv:2006.15820, has the same order with an estimate of zero).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from ..tree import Route
+
+# Added to the cost of each reaction: a step costs a chemist a day whatever a model thinks of it.
+STEP_COST = 0.3
+# States with the same molecules left to make that are pursued: the cheapest few differ in how they came there.
+_ALIKE = 3
+
+
+class Step(NamedTuple):
+    """A reaction that a model proposes.
+
+    Args:
+        reactants: canonical SMILES, sorted.
+        cost: the negative log-probability.
+    """
+
+    reactants: tuple[str, ...]
+    cost: float
+
+
+class _State(NamedTuple):
+    cost: float
+    tie: int
+    open: tuple[str, ...]  # what still has to be made, the largest first
+    made: tuple[tuple[str, Step], ...]  # molecules with the reactions that make them
+
+
+@dataclass(frozen=True)
+class Found:
+    """A route to molecules that can be bought, with the sum of its costs."""
+
+    route: Route
+    cost: float
+
+
+class ShelfSearch:
+    """
+    The search for one target. It names the molecules whose reactions it needs ([`wanted`]), is told them ([`tell`]), and
+    yields routes as they are found.
+
+    Args:
+        target (`str`):
+            Canonical SMILES. Its reactions are searched even if it can be bought.
+        is_bought (`Callable[[str], bool]`):
+            Whether a molecule, a canonical SMILES, can be bought.
+        most_reactions (`int`, *optional*, defaults to 15):
+            The most reactions of a route.
+        most_states (`int`, *optional*, defaults to 200,000):
+            States that are kept; the dearest go first.
+    """
+
+    def __init__(self, target: str, is_bought: Callable[[str], bool], most_reactions: int = 15, most_states: int = 200_000):
+        self.target, self._is_bought = target, is_bought
+        self._most_reactions, self._most_states = most_reactions, most_states
+        self._tie = count()
+        self._queue: list[_State] = [_State(0.0, next(self._tie), (target,), ())]
+        self._steps: dict[str, Sequence[Step]] = {}
+        self._waiting: dict[str, list[_State]] = {}
+        self._alike: Counter[tuple[str, ...]] = Counter()
+        self.found: list[Found] = []
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to search, and nothing awaited."""
+        return not self._queue and not self._waiting
+
+    @property
+    def num_expanded(self) -> int:
+        """The number of molecules whose reactions are known."""
+        return len(self._steps)
+
+    def wanted(self) -> str | None:
+        """Return the next molecule whose reactions the search needs, or None if it needs to be told others first. Routes that are found on
+        the way join `found`."""
+        while self._queue:
+            state = heapq.heappop(self._queue)
+            if not state.open:
+                self.found.append(Found(_route(self.target, dict(state.made)), state.cost))
+                continue
+            molecule = state.open[0]
+            steps = self._steps.get(molecule)
+            if steps is not None:
+                self._expand(state, steps)
+            elif molecule in self._waiting:
+                self._waiting[molecule].append(state)
+            else:
+                self._waiting[molecule] = [state]
+                return molecule
+        return None
+
+    def tell(self, molecule: str, steps: Sequence[Step]) -> None:
+        """Hand in the reactions of a molecule that was wanted."""
+        self._steps[molecule] = steps
+        for state in self._waiting.pop(molecule, ()):
+            heapq.heappush(self._queue, state)
+
+    def _expand(self, state: _State, steps: Sequence[Step]) -> None:
+        molecule, rest = state.open[0], state.open[1:]
+        if len(state.made) >= self._most_reactions:
+            return
+        made = dict(state.made)
+        for step in steps:
+            if any(_needs(reactant, molecule, made) for reactant in step.reactants):
+                continue  # a molecule would be made from itself
+            new = {one for one in step.reactants if one not in made and not self._is_bought(one)}
+            left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
+            if self._alike[left] >= _ALIKE and left:
+                continue
+            self._alike[left] += 1
+            cost = state.cost + step.cost + STEP_COST
+            heapq.heappush(self._queue, _State(cost, next(self._tie), left, (*state.made, (molecule, step))))
+        if len(self._queue) > 2 * self._most_states:
+            self._queue = heapq.nsmallest(self._most_states, self._queue)
+
+
+def _route(molecule: str, made: dict[str, Step]) -> Route:
+    step = made.get(molecule)
+    return Route(molecule, tuple(_route(one, made) for one in step.reactants) if step else ())
+
+
+def _needs(molecule: str, other: str, made: dict[str, Step]) -> bool:
+    """Whether a molecule is the other, or is made from it."""
+    if molecule == other:
+        return True
+    step = made.get(molecule)
+    return step is not None and any(_needs(one, other, made) for one in step.reactants)

@@ -1,0 +1,102 @@
+import random
+from itertools import product as combinations
+
+import pytest
+
+from weftformer.routes.planning.shelf_search import STEP_COST, ShelfSearch, Step
+
+MOLECULES = "ABCDEFGH"
+
+
+def network(seed):
+    """Random reactions of eight molecules, some of which can be bought."""
+    rng = random.Random(seed)
+    steps = {
+        one: [
+            Step(tuple(sorted(rng.sample(MOLECULES.replace(one, ""), rng.choice((1, 2))))), round(rng.uniform(0.1, 3), 3))
+            for _ in range(rng.randint(0, 3))
+        ]
+        for one in MOLECULES
+    }
+    return steps, set(rng.sample(MOLECULES[1:], 3))
+
+
+def all_routes(target, steps, bought):
+    """The costs of all routes: each molecule that is needed and not bought is made by one of its reactions, none from itself."""
+    costs = []
+    for choice in combinations(*([None, *steps[one]] for one in MOLECULES)):
+        made = dict(zip(MOLECULES, choice, strict=True))
+        used, path_is_open = {}, False
+
+        def walk(one, above, made=made, used=used):
+            if one in bought and above:
+                return True
+            step = made[one]
+            if step is None or one in above:
+                return False
+            used[one] = step
+            return all(walk(reactant, (*above, one)) for reactant in step.reactants)
+
+        path_is_open = walk(target, ())
+        # a choice for a molecule that is not needed would count a route twice
+        if path_is_open and all(step is None or one in used for one, step in made.items()):
+            costs.append(sum(step.cost + STEP_COST for step in used.values()))
+    return sorted(costs)
+
+
+def run(search, steps):
+    """Answer what the search wants, in an order of its own where several are wanted."""
+    rng, asked = random.Random(0), []
+    while not search.is_exhausted:
+        while (wanted := search.wanted()) is not None:
+            asked.append(wanted)
+        if asked:
+            one = asked.pop(rng.randrange(len(asked)))
+            search.tell(one, steps[one])
+    return search.found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cheapest_route_is_found_and_no_other_costs(seed):
+    steps, bought = network(seed)
+    search = ShelfSearch("A", lambda one: one != "A" and one in bought)
+    found, expected = run(search, steps), all_routes("A", steps, bought)
+    costs = [round(one.cost, 6) for one in found]
+    assert bool(found) == bool(expected)
+    assert set(costs) <= {round(cost, 6) for cost in expected}
+    if expected:
+        assert min(costs) == pytest.approx(expected[0])
+        for one in found:
+            assert set(one.route.leaves()) <= bought
+            assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
+
+
+def test_routes_come_in_the_order_of_their_costs_if_each_molecule_is_answered_at_once():
+    steps, bought = network(3)
+    search = ShelfSearch("A", lambda one: one != "A" and one in bought)
+    while not search.is_exhausted:
+        if (wanted := search.wanted()) is not None:
+            search.tell(wanted, steps[wanted])
+    costs = [one.cost for one in search.found]
+    assert len(costs) > 1 and costs == sorted(costs)
+
+
+def test_a_molecule_is_wanted_once():
+    steps, bought = network(5)
+    search, asked = ShelfSearch("A", lambda one: one != "A" and one in bought), []
+    while not search.is_exhausted:
+        if (wanted := search.wanted()) is not None:
+            asked.append(wanted)
+            search.tell(wanted, steps[wanted])
+    assert len(asked) == len(set(asked)) == search.num_expanded
+
+
+def test_the_number_of_reactions_and_the_memory_are_bounded():
+    chain = {"A": [Step(("B",), 1.0)], "B": [Step(("C",), 1.0)], "C": [Step(("D",), 1.0)]}
+    assert not run(ShelfSearch("A", "D".__eq__, most_reactions=2), chain)
+    assert run(ShelfSearch("A", "D".__eq__, most_reactions=3), chain)
+    wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
+    search = ShelfSearch("A", "never".__eq__, most_states=10)
+    search.tell(search.wanted(), wide["A"])
+    search.wanted()
+    assert len(search._queue) <= 2 * 10
