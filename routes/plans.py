@@ -13,6 +13,7 @@ from .tree import Route
 
 if TYPE_CHECKING:
     from .feasibility import RouteCheck
+    from .judging import Judgement
     from .stock import Stock
 
 # How the reason begins why a search has no route.
@@ -68,6 +69,18 @@ class Candidate:
     def possible(self) -> bool | None:
         """Whether the route passes that check; None without a route."""
         return None if self.check is None else self.check.is_possible
+
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        """What is known of each reaction, depth first from the target; nothing without a route."""
+        from .judging import judge_route  # needs RDKit and rdchiral
+
+        return [] if self.route is None else judge_route(self.route)
+
+    @property
+    def precedented(self) -> bool | None:
+        """Whether every reaction has a recorded precedent; None without a route."""
+        return None if self.route is None else all(one.state == "precedented" for one in self.judgements)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the route as `Route.to_dict` gives it. Needs RDKit."""
@@ -217,7 +230,7 @@ def ranked(
     on_impossible: str = "keep",
     *,
     per_reaction: int | None = None,
-    purchasable_first: bool = False,
+    shelf_first: bool = False,
 ) -> list[Candidate]:
     """Best first, numbered, grouped by their last reaction, and held against a stock.
 
@@ -226,14 +239,15 @@ def ranked(
         stock: what can be bought.
         on_impossible: routes that cannot be are put behind all others ("rank_last"), "keep" the place of their score, or "drop" out.
         per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
-        purchasable_first: routes from molecules of the stock alone come before all others, whatever their score.
+        shelf_first: routes from molecules of the stock alone come before all others, and of these the ones whose steps are all
+            precedented, whatever their score.
     """
     best = [
         replace(candidate, missing=_missing(candidate, stock))
         for candidate in sorted(candidates, key=lambda candidate: -candidate.score)
     ]
-    if purchasable_first:
-        best.sort(key=lambda candidate: not candidate.purchasable)
+    if shelf_first:
+        best.sort(key=lambda candidate: (not candidate.purchasable, not candidate.precedented))
     if on_impossible != "keep":
         fine = [candidate for candidate in best if candidate.possible is not False]
         rest = [candidate for candidate in best if candidate.possible is False]

@@ -79,7 +79,9 @@ def main() -> None:
     rows = list(build(records, templates))
     write(rows, arguments.library)
     kept = sum(one.count for _, one in rows)
-    print(f"{len(records):,} reactions: {kept:,} have a template, {len(rows):,} of them different. Saved to {arguments.library}.")
+    print(
+        f"{len(records):,} reactions: {kept:,} have a template, {len(rows):,} of them different. Saved to {arguments.library}."
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from rdkit import Chem
 
 from ..feasibility import atoms_in_words, missing_atoms
 from ..molecules import Molecule, read_molecule
+from ..tree import Route
 from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
@@ -107,6 +108,18 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
     return _judge(product, tuple(reactants), library or shipped_library())
 
 
+def judge_route(route: Route) -> list[Judgement]:
+    """Return the judgement of each reaction of a route, depth first from the target."""
+    return [judge(one.smiles, [child.smiles for child in one.children]) for one in _made(route)]
+
+
+def _made(route: Route) -> Iterator[Route]:
+    if route.children:
+        yield route
+        for child in route.children:
+            yield from _made(child)
+
+
 @lru_cache(1 << 14)
 def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgement:
     made, used = read_molecule(product), [read_molecule(smiles) for smiles in reactants]
@@ -138,7 +151,9 @@ def _without_precedent(made: Molecule, used: list[Molecule], library: Library, s
     if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):
         found = library.find(*flat)
         if found is not None:
-            remarks.append(f"the transformation is recorded {found.count} times, but a stereocentre or double bond is inverted or invented here")
+            remarks.append(
+                f"the transformation is recorded {found.count} times, but a stereocentre or double bond is inverted or invented here"
+            )
     remarks += _remarks(made, used)
     return Judgement("no precedent", remarks=tuple(remarks))
 
@@ -173,16 +188,19 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
 
 
 def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
-    return Counter(f"{atom.GetIsotope()}{atom.GetSymbol()}" for one in molecules for atom in one.GetAtoms() if atom.GetIsotope())
+    return Counter(
+        f"{atom.GetIsotope()}{atom.GetSymbol()}" for one in molecules for atom in one.GetAtoms() if atom.GetIsotope()
+    )
 
 
 def _halogens(molecules: Sequence[Chem.Mol]) -> Counter[tuple[str, str]]:
     """Halogen atoms with the kind of atom that each is bound to."""
     return Counter(
-        (atom.GetSymbol(), f"{atom.GetNeighbors()[0].GetSymbol()} {atom.GetNeighbors()[0].GetHybridization()} {atom.GetNeighbors()[0].GetIsAromatic()}")
+        (
+            atom.GetSymbol(),
+            f"{atom.GetNeighbors()[0].GetSymbol()} {atom.GetNeighbors()[0].GetHybridization()} {atom.GetNeighbors()[0].GetIsAromatic()}",
+        )
         for one in molecules
         for atom in one.GetAtoms()
         if atom.GetSymbol() in {"F", "Cl", "Br", "I"} and atom.GetDegree() == 1
     )
-
-

@@ -70,7 +70,12 @@ class Transformation:
         try:
             with rdBase.BlockLogs():
                 return list(rdchiralRun(_template(self.smarts), _prepared(product)))
-        except (ValueError, KeyError, RuntimeError, IndexError):  # rdchiral fails for a few pairs of template and molecule
+        except (
+            ValueError,
+            KeyError,
+            RuntimeError,
+            IndexError,
+        ):  # rdchiral fails for a few pairs of template and molecule
             return []
 
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:

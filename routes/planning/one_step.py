@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from syntheseus import Bag, BackwardReactionModel, Molecule, SingleProductReaction
+from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
 from .search import Job, RouteSearch
 from .settings import PlanSettings

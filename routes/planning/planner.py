@@ -15,6 +15,7 @@ from ..shipped import MODEL
 from ..stock import Stock
 from .pool import PlanPool
 from .settings import PlanSettings
+from .shelf_search import Step
 from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, read_targets, step_bounds
 
 
@@ -29,6 +30,8 @@ class RoutePlanner:
     def __init__(self, model: Any, tokenizer: Any):
         self.model = model.eval()
         self.tokenizer = tokenizer
+        # the reactions of molecules that were searched, by the settings of the search
+        self._remembered: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
@@ -104,8 +107,13 @@ class RoutePlanner:
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
-        pool = PlanPool(self.model, self.tokenizer, settings.for_search, stock, batch_size, watch, together=True)
-        return self._run(requests, settings, pool, progress)
+        asked = next((one.settings for one in requests if one.problem is None), settings)
+        key = asked.for_search
+        remembered = self._remembered.setdefault(key, {})
+        pool = PlanPool(
+            self.model, self.tokenizer, key, stock, batch_size, watch, together=True, remembered=remembered
+        )
+        return self._run(requests, asked, pool, progress)
 
     def requests(
         self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **asked: Any
@@ -120,7 +128,7 @@ class RoutePlanner:
             ValueError: as in [`plan`].
         """
         settings.check_stock(stock)
-        return read_targets(self.model, self.tokenizer, targets, settings, **asked)
+        return read_targets(self.model, self.tokenizer, targets, settings, stock=stock, **asked)
 
     @staticmethod
     def _run(
@@ -132,17 +140,16 @@ class RoutePlanner:
         # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
         asked = [index for index, request in enumerate(requests) if request.problem is None]
         asked.sort(key=lambda index: -len(requests[index].target))
-        # the time of a target that has a limit is its own
-        one_by_one = settings.time_limit is not None or settings.expand_leaves > 0
+        # the time of a target that has a limit is its own; a search to the stock has a limit too, of which other targets take nothing
+        one_by_one = settings.direct and settings.time_limit is not None
         groups = [[index] for index in asked] if one_by_one else [asked]
-        count = sum(len(request.jobs) for request in requests)
-        with Progress("planning", count, "searches", is_shown=progress) as bar:
+        with Progress("planning", len(asked), "targets", is_shown=progress) as bar:
             for group in groups:
                 for index in group:
                     pool.add(index, requests[index])
                 while len(pool):
                     plans = pool.step()
-                    bar.update(pool.ended - bar.done)
+                    bar.update(len(plans))
                     yield from cast(list[tuple[int, Plan]], plans)
 
     @property

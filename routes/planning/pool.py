@@ -1,17 +1,18 @@
-"""Plans of targets that join and leave a running search: waiting -> search -> what the stock lacks -> rank -> plan."""
+"""Plans of targets that share a running search of the model: what a target wants searched -> search -> rank -> plan."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..judging import judge
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked
-from .hybrid import LeafExpansion
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
+from .shelf_search import ShelfSearch, Step
 from .targets import PlanRequest, check_source
 
 if TYPE_CHECKING:
@@ -19,6 +20,124 @@ if TYPE_CHECKING:
 
 # Beams of one search, when its size is left to the planner: more of them take more memory and save little time.
 ROWS = 80
+# Molecules of one target that are searched at once: with more, reactions are searched that its routes never need.
+_AT_ONCE = 8
+# Added to the cost of a reaction whose transformation is not recorded: routes of recorded steps are found before others.
+UNRECORDED_COST = 2.0
+# Unfinished routes that are told where none leads to the stock.
+_UNFINISHED = 3
+# Molecules whose reactions a process remembers.
+_REMEMBERED = 1 << 17
+
+
+class _WholeRoutes:
+    """What a target wants searched whose routes the model writes whole: its jobs, each once."""
+
+    def __init__(self, request: PlanRequest, search: RouteSearch):
+        self.request, self._search = request, search
+        self._waiting = deque(enumerate(request.jobs))
+        self._left = len(request.jobs)
+        self._deadline: Deadline | None = None
+        self._has_begun = False
+        self._candidates: dict[Hashable, list[Candidate]] = {}
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether nothing is wanted any more."""
+        return not self._left
+
+    def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
+        """A job to search, with its place and deadline, or None."""
+        while self._waiting:
+            place, job = self._waiting.popleft()
+            if not self._has_begun:
+                self._deadline, self._has_begun = self._search.deadline(self.request.settings.time_limit), True
+            if self._deadline is None or not self._deadline.ends():
+                return place, job, self._deadline
+            self.tell(place, [self._search.out_of_time(job)])
+        return None
+
+    def tell(self, place: Hashable, candidates: list[Candidate]) -> None:
+        self._candidates[place] = candidates
+        self._left -= 1
+
+    def result(self) -> tuple[list[Candidate], list[str]]:
+        """All candidates, and what has to be said of them."""
+        candidates = [one for place in sorted(self._candidates, key=str) for one in self._candidates[place]]
+        if len({job.smiles for job in self.request.jobs}) > 1:
+            candidates = pooled(candidates)
+        if self._deadline is None or not self._deadline.is_over:
+            return candidates, []
+        limit = self.request.settings.time_limit
+        return candidates, [
+            f"The time limit of {limit:g} s ended the search: these are the routes that were finished."
+        ]
+
+
+class _ToTheStock:
+    """What a target wants searched whose routes are put together of single steps: the molecules that its search takes up."""
+
+    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Sequence[Step]]):
+        self.request, self._search, self._remembered = request, search, remembered
+        self._stock = stock
+        self._shelf = ShelfSearch(request.target, lambda smiles: smiles != request.target and smiles in stock)
+
+    @property
+    def _is_enough(self) -> bool:
+        return self._shelf.is_exhausted or len(self._shelf.found) >= self.request.settings.num_routes
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether there are routes enough, nothing is left to search, or the budget is spent."""
+        return self._is_enough or seconds >= self.request.settings.budget
+
+    def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
+        """A job to search, with the molecule that it is for, or None while those that run have to end first."""
+        while running < _AT_ONCE and not self._is_enough and (smiles := self._shelf.wanted()) is not None:
+            known = self._remembered.get(smiles)
+            if known is None:
+                try:
+                    check_source(self._search.model, self._search.tokenizer, smiles)
+                except ValueError:
+                    known = ()  # the model cannot read it
+            if known is None:
+                return smiles, Job(smiles, self.request.told), None
+            self._shelf.tell(smiles, known)
+        return None
+
+    def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
+        steps: dict[tuple[str, ...], float] = {}
+        for one in candidates:
+            if one.route is not None and one.route.children:
+                reactants = tuple(sorted(child.smiles for child in one.route.children))
+                state = judge(str(smiles), reactants).state
+                if state != "fails":
+                    steps.setdefault(reactants, -one.score + (0.0 if state == "precedented" else UNRECORDED_COST))
+        known = [Step(*item) for item in steps.items()]
+        while len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[str(smiles)] = known
+        self._shelf.tell(str(smiles), known)
+
+    def result(self) -> tuple[list[Candidate], list[str]]:
+        """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
+        settings, found = self.request.settings, self._shelf.found
+        told = [f"{self.request.target} itself is in the stock."] if self.request.target in self._stock else []
+        if not found:
+            told.append(self._why_not())
+        routes = found or ([] if settings.rules.only_purchasable else self._shelf.unfinished(_UNFINISHED))
+        candidates = [
+            Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)
+            for one in routes[: settings.num_routes]
+        ]
+        return candidates or [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + self._why_not())], told
+
+    def _why_not(self) -> str:
+        molecules = f"{self._shelf.num_expanded:,} molecules were taken apart"
+        if self._shelf.is_exhausted:
+            return f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose more."
+        return (
+            f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer --time-limit, or a "
+            "larger --stock, may find one."
+        )
 
 
 @dataclass(eq=False)
@@ -27,19 +146,16 @@ class _Target:
 
     Args:
         key: what names it.
-        request: what is searched.
-        left: the searches that are not over.
-        deadline: when they end; one that is not given begins with the first of them.
-        candidates: what each search has found.
+        request: what is asked.
+        wants: what it wants searched.
+        running: the number of its searches that run.
         seconds: its part of the time of all steps.
     """
 
     key: Hashable
     request: PlanRequest
-    left: int
-    deadline: Deadline | None = None
-    has_begun: bool = False
-    candidates: dict[int, list[Candidate]] = field(default_factory=dict)
+    wants: _WholeRoutes | _ToTheStock
+    running: int = 0
     seconds: float = 0.0
 
 
@@ -51,12 +167,12 @@ class PlanPool:
         tokenizer: the tokenizer it was trained with.
         settings: those of the search, see [`PlanSettings.for_search`].
         stock: what can be bought.
-        most: searches that run at once; the others wait, and join in the order in which they came (default: as many as have
-            80 beams together).
+        most: searches that run at once; the others wait (default: as many as have 80 beams together).
         watch: is called before each token; what it raises ends the search.
-        together: whether waiting searches join only when all running ones have ended. A plan of many targets then takes less
+        together: whether waiting searches join only when all running ones have ended. Whole routes of many targets then take less
             time, because texts at different places need the longest prefix and suffix together. A server lets them join at
             once, so that nobody waits for a long search.
+        remembered: the reactions of molecules that were searched before with the same model and settings.
     """
 
     def __init__(
@@ -68,33 +184,36 @@ class PlanPool:
         most: int | None = None,
         watch: Callable[[], None] | None = None,
         together: bool = False,
+        remembered: dict[str, Sequence[Step]] | None = None,
     ):
         self.together = together
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
+        self._remembered = {} if remembered is None else remembered
         self._targets: dict[Hashable, _Target] = {}
-        self._waiting: deque[tuple[_Target, int, Job]] = deque()
-        self._running: dict[int, tuple[_Target, int]] = {}  # by ticket
-        self.ended = 0  # searches that are over, for the progress
+        self._running: dict[int, tuple[_Target, Hashable]] = {}  # by ticket
 
     def __len__(self) -> int:
         return len(self._targets)
 
-    def add(self, key: Hashable, request: PlanRequest, deadline: Deadline | None = None) -> None:
+    def add(self, key: Hashable, request: PlanRequest) -> None:
         """Let a target join.
 
         Args:
             key: what names it.
             request: what is searched, which has no problem.
-            deadline: when its search ends (default: by the settings of the request, from its first step on).
         """
-        target = self._targets[key] = _Target(key, request, len(request.jobs), deadline, deadline is not None)
-        self._waiting += [(target, place, job) for place, job in enumerate(request.jobs)]
+        wants: _WholeRoutes | _ToTheStock
+        if request.jobs:
+            wants = _WholeRoutes(request, self._search)
+        else:
+            assert self.stock is not None
+            wants = _ToTheStock(request, self._search, self.stock, self._remembered)
+        self._targets[key] = _Target(key, request, wants)
 
     def remove(self, key: Hashable) -> None:
         """Let a target leave that nobody wants any more."""
         target = self._targets.pop(key)
-        self._waiting = deque(one for one in self._waiting if one[0] is not target)
         tickets = [ticket for ticket, (owner, _) in self._running.items() if owner is target]
         self._search.remove(tickets)
         for ticket in tickets:
@@ -103,110 +222,53 @@ class PlanPool:
     def step(self) -> list[tuple[Hashable, Plan]]:
         """Let waiting searches join, write a token of each text, and return the plans whose searches are over."""
         begun = time.monotonic()
-        found = self._join()
+        self._join()
         running = [target for target, _ in self._running.values()]
-        found += [(*self._running.pop(ticket), candidates) for ticket, candidates in self._search.step()]
-        for target in running:
-            target.seconds += (time.monotonic() - begun) / len(running)
-        over = []
-        for target, place, candidates in found:
-            target.candidates[place] = candidates
-            target.left -= 1
-            self.ended += 1
-            if not target.left:
-                del self._targets[target.key]
-                over.append((target.key, self._plan(target)))
-        return over
+        for ticket, candidates in self._search.step():
+            target, place = self._running.pop(ticket)
+            target.running -= 1
+            target.wants.tell(place, candidates)
+        for target in running or self._targets.values():
+            target.seconds += (time.monotonic() - begun) / len(running or self._targets)
+        over = [target for target in self._targets.values() if target.wants.is_over(target.seconds)]
+        for target in over:
+            self.remove(target.key)
+        return [(target.key, self._plan(target)) for target in over]
 
-    def _join(self) -> list[tuple[_Target, int, list[Candidate]]]:
-        """Let searches join where there is room. Return what those give whose time is up before they begin."""
-        late: list[tuple[_Target, int, list[Candidate]]] = []
-        joining: list[tuple[_Target, int, Job]] = []
-        if self.together and self._running:
-            return late
-        while self._waiting and len(self._running) + len(joining) < self.most:
-            target, place, job = self._waiting.popleft()
-            if not target.has_begun:
-                target.deadline, target.has_begun = self._search.deadline(target.request.settings.time_limit), True
-            if target.deadline is not None and target.deadline.ends():
-                late.append((target, place, [self._search.out_of_time(job)]))
-            else:
-                joining.append((target, place, job))
+    def _join(self) -> None:
+        """Let searches join where there is room, one of each target in turn."""
+        if self.together and self._running and any(target.request.jobs for target, _ in self._running.values()):
+            return
+        joining: list[tuple[_Target, Hashable, Job, Deadline | None]] = []
+        asked = deque(self._targets.values())
+        while asked and len(self._running) + len(joining) < self.most:
+            target = asked.popleft()
+            wanted = target.wants.next(target.running)
+            if wanted is not None:
+                joining.append((target, *wanted))
+                target.running += 1
+                asked.append(target)
         if joining:
             tickets = self._search.add(
-                [job for _, _, job in joining],
-                [target.deadline for target, _, _ in joining],
-                [target.request.settings.max_new_tokens for target, _, _ in joining],
+                [job for _, _, job, _ in joining],
+                [deadline for *_, deadline in joining],
+                [target.request.settings.max_new_tokens for target, *_ in joining],
             )
             self._running |= {ticket: one[:2] for ticket, one in zip(tickets, joining, strict=True)}
-        return late
 
     def _plan(self, target: _Target) -> Plan:
-        """What was found for a target, expanded and ranked."""
-        begun, request = time.monotonic(), target.request
-        settings, remarks = request.settings, list(request.remarks)
-        candidates = [one for place in sorted(target.candidates) for one in target.candidates[place]]
-        if len({job.smiles for job in request.jobs}) > 1:
-            candidates = pooled(candidates)
-        if settings.expand_leaves:
-            candidates = self._expanded(candidates, target)
-        if target.deadline is not None and target.deadline.is_over:
-            remarks.append(
-                f"The time limit of {settings.time_limit:g} s ended the search: these are the routes that were finished."
-            )
+        """What was found for a target, ranked."""
+        begun, settings = time.monotonic(), target.request.settings
+        candidates, told = target.wants.result()
         best = ranked(
             candidates,
             self.stock,
             settings.on_impossible,
             per_reaction=settings.per_reaction,
-            purchasable_first=settings.expand_leaves > 0,
+            shelf_first=isinstance(target.wants, _ToTheStock),
         )
-        if settings.expand_leaves and settings.rules.only_purchasable:
-            best = self._purchasable(best, settings)
+        remarks = [*target.request.remarks, *told]
         if not best and candidates:
             remarks.append(f"All {len(candidates)} routes are impossible, and were left out.")
         seconds = target.seconds + time.monotonic() - begun
-        return Plan(request.target, best, seconds=seconds, remarks=tuple(remarks))
-
-    def _expanded(self, candidates: list[Candidate], target: _Target) -> list[Candidate]:
-        """The candidates, and routes in which what the stock lacks is made; each once."""
-        settings, deadline, search = target.request.settings, target.deadline, self._search
-        steps = list(dict.fromkeys(job.n_steps for job in target.request.jobs))
-        # a molecule that every route begins from is there before
-        rules = replace(self.settings.rules, required_leaf=None)
-        kept = PlanSettings(on_impossible="keep", max_new_tokens=settings.max_new_tokens)
-
-        def plan(molecules: Sequence[str]) -> list[list[Candidate]]:
-            below = replace(self.settings, constraints=rules)
-            pool = PlanPool(search.model, search.tokenizer, below, self.stock, self.most, search.watch, self.together)
-            for smiles in molecules:
-                try:
-                    check_source(search.model, search.tokenizer, smiles)
-                except ValueError:
-                    continue  # the model cannot read it
-                pool.add(smiles, PlanRequest(smiles, tuple(Job(smiles, count) for count in steps), kept), deadline)
-            found: dict[Hashable, list[Candidate]] = {}
-            while len(pool):
-                found |= {key: one.candidates for key, one in pool.step()}
-            return [found.get(smiles, []) for smiles in molecules]
-
-        assert self.stock is not None
-        expansion = LeafExpansion(
-            plan,
-            self.stock,
-            depth=settings.expand_leaves,
-            is_over=lambda: deadline is not None and deadline.ends(),
-            never=() if settings.rules.required_leaf is None else (settings.rules.required_leaf,),
-        )
-        return pooled(expansion(sorted(candidates, key=lambda candidate: -candidate.score)))
-
-    def _purchasable(self, best: list[Candidate], settings: PlanSettings) -> list[Candidate]:
-        """The candidates without routes that begin from what the stock lacks, ranked again."""
-        bought = [candidate for candidate in best if candidate.route is None or candidate.purchasable]
-        if len(bought) < len(best) and not any(candidate.route for candidate in bought):
-            why = (
-                f"no route begins from molecules of the stock alone (only_purchasable), also where its starting "
-                f"materials were made in their turn, {settings.expand_leaves} deep"
-            )
-            bought.append(Candidate("", float("-inf"), None, problem=NOTHING_FOUND + why))
-        return ranked(bought, self.stock, "keep", purchasable_first=True)
+        return Plan(target.request.target, best, seconds=seconds, remarks=tuple(remarks))

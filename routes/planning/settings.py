@@ -18,6 +18,8 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
+# Seconds of a search to the stock where nobody says how many.
+BUDGET = 60.0
 # Rules for all routes by the names that options call them, as fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
@@ -142,10 +144,10 @@ class PlanSettings:
             `Plan.remarks` says so. A planner then searches targets one after the other, not together.
         on_salt: what becomes of a target of several molecules: an "error", or "strip" it to its largest organic part,
             without charges where hydrogen can take them away. `Plan.remarks` says what was planned.
-        expand_leaves: how often a starting material that the stock lacks becomes a target in its turn, with the same
-            numbers of steps, and the routes are joined ([`LeafExpansion`] says how they are scored). Routes from molecules
-            of the stock alone are then ranked first. With `only_purchasable`, all others are left out; a `required_leaf`
-            is not made.
+        direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. It is so too
+            where there is no stock, where a number of steps or a starting material is asked for, and with a model that writes no
+            single steps.
+        num_routes: routes to the stock after which the search for a target ends.
         per_reaction: most distinct routes with the same last reaction (default: all).
         enforce_limits: refuse steps and beams that lead to minutes of search for nothing: paths of more than
             `RoutePlanner.most_steps` reactions and more than `RoutePlanner.most_beams` beams.
@@ -178,7 +180,9 @@ class PlanSettings:
         None, "longest text of a route: a model that has learned little writes on and on", least=1
     )
     time_limit: float | None = option(
-        None, "seconds for each target; what is found by then is kept", metavar="SECONDS"
+        None,
+        "seconds for each target; what is found by then is kept (default: 60 for a search to the stock)",
+        metavar="SECONDS",
     )
     on_salt: str = option(
         "error",
@@ -186,9 +190,10 @@ class PlanSettings:
         choices=("error", "strip"),
         metavar="WHAT",
     )
-    expand_leaves: int = option(
-        0, "also plan routes to molecules that the stock lacks, up to N levels deep, and join them", least=0
+    direct: bool = option(
+        False, "let the model write whole routes, without a search to the stock: DirectMultiStep's way"
     )
+    num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
     per_reaction: int | None = option(None, "at most N routes with the same last reaction", least=1)
     enforce_limits: bool = option(
         True, "refuse numbers of steps and beams that lead to minutes of search for nothing",
@@ -233,9 +238,16 @@ class PlanSettings:
     @property
     def for_search(self) -> PlanSettings:
         """What targets have in common that are searched together; all else is at its default."""
-        # what is not in stock is made afterwards
-        rules = replace(self.rules, only_purchasable=False) if self.expand_leaves else self.rules
-        return PlanSettings(beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules)
+        # a search to the stock takes apart what is not in it
+        rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
+        return PlanSettings(
+            beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct
+        )
+
+    @property
+    def budget(self) -> float:
+        """Seconds that a search to the stock takes at most."""
+        return BUDGET if self.time_limit is None else self.time_limit
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock where the settings need one.
@@ -245,5 +257,3 @@ class PlanSettings:
         """
         if stock is None and self.rules.only_purchasable:
             raise ValueError("Routes from purchasable molecules alone (only_purchasable) need a stock: give one.")
-        if stock is None and self.expand_leaves:
-            raise ValueError(f"expand_leaves={self.expand_leaves} needs a stock: what it lacks is made in its turn.")

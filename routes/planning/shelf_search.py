@@ -66,7 +66,9 @@ class ShelfSearch:
             States that are kept; the dearest go first.
     """
 
-    def __init__(self, target: str, is_bought: Callable[[str], bool], most_reactions: int = 15, most_states: int = 200_000):
+    def __init__(
+        self, target: str, is_bought: Callable[[str], bool], most_reactions: int = 15, most_states: int = 200_000
+    ):
         self.target, self._is_bought = target, is_bought
         self._most_reactions, self._most_states = most_reactions, most_states
         self._tie = count()
@@ -104,6 +106,14 @@ class ShelfSearch:
                 self._waiting[molecule] = [state]
                 return molecule
         return None
+
+    def unfinished(self, most: int) -> list[Found]:
+        """Return the routes that lack the fewest atoms of what has to be made, as far as SMILES tell, cheapest first among equals."""
+        states = [*self._queue, *(state for waiting in self._waiting.values() for state in waiting)]
+        nearest = heapq.nsmallest(
+            most, (one for one in states if one.made), key=lambda one: (sum(map(len, one.open)), one.cost)
+        )
+        return [Found(_route(self.target, dict(state.made)), state.cost) for state in nearest]
 
     def tell(self, molecule: str, steps: Sequence[Step]) -> None:
         """Hand in the reactions of a molecule that was wanted."""

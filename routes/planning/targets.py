@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -37,7 +37,8 @@ class PlanRequest:
 
     Args:
         target: its canonical SMILES; as it was given where there is a problem.
-        jobs: the searches for it.
+        jobs: the searches for whole routes to it; none where single steps are searched.
+        told: the number of steps that the model is told where single steps are searched; None if it is told none.
         settings: how it is planned.
         remarks: what has to be said of it.
         problem: why it cannot be planned.
@@ -48,6 +49,7 @@ class PlanRequest:
     settings: PlanSettings = field(default_factory=PlanSettings)
     remarks: tuple[str, ...] = ()
     problem: str | None = None
+    told: int | None = None
 
 
 def read_targets(
@@ -59,6 +61,7 @@ def read_targets(
     n_steps: Steps | Sequence[Steps] = None,
     starting_material: str | Sequence[str | None] | None = None,
     on_error: str = "raise",
+    stock: Any = None,
 ) -> list[PlanRequest]:
     """Read and check targets and settings.
 
@@ -80,6 +83,10 @@ def read_targets(
         _check_beams(tokenizer, settings.beams)
     steps = _steps(model, n_steps, len(targets), settings.enforce_limits)
     materials = _materials(model, starting_material, len(targets))
+    is_asked = n_steps is not None or any(materials)
+    if not settings.direct and (is_asked or not can_search(model, settings, stock)):
+        settings = replace(settings, direct=True)
+    told = 1 if model.config.num_condition_features else None
     requests = []
     for target, tried, begin in zip(targets, steps, materials, strict=True):
         try:
@@ -95,8 +102,19 @@ def read_targets(
         else:
             texts = _augmented(model, tokenizer, smiles, begin, settings)
             jobs = tuple(Job(text, count, begin) for text in texts for count in tried)
-            requests.append(PlanRequest(smiles, jobs, settings, remarks))
+            requests.append(PlanRequest(smiles, jobs if settings.direct else (), settings, remarks, told=told))
     return requests
+
+
+def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
+    """Whether single steps can be searched until everything is in the stock: there is one, the model writes single steps, and nothing is
+    asked for that only whole routes have."""
+    fewest, most = about_routes(model).get("steps", (1, None))
+    writes_steps = fewest <= 1 if model.config.num_condition_features else most == 1
+    is_for_whole = (
+        settings.num_augmentations > 1 or settings.ranking != "log_probability" or settings.rules.required_leaf
+    )
+    return stock is not None and writes_steps and settings.grammar and not is_for_whole
 
 
 def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:

@@ -13,7 +13,10 @@ def network(seed):
     rng = random.Random(seed)
     steps = {
         one: [
-            Step(tuple(sorted(rng.sample(MOLECULES.replace(one, ""), rng.choice((1, 2))))), round(rng.uniform(0.1, 3), 3))
+            Step(
+                tuple(sorted(rng.sample(MOLECULES.replace(one, ""), rng.choice((1, 2))))),
+                round(rng.uniform(0.1, 3), 3),
+            )
             for _ in range(rng.randint(0, 3))
         ]
         for one in MOLECULES
