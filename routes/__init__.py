@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
     from .files import read_routes, write_routes
+    from .judging import Judgement, judge
+    from .planning.one_step import WeftReactionModel
     from .planning.planner import RoutePlanner
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
@@ -29,6 +31,8 @@ _NAMES = {
     "drawing.page": ("routes_page", "save_page"),
     "drawing.svg": ("route_png", "route_svg", "save_picture"),
     "files": ("read_routes", "write_routes"),
+    "judging": ("Judgement", "judge"),
+    "planning.one_step": ("WeftReactionModel",),
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
     "plans": ("Candidate", "Plan"),
@@ -50,7 +54,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        missing = {"rdkit": "RDKit", "PIL": "Pillow", "jinja2": "Jinja2", "resvg_py": "resvg-py"}.get(
+        missing = {"rdkit": "RDKit", "PIL": "Pillow", "jinja2": "Jinja2", "resvg_py": "resvg-py", "rdchiral": "rdchiral", "syntheseus": "syntheseus"}.get(
             (error.name or "").split(".")[0]
         )
         if missing is None:

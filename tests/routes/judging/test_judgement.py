@@ -1,0 +1,122 @@
+import json
+
+import pytest
+
+from weftformer.routes import judge
+from weftformer.routes.judging.extraction import build, extract, write
+from weftformer.routes.judging.transformations import Library, difference
+
+ACID, AMINE = "O=C(O)c1ccccc1", "NCCc1ccccc1"
+AMIDE = "O=C(NCCc1ccccc1)c1ccccc1"
+MAPPED = [  # an amide coupling, and a substitution that inverts a centre
+    (
+        "CCC(=O)O.CCN>>CCNC(=O)CC",
+        "[CH3:6][CH2:1][C:2](=[O:3])O.[CH3:7][CH2:4][NH2:5]>>[CH3:7][CH2:4][NH:5][C:2]([CH2:1][CH3:6])=[O:3]",
+        2,
+    ),
+    (
+        "CC[C@H](C)Br.N>>CC[C@@H](C)N",
+        "[CH3:1][CH2:2][C@H:3]([CH3:4])Br.[NH3:5]>>[CH3:1][CH2:2][C@@H:3]([CH3:4])[NH2:5]",
+        1,
+    ),
+]
+
+
+def records():
+    return [
+        {"reaction": reaction, "mapped": mapped, "class": number, "id": f"US{index}"}
+        for index, (reaction, mapped, number) in enumerate(MAPPED)
+    ]
+
+
+@pytest.fixture(scope="module")
+def library():
+    found = records()
+    return Library(build(found, [extract(record) for record in found]))
+
+
+def test_a_recorded_transformation_is_a_precedent_with_its_examples_and_class():
+    found = judge(AMIDE, [ACID, AMINE])
+    assert (found.state, found.reaction_class, found.reason, found.remarks) == ("precedented", "acylation", None, ())
+    assert found.precedents > 100 and len(found.examples) == 3
+
+
+def test_spelling_and_order_do_not_matter():
+    found = judge(AMIDE, [ACID, AMINE])
+    assert judge("c1ccc(CCNC(=O)c2ccccc2)cc1", ["C(CN)c1ccccc1", "OC(=O)c1ccccc1"]) == found
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "reason"),
+    [
+        ("CCO", ["CCO"], "CCO is made from itself"),
+        ("CCO", ["OCC", "C"], "CCO is made from itself"),
+        ("CCO", ["C1CC"], "C1CC cannot be read"),
+        ("CCO(C)(C)C", ["CCO"], "CCO(C)(C)C cannot be read"),
+        ("CCO", [], "no reactant"),
+        ("c1ccccc1CCCCCCN", ["CCN"], "10 C missing"),
+    ],
+)
+def test_what_cannot_work_fails_with_a_reason(product, reactants, reason):
+    found = judge(product, reactants)
+    assert (found.state, found.reason) == ("fails", reason)
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "remark"),
+    [
+        ("O=C(O)c1ccc(F)cc1F", ["Brc1ccc(F)cc1F"], "reagent not drawn: carbon dioxide"),
+        (AMIDE, [ACID, AMINE, "CCO"], "no atom of CCO is needed"),
+        (AMIDE, ["O=C(O)c1ccccc1", "O=C(O)c1ccccc1", AMINE], "O=C(O)c1ccccc1 is used 2 times"),
+        (AMIDE, [AMIDE + "CC", "CC"], None),
+        ("O=C(NCCc1ccccc1)c1ccccc1", ["CCO", "O=C(NCCc1ccccc1)c1ccccc1C"], "contains the whole product"),
+        ("[2H]C(=O)c1ccccc1", ["OCc1ccccc1"], "isotopes from nowhere: 2H"),
+        ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes are lost: 13C"),
+        ("Cn1ncc(Br)c1C", ["Cn1nccc1CBr"], "Br of a leaving group is kept in another place"),
+    ],
+)
+def test_what_is_odd_is_remarked(product, reactants, remark):
+    found = judge(product, reactants)
+    assert found.state != "precedented"
+    assert remark is None or any(remark in one for one in found.remarks)
+
+
+def test_stereochemistry_counts(library):
+    assert judge("CC[C@@H](C)N", ["CC[C@H](C)Br", "N"], library).state == "precedented"
+    inverted = judge("CC[C@H](C)N", ["CC[C@H](C)Br", "N"], library)
+    assert inverted.state == "no precedent"
+
+
+def test_neighbours_count(library):
+    assert judge("CCCNC(=O)CCC", ["CCCC(=O)O", "CCCN"], library).state == "precedented"
+    assert judge("CCC(=O)Nc1ccccc1", ["CCC(=O)O", "Nc1ccccc1"], library).state == "no precedent"
+
+
+def test_a_library_is_read_as_it_was_written(tmp_path, library):
+    found, path = records(), tmp_path / "library.jsonl.gz"
+    write(build(found, [extract(record) for record in found]), path)
+    again = Library.load(path)
+    assert len(again) == len(library) == 2
+    one = again.find("CCNC(=O)CC", ["CCN", "CCC(=O)O"])
+    assert (one.count, one.reaction_class) == (1, 2)
+    assert one.examples[0].smiles == MAPPED[0][0] and one.examples[0].source == "US0"
+
+
+def test_what_is_no_library_is_refused(tmp_path):
+    import gzip
+
+    path = tmp_path / "other.jsonl.gz"
+    with gzip.open(path, "wt") as stream:
+        stream.write(json.dumps({"a": 1}) + "\n")
+    with pytest.raises(ValueError, match="is not a library of transformations"):
+        Library.load(path)
+
+
+@pytest.mark.parametrize("mapped", [None, "CCC(=O)O.CCN>>CCNC(=O)CC", "[CH3:1][CH3:2]>>[CH3:1][CH3:2]"])
+def test_a_reaction_without_maps_or_change_has_no_template(mapped):
+    assert extract({"reaction": "CC>>CC", "mapped": mapped}) is None
+
+
+def test_the_difference_of_atoms():
+    assert difference("c1ccc(-c2ccccc2)cc1", "Brc1ccccc1.OB(O)c1ccccc1") == "B1Br1O2"
+    assert difference("CCO", "CC") == "O-1"
