@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -25,9 +24,6 @@ logger = logging.getLogger(__name__)
 
 PICKLES = (".ckpt", ".pt", ".pth", ".bin")
 READABLE = (".safetensors", *PICKLES, ".npz")
-# The files of a repository on the Hub that are read before its weights, and its weights.
-_SETTINGS = ("*.json", "*.model", "*.txt", "*.jinja")
-_WEIGHTS = ("model*.safetensors",)
 # The keys under which training loops store the weights.
 _NESTS = ("state_dict", "model_state_dict", "model")
 
@@ -105,28 +101,6 @@ def _state_dict(file: Path, content: Any) -> Weights:
     if nest == "state_dict" and all(key.startswith("model.") for key in weights):
         weights = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
     return dict(weights)
-
-
-def checkpoint_folder(folder_or_hub_id: str, with_weights: bool = True) -> Path:
-    """
-    Return the folder of a checkpoint. For one on the Hub this is a copy of its files, in the cache of the Hub.
-
-    Args:
-        folder_or_hub_id (`str`):
-            A folder, or the name of a repository on the Hub.
-        with_weights (`bool`, *optional*, defaults to `True`):
-            Whether the copy needs the weights, or only configuration and tokenizer.
-
-    Returns:
-        `Path`
-
-    Raises:
-        OSError, ValueError: there is no such repository, or it cannot be read.
-    """
-    if Path(folder_or_hub_id).is_dir():
-        return Path(folder_or_hub_id)
-    patterns = [*_SETTINGS, *(_WEIGHTS if with_weights else ())]
-    return Path(snapshot_download(folder_or_hub_id, allow_patterns=patterns))
 
 
 def read_source_config(path: str | os.PathLike) -> dict[str, Any]:

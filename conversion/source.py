@@ -29,6 +29,14 @@ def _whole_model(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrain
     return WeftForConditionalGeneration, ""
 
 
+def base_model_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
+    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
+
+    Such a file is enough for a whole model if the head is tied to the embeddings.
+    """
+    return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
+
+
 @dataclass(frozen=True)
 class Source:
     """

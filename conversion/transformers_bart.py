@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from .operations import DropFirstAxis, SkipRows, Stack
-from .source import Fields, Source
+from .source import Fields, Source, base_model_part
 from .table import Ignored, Rule, Table, rename, renames
 
 _PRE_NORM = {"norm_first": True, "final_norm": True}
@@ -164,14 +163,6 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     return [*rules, *_experts(source_config)] if is_sparse_family else rules
 
 
-def _part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
-
-    Such a file is enough for a whole model, because the head is tied to the embeddings.
-    """
-    return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
-
-
 def _generation(source_config: Mapping[str, Any]) -> Fields:
     forced = ("forced_bos_token_id", "forced_eos_token_id")
     return {name: source_config[name] for name in forced if source_config.get(name) is not None}
@@ -187,6 +178,6 @@ SOURCE = Source(
     fields=_fields,
     table=_table,
     model_types=tuple(_FAMILIES),
-    part=_part,
+    part=base_model_part,
     generation=_generation,
 )

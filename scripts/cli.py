@@ -44,7 +44,6 @@ COMMANDS = {
     "draw": "draw the routes of a file",
     "evaluate": "score planned routes against recorded ones",
     "convert": "turn another family's weights into a Weft model",
-    "adapt": "make an encoder-decoder from a decoder-only model",
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",

@@ -128,5 +128,3 @@ def test_sources_are_told_by_their_keys_or_their_configuration():
     assert detect({}, MarianConfig().to_dict()) is SOURCES["bart"]
     with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are dms"):
         detect(WEIGHTS)
-    with pytest.raises(ValueError, match=r"llama checkpoint is decoder-only: `weftformer adapt`"):
-        detect(WEIGHTS, {"model_type": "llama"})
