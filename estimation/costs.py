@@ -1,4 +1,4 @@
-"""What a model costs before anybody pays for it: parameters, memory, operations, time, energy, and the memory of decoding.
+"""What a model costs before anybody pays for it: parameters, memory, operations, time, and the memory of decoding.
 
 The model's own code runs on tensors that have shapes and no data, forward and backward. torch's trackers count the memory
 (`MemTracker`, and `FSDPMemTracker` with the collectives of FSDP2) and the operations (`FlopCounterMode`).
@@ -75,15 +75,13 @@ class Time:
     Args:
         step (`float`): seconds of a step.
         tokens_per_second (`float`): of all processes.
-        days, device_hours, kilowatt_hours (`float`, *optional*): of the whole training, where its tokens are given; energy
-            is that of the devices at full power, times the PUE.
+        days, device_hours (`float`, *optional*): of the whole training, if its tokens are given.
     """
 
     step: float
     tokens_per_second: float
     days: float | None = None
     device_hours: float | None = None
-    kilowatt_hours: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         active_parameters=active,
         operations=operations,
         memory=_memory(config, workload, (rows, *lengths), shards, processes, precision, device.is_cpu),
-        time=_time(workload, device, seconds, tokens, processes),
+        time=_time(workload, seconds, tokens, processes),
         decoding=_decoding(config, workload, lengths, device, precision, total),
     )
 
@@ -290,13 +288,12 @@ def _on_cpu(snapshot: dict[torch.device, dict[Any, int]]) -> dict[Any, int]:
     return {part: size for part, size in snapshot[torch.device("cpu")].items() if part != "Total"}
 
 
-def _time(workload: Workload, device: Device, seconds: float, tokens: int, processes: int) -> Time:
+def _time(workload: Workload, seconds: float, tokens: int, processes: int) -> Time:
     per_second = tokens / seconds
     if workload.tokens is None:
         return Time(seconds, per_second)
     hours = workload.tokens / per_second / 3600
-    energy = hours * processes * device.watts / 1000 * workload.pue if device.watts else None
-    return Time(seconds, per_second, hours / 24, hours * processes, energy)
+    return Time(seconds, per_second, hours / 24, hours * processes)
 
 
 def _decoding(

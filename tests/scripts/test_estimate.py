@@ -22,7 +22,7 @@ def test_a_table_has_what_was_asked(capsys):
     text = capsys.readouterr().out
     for word in (
         "Parameters", "active for a token", "Memory of each of 2 processes", "weights", "gradients", "optimizer", "activations",
-        "communication", "peak", "does not fit", "operations of a token", "1e+09 tokens", "days", "kWh", "cache of a row",
+        "communication", "peak", "does not fit", "operations of a token", "1e+09 tokens", "days", "cache of a row",
         "searches with 5 beams",
     ):  # fmt: skip
         assert word in text, word
