@@ -30,12 +30,6 @@ def test_the_fast_path_of_inference():
         torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-12, rtol=0)
 
 
-def test_double_precision_is_kept():
-    model = convert(build("transformer").double().state_dict(), TORCH, overrides=FIELDS).build()
-    # the embeddings too, which the source does not have
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-
-
 def test_only_the_embeddings_are_new():
     conversion = convert(build("transformer").state_dict(), TORCH, overrides=FIELDS | {"vocab_size": 11})
     assert conversion.found.new == ["model.shared.weight"]

@@ -67,24 +67,14 @@ def nothing_written(tmp_path):
     return not any(path.is_dir() for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda w: w.pop("decoder.fc_out.bias"), "1 missing (decoder.fc_out.bias (for lm_head.bias))"),
-        (lambda w: w.update({"decoder.fc_out.scale": torch.ones(1)}), "1 unexpected (decoder.fc_out.scale)"),
-        (lambda w: w.update({"decoder.fc_out.bias": torch.ones(54)}),
-         "1 wrong (lm_head.bias would be (54,) from decoder.fc_out.bias (54,), but by the configuration it is (53,))"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(checkpoint, tmp_path, capsys, change, words):
-    _, file = checkpoint
-    weights = torch.load(file)
-    change(weights)
-    torch.save(weights, file)
-    assert main(["convert", "dms", str(file), str(tmp_path / "out"), "--heads", "8"]) == 1
+def test_what_does_not_fit_is_shown_and_nothing_is_written(checkpoint, tmp_path, capsys):
+    weights = torch.load(checkpoint[1])
+    del weights["decoder.fc_out.bias"]
+    torch.save(weights, checkpoint[1])
+    assert main(["convert", "dms", str(checkpoint[1]), str(tmp_path / "out"), "--heads", "8"]) == 1
     captured = capsys.readouterr()
-    assert words in captured.err and "matched" in captured.out and captured.err.count("\n") == 1
-    assert nothing_written(tmp_path)
+    assert "1 missing (decoder.fc_out.bias (for lm_head.bias))" in captured.err and captured.err.count("\n") == 1
+    assert "matched" in captured.out and nothing_written(tmp_path)
 
 
 def test_refusals(checkpoint, tmp_path, capsys):
@@ -92,15 +82,12 @@ def test_refusals(checkpoint, tmp_path, capsys):
     out = str(tmp_path / "out")
     for arguments, words in (
         ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
-        ([str(file), out, "--heads", "3"], "d_model=16 is not a multiple of encoder_attention_heads=3"),
-        (["torhc", str(file), out], "there is no source 'torhc': choose from dms, symm,"),
         (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
-        ([str(file), out, "--preset", "dms-flash-10"], "There is no preset 'dms-flash-10'"),
+        (["torhc", str(file), out], "there is no source 'torhc': choose from dms, symm,"),
         ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),
         ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
         ([str(file), out, "--heads", "8", "--rename", "encoder"], "write PATTERN=REPLACEMENT"),
         ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source knows these keys"),
-        ([str(tmp_path / "no.ckpt"), out], "does not exist"),
         ([str(file), str(tmp_path)], "is not empty"),
     ):
         assert main(["convert", *arguments]) == 1, arguments

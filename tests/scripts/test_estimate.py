@@ -44,11 +44,7 @@ def test_a_folder_and_json(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--preset", "huge"], "There is no preset 'huge'"),
         (["--preset", "modern-tiny", "--model", "somewhere"], "exclude each other"),
-        (["--model", "/nowhere/at/all"], "there is no such folder"),
-        (["--gpu", "h1000"], "no device 'h1000'"),
-        (["--config-overrides", "d_modell=3"], "d_modell"),
         (["--tokens-per-batch", "0"], "tokens_per_batch=0"),
         (["--json", "/nowhere/at/all.json"], "there is no folder"),
     ],
