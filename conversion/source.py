@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -130,7 +131,7 @@ class Conversion:
 
     def build(self, seed: int = 0) -> WeftPreTrainedModel:
         """
-        Build the model, in the dtype of the weights.
+        Build the model in the dtype of the weights, or in the smallest dtype that rounds none of them.
 
         Args:
             seed (`int`, *optional*, defaults to 0):
@@ -144,11 +145,9 @@ class Conversion:
             model = self.model_class(self.config)
         prefix = _PREFIX_IN_MODEL[self.model_class]
         weights = {key.removeprefix(prefix): tensor for key, tensor in self.found.weights.items()}
+        model.to(reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()}))
         # not strict, because tied and new weights are missing; `convert` has checked all others
         model.load_state_dict(weights, strict=False)
-        dtypes = {tensor.dtype for tensor in weights.values()}
-        if len(dtypes) == 1:
-            model.to(dtypes.pop())
         for name, value in self.source.generation(self.source_config).items():
             setattr(model.generation_config, name, value)
         return model.eval()

@@ -54,8 +54,10 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     family = source_config["model_type"]
     fields = {name: source_config[name] for name in SAME_NAME if name in source_config}
     # None if the configuration has none: Weft's default would be another token
-    fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
-    shared = source_config.get("share_encoder_decoder_embeddings", True)
+    bos, start = source_config.get("bos_token_id"), source_config.get("decoder_start_token_id")
+    # transformers' `generate` starts with the bos too
+    fields |= {"bos_token_id": bos, "decoder_start_token_id": bos if start is None else start}
+    shared = _shares_embeddings(weights, source_config)
     fields |= _FAMILIES[family] | {
         "decoder_vocab_size": None if shared else source_config.get("decoder_vocab_size"),
         "share_encoder_decoder_embeddings": shared,
@@ -77,6 +79,18 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
     return fields
+
+
+def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> bool:
+    """Return whether the stacks have one embedding table.
+
+    Without tied embeddings, each stack has a table of its own, but files of older versions of transformers have equal ones.
+    """
+    shared = weights.get("model.shared.weight")
+    if shared is None or source_config.get("tie_word_embeddings", True):
+        return source_config.get("share_encoder_decoder_embeddings", True)
+    tables = [weights.get(f"model.{stack}.embed_tokens.weight", shared) for stack in ("encoder", "decoder")]
+    return all(torch.equal(table, shared) for table in tables)
 
 
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
@@ -118,6 +132,7 @@ def _embeddings(config: WeftConfig) -> Table:
         ]
     else:
         entries.append(rename("model.<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
+        entries.append(Ignored("model.shared.weight", "never read"))
     if config.tie_word_embeddings:
         entries.append(Ignored("lm_head.weight", copies, same_as=tied))
     else:

@@ -179,7 +179,13 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
     processes, shards = split_of(workload)
     pair, accumulated = sum(lengths), workload.gradient_accumulation_steps
     rows = -(-workload.tokens_per_batch // (pair * processes * accumulated))
-    total, active = count_parameters(config)
+    try:
+        total, active = count_parameters(config)
+    except RuntimeError as error:  # torch cannot count the bytes of such a tensor
+        size, name = max((value, name) for name, value in config.to_dict().items() if type(value) is int)
+        raise ValueError(
+            f"{name}={size} is not allowed: one of the model's tensors would be larger than torch can count."
+        ) from error
     operations = count_operations(config, lengths, workload.gradient_checkpointing)
     seconds = rows * accumulated * pair * operations / (peak * workload.utilization)
     tokens = rows * pair * processes * accumulated

@@ -79,6 +79,13 @@ def test_what_does_not_fit_is_named():
     assert found.wrong == ["b.0 would be (2,) from a.0 (2,), but by the configuration it is (3,)"]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite_are_named(value):
+    weights = {"a": torch.ones(2), "b": torch.tensor([1.0, value])}
+    found = to_weft(weights, [rename("a", "c"), rename("b", "d")], CONFIG, {"c": (2,), "d": (2,)})
+    assert found.wrong == ["b has values that are NaN or infinite"]
+
+
 def test_a_copy_must_be_one():
     table = [rename("shared", "table"), Ignored("copy", "repeats it", same_as="shared")]
     weights = {"shared": torch.ones(2), "copy": torch.ones(2)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weftformer.conversion import SOURCES, convert
+from weftformer.conversion import SOURCES, convert, export
 
 from .references.torch_transformer import HEADS, WIDTH, build, draw, reference
 
@@ -28,6 +28,18 @@ def test_the_fast_path_of_inference():
         torch.testing.assert_close(found.encoder_last_hidden_state[~pads], states[~pads], atol=1e-12, rtol=0)
         expected = one.module(*inputs.values(), **there)
         torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_no_value_is_rounded(mixed):
+    weights = {key: tensor.double() + 1e-12 for key, tensor in build("encoder").state_dict().items()}
+    if mixed:
+        weights["layers.0.norm1.bias"] = weights["layers.0.norm1.bias"].float()
+    model = convert(weights, TORCH, overrides=FIELDS).build()
+    # the embeddings too, which the source does not have
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    back = {key.removeprefix("encoder."): tensor for key, tensor in export(model, TORCH).items()}
+    assert all(torch.equal(back[key], tensor.double()) for key, tensor in weights.items())
 
 
 def test_only_the_embeddings_are_new():

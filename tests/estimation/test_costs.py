@@ -174,6 +174,12 @@ def test_what_cannot_be_is_refused_by_name(settings, message):
         cost_of(PLAIN | {"max_source_positions": 20}, **settings)
 
 
+@pytest.mark.parametrize("fields", [{"d_model": 10**12}, {"d_model": 1e12}, {"encoder_ffn_dim": 10**18}])
+def test_a_model_that_no_machine_holds(fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        cost_of(fields)
+
+
 def test_devices():
     assert find_device("H100") == DEVICES["h100"]
     assert find_device("h100,memory_gb=94") == replace(DEVICES["h100"], memory=94e9)

@@ -95,6 +95,21 @@ def test_refusals(checkpoint, tmp_path, capsys):
         assert nothing_written(tmp_path)
 
 
+def test_an_interrupted_run_leaves_nothing(checkpoint, tmp_path, monkeypatch, capsys):
+    model, file = checkpoint
+    model.save_pretrained(tmp_path / "dense")
+
+    def interrupt(self, folder):
+        (folder / "model.safetensors").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WeftForConditionalGeneration, "save_pretrained", interrupt)
+    for words in (["convert", str(file), "--heads", "8"], ["upcycle", str(tmp_path / "dense")]):
+        assert main([*words[:2], str(tmp_path / "out"), *words[2:]]) == 130
+        assert f"weftformer {words[0]}: interrupted" in capsys.readouterr().err
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "small.ckpt"]
+
+
 def test_keys_of_another_name(checkpoint, tmp_path):
     model, file = checkpoint
     torch.save({f"net.{key}": tensor for key, tensor in torch.load(file).items()}, file)
