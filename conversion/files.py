@@ -91,12 +91,15 @@ def _state_dict(file: Path, content: Any) -> Weights:
         (name for name in _NESTS if isinstance(content, Mapping) and isinstance(content.get(name), Mapping)), None
     )
     weights = content[nest] if nest else content
-    others = [key for key, value in weights.items() if not isinstance(value, torch.Tensor)] if isinstance(
-        weights, Mapping) else [type(weights).__name__]  # fmt: skip
+    others = [type(weights).__name__]
+    if isinstance(weights, Mapping):
+        others = [
+            name for name, value in weights.items() if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+        ]
     if others or not weights:
         raise ValueError(
             f"{file} holds no state dict: "
-            + (f"{', '.join(map(str, others[:5]))} is not a tensor." if others else "it is empty.")
+            + (f"{', '.join(map(str, others[:5]))} is not a tensor with a name." if others else "it is empty.")
         )
     if nest == "state_dict" and all(key.startswith("model.") for key in weights):
         weights = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
@@ -122,15 +125,15 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     if path.is_dir() and not file.is_file():
         return {}
+    text = file.read_bytes()
     try:
-        text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+        if not isinstance(content, dict):
+            raise ValueError(f"it must hold a mapping, but holds a {type(content).__name__}.")
+        if content.get("model_type") in CONFIG_MAPPING_NAMES:
+            return AutoConfig.from_pretrained(str(file), trust_remote_code=False).to_dict()
+    except Exception as error:  # each kind of configuration has its own errors
         raise ValueError(f"{file} cannot be read as a configuration: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a mapping, but holds a {type(content).__name__}.")
-    if content.get("model_type") in CONFIG_MAPPING_NAMES:
-        return AutoConfig.from_pretrained(str(file)).to_dict()
     return content
 
 
@@ -143,10 +146,16 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
             The folder.
 
     Returns:
-        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, and a warning says so.
+        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, which is logged as a warning.
+
+    Raises:
+        ValueError: the tokenizer cannot be read, or needs code of its own.
     """
-    # without this question transformers makes up an empty one
+    # in a folder without these files, transformers makes up an empty tokenizer
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        logger.warning(f"{folder} has no tokenizer: none goes with the model.")
+        logger.warning(f"{folder} has no tokenizer: the converted model gets none.")
         return None
-    return AutoTokenizer.from_pretrained(folder)
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # each kind of tokenizer has its own errors
+        raise ValueError(f"The tokenizer of {folder} cannot be read: {error}") from error

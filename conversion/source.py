@@ -230,7 +230,7 @@ def convert(
 
     Raises:
         DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.
-        ValueError: a field of the configuration is unknown, or the keys are those of another source.
+        ValueError: a field of the configuration is unknown or missing, or the keys are those of another source.
     """
     overrides, source_config = dict(overrides or {}), source_config or {}
     model_class, prefix = source.part(weights)
@@ -248,7 +248,10 @@ def convert(
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)
     else:
-        fields = source.fields(weights, source_config) | overrides
+        try:
+            fields = source.fields(weights, source_config) | overrides
+        except KeyError as error:
+            raise ValueError(f"The configuration of {source.title} has no field {error}.") from error
         if unknown := [name for name in HEADS if name not in fields]:
             raise ValueError(
                 f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "

@@ -86,7 +86,7 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
     changes = parse_overrides(overrides)
     if model:
         check_model(model)
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         if not isinstance(config, WeftConfig):
             raise ValueError(f"--model {model} is a {config.model_type} model, and no model of this family.")
         return WeftConfig.from_pretrained(model, **changes)

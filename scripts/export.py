@@ -32,9 +32,9 @@ def main(args: argparse.Namespace) -> None:
         write_torch,
     )
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32, trust_remote_code=False).eval()
     has_tokenizer = (args.model / "tokenizer.json").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(args.model) if has_tokenizer else None
+    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=False) if has_tokenizer else None
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)

@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.hub import upcycled_card
 
     with atomic_folder(args.out) as staging:
-        dense = AutoModelForSeq2SeqLM.from_pretrained(args.model)
+        dense = AutoModelForSeq2SeqLM.from_pretrained(args.model, trust_remote_code=False)
         layer_types = {
             f"{stack}_mlp_layer_types": [
                 "sparse" if (index + 1) % args.every == 0 else "dense"
