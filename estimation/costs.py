@@ -48,11 +48,11 @@ _PARTS = {
 @dataclass(frozen=True)
 class Memory:
     """
-    Bytes of one process in training, when they are most.
+    Bytes of one process in training, at the peak.
 
     Args:
         weights (`int`): weights and buffers, in fp32.
-        gradients (`int`): gradients, which may not be there yet.
+        gradients (`int`): gradients, which may not exist yet at the peak.
         optimizer (`int`): Adam's two moments.
         activations (`int`): what the backward pass and the loss need.
         communication (`int`): what is gathered or sent of weights and gradients: buckets of DDP, buffers of FSDP2.
@@ -70,7 +70,7 @@ class Memory:
 @dataclass(frozen=True)
 class Time:
     """
-    Seconds of an optimizer step at the assumed utilisation of the device's peak, and what follows.
+    Seconds of an optimizer step at the assumed utilisation of the device's peak, and figures that follow from them.
 
     Args:
         step (`float`): seconds of a step.
@@ -110,9 +110,9 @@ class Estimate:
 
     Args:
         device ([`Device`]): the device.
-        workload ([`Workload`]): what was asked.
-        precision (`str`): what is computed in.
-        processes (`int`): how many there are.
+        workload ([`Workload`]): the workload.
+        precision (`str`): the precision of the computation.
+        processes (`int`): the number of processes.
         rows (`int`): pairs in a batch of one process.
         tokens_per_step (`int`): tokens of an optimizer step, in whole pairs.
         parameters (`int`): parameters, each weight once.
@@ -148,7 +148,7 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         config ([`WeftConfig`]):
             The model.
         workload ([`Workload`], *optional*):
-            What is trained and decoded, and how.
+            What is trained and decoded, and how. Defaults to `Workload()`.
         device ([`Device`] or `str`, *optional*, defaults to `"h100"`):
             What it runs on: a `Device`, or what [`find_device`] takes.
 
@@ -319,19 +319,19 @@ def _decoding(
 def _without_data() -> Iterator[None]:
     """Tensors have shapes and no data."""
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
-        warnings.simplefilter("ignore")  # what torch says of kernels is for those who train
+        warnings.simplefilter("ignore")  # torch's warnings about kernels concern training
         yield
 
 
 @contextmanager
 def _fake_mesh(shards: int | None) -> Iterator[DeviceMesh | None]:
-    """The mesh of so many processes that are not there."""
+    """Yield a mesh of so many processes, none of which exists."""
     if shards is None:
         yield None
         return
     if torch.distributed.is_initialized():
         raise ValueError(
-            "An estimate of FSDP2 makes up its processes: call it where torch.distributed is not initialized."
+            "An estimate of FSDP2 simulates its processes: call it where torch.distributed is not initialized."
         )
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=shards)
     try:
@@ -341,7 +341,7 @@ def _fake_mesh(shards: int | None) -> Iterator[DeviceMesh | None]:
 
 
 def _without_lengths_in_frequencies(config: WeftConfig) -> WeftConfig:
-    """Return a configuration whose rotary frequencies do not ask how long a sequence is. They take no other memory."""
+    """Return a configuration whose rotary frequencies do not depend on the length of a sequence. They take the same memory."""
     rope = config.rope_parameters or {}
     if rope.get("rope_type") not in ("dynamic", "longrope"):
         return config

@@ -1,4 +1,4 @@
-"""Accelerators as their data sheets describe them: what [`estimate`] divides work by.
+"""Accelerators as their data sheets describe them. [`estimate`] divides work by their peaks.
 
 Peaks are those of dense matrices. Where a sheet gives the peak with structured sparsity only, it is half of that.
 
@@ -16,10 +16,10 @@ GB = 10**9
 @dataclass(frozen=True)
 class Device:
     """
-    An accelerator, or what stands in for one.
+    An accelerator, or another device.
 
     Args:
-        name (`str`): what it is called.
+        name (`str`): its name.
         memory (`float`): bytes of memory.
         fp32_flops (`float`): floating-point operations a second in fp32, as torch computes without TF32.
         bf16_flops (`float`, *optional*): those in bf16. None if it has no bf16.
