@@ -181,12 +181,14 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
     rows = -(-workload.tokens_per_batch // (pair * processes * accumulated))
     try:
         total, active = count_parameters(config)
-    except RuntimeError as error:  # torch cannot count the bytes of such a tensor
-        size, name = max((value, name) for name, value in config.to_dict().items() if type(value) is int)
-        raise ValueError(
-            f"{name}={size} is not allowed: one of the model's tensors would be larger than torch can count."
-        ) from error
-    operations = count_operations(config, lengths, workload.gradient_checkpointing)
+        operations = count_operations(config, lengths, workload.gradient_checkpointing)
+        memory = _memory(config, workload, (rows, *lengths), shards, processes, precision, device.is_cpu)
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        sizes = config.to_dict() | {"source_length": lengths[0], "target_length": lengths[1]}
+        size, name = max((value, name) for name, value in sizes.items() if type(value) is int)
+        raise ValueError(f"{name}={size} is not allowed: a tensor would be larger than torch can count.") from error
     seconds = rows * accumulated * pair * operations / (peak * workload.utilization)
     tokens = rows * pair * processes * accumulated
     return Estimate(
@@ -199,7 +201,7 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         parameters=total,
         active_parameters=active,
         operations=operations,
-        memory=_memory(config, workload, (rows, *lengths), shards, processes, precision, device.is_cpu),
+        memory=memory,
         time=_time(workload, seconds, tokens, processes),
         decoding=_decoding(config, workload, lengths, device, precision, total),
     )

@@ -174,10 +174,16 @@ def test_what_cannot_be_is_refused_by_name(settings, message):
         cost_of(PLAIN | {"max_source_positions": 20}, **settings)
 
 
-@pytest.mark.parametrize("fields", [{"d_model": 10**12}, {"d_model": 1e12}, {"encoder_ffn_dim": 10**18}])
-def test_a_model_that_no_machine_holds(fields):
-    with pytest.raises(ValueError, match=next(iter(fields))):
-        cost_of(fields)
+@pytest.mark.parametrize(
+    "sizes",
+    [{"d_model": 10**12}, {"encoder_ffn_dim": 10**18}, {"num_experts": 10**17}, {"source_length": 10**13}],
+    ids=str,
+)
+def test_sizes_that_torch_cannot_count(sizes):
+    ((name, size),) = sizes.items()
+    settings = {name: size} if name == "source_length" else {}
+    with pytest.raises(ValueError, match=f"{name}={size} is not allowed"):
+        cost_of(SPARSE | ({} if settings else sizes), **settings)
 
 
 def test_devices():
