@@ -289,20 +289,6 @@ def test_a_link_opens_a_route_that_is_filtered_out(load):
     assert not page.locator("#purchasable").is_checked()
 
 
-def test_a_long_route_turns_on_a_phone(load):
-    page = load(390, 844)
-    picture = page.locator("#t1-r1 .weft-route:visible")
-    box = picture.bounding_box()
-    assert box["width"] < box["height"]
-    assert transform(page)[2] >= 0.72  # letters of 13 pixels have at least nine
-    view = page.locator("#t1-r1 .view").bounding_box()
-    assert box["width"] <= view["width"] and box["height"] <= view["height"]  # nothing to scroll in the frame
-    page.set_viewport_size({"width": 1280, "height": 844})
-    expect(picture).to_have_attribute("style", re.compile("scale"))
-    box = picture.bounding_box()
-    assert box["width"] > box["height"]
-
-
 def test_a_click_copies(load):
     page = load()
     page.locator('#t1-r1 [data-smiles="NCc1ccc(OC)cc1"]:visible').click()
