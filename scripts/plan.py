@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
-        help="SMILES, or @FILE as --input-file (default: standard input)")  # fmt: skip
+        help="SMILES (default: standard input)")  # fmt: skip
     add("--model", help="folder or Hub id of a route model (default: the one that comes with Weft, with its stock)")
     add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
@@ -181,11 +181,7 @@ def read(args: argparse.Namespace) -> list[Target]:
 
     columns = {"smiles_column": args.smiles_column, "id_column": args.id_column}
     if args.targets:
-        found: list[Target] = []
-        for word in args.targets:
-            of_file = word.startswith("@")
-            found += read_targets(Path(word[1:]), **columns) if of_file else [Target(str(len(found) + 1), word)]
-        return found
+        return [Target(str(number), word) for number, word in enumerate(args.targets, 1)]
     if args.input_file not in (None, "-"):
         return read_targets(Path(args.input_file), **columns)
     if args.input_file is None and sys.stdin.isatty():

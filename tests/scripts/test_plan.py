@@ -115,13 +115,10 @@ def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
     assert list(dict.fromkeys(row["id"] for row in written)) == ["the amide", "A-7"]
 
 
-def test_targets_come_from_standard_input_and_from_several_places(folder, tmp_path, capsys, monkeypatch):
+def test_targets_come_from_standard_input(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{ESTER} the ester".encode())))
     assert run(folder, "--show", 0) == 0
     assert f"\nthe ester ({ESTER}): " in capsys.readouterr().out
-    (tmp_path / "a.smi").write_text(f"{ESTER} A-7\n\n")
-    assert run(folder, "@a.smi", AMIDE, "--show", 0) == 0
-    assert f"\nA-7 ({ESTER}): " in (out := capsys.readouterr().out) and f"\n{AMIDE}: " in out
 
 
 def test_the_format_is_seen_from_the_name(folder, tmp_path):
@@ -217,7 +214,7 @@ MISTAKES = [
     (["--model", "."], "--model .: this folder has no config.json"),
     (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
     (["targets.smi"], "targets.smi is a file: --input-file targets.smi reads targets from it"),
-    (["@nothing.smi"], "the file nothing.smi does not exist"),
+    (["--input-file=nothing.smi"], "the file nothing.smi does not exist"),
     (["--stock", "nothing.smi"], "--stock nothing.smi: there is no such file"),
     # of the rules: seen before the model is loaded
     (["--only-purchasable"], "(only_purchasable) need a stock"),
@@ -229,7 +226,7 @@ MISTAKES = [
 def test_mistakes_are_one_line_with_what_was_typed(folder, capsys, tmp_path):
     (tmp_path / "targets.smi").write_text("CCO\n")
     for words, message in MISTAKES:
-        given = ["CCO", *words] if words[0].startswith("--") else words
+        given = words if words[0] in ("targets.smi", "--input-file=nothing.smi") else ["CCO", *words]
         model = [] if "--model" in given else ["--model", folder]
         assert cli.main(["plan", *given, *model]) == 1, words
         *before, line = capsys.readouterr().err.splitlines()
@@ -261,9 +258,6 @@ def test_options_are_the_settings():
             PlanSettings(on_salt="strip", on_impossible="drop", per_reaction=2, time_limit=3.0, enforce_limits=False)),
         (["--num-augmentations", "3", "--seed", "7", "--ranking", "sqrt_length", "--beams", "4"],
             PlanSettings(num_augmentations=3, seed=7, ranking="sqrt_length", beams=4)),
-        # as they were called before
-        (["--texts", "3", "--salts", "refuse", "--impossible", "behind", "--no-bounds"],
-            PlanSettings(num_augmentations=3, enforce_limits=False)),
     ):  # fmt: skip
         assert asked(*words) == expected
 
