@@ -12,7 +12,6 @@ from weftformer.routes import Route
 from weftformer.routes.drawing import svg as module
 from weftformer.routes.drawing.picture import LOOKS, route_picture
 from weftformer.routes.drawing.svg import picture_svg, route_png, route_svg, save_picture
-from weftformer.routes.files.formats import made, reaction_smiles
 
 ROUTE = Route(
     "CC(=O)NCc1ccc(OC)cc1",
@@ -90,30 +89,6 @@ def test_every_reaction_has_an_arrow_to_its_product():
         lines, head = (path.get("d") for path in group.iter(f"{SVG}path"))
         assert lines.count("M") == len(reaction.branches) + 1
         assert head.startswith(f"M{reaction.tip[0]:.1f}".removesuffix(".0"))
-
-
-def test_what_stands_where():
-    drawn = route_picture(ROUTE, missing=["CI"])
-    assert [round(card.box.x) for card in drawn.cards] == [round(drawn.cards[i].box.x) for i in (0, 1, 1, 3, 3, 1)]
-    for card in drawn.cards:
-        (x, y), box = card.corner, card.box
-        assert box.x < x and x + card.depiction.width < box.right
-        assert box.y < y and y + card.depiction.height < box.bottom
-        assert min(box.x, box.y) > 0 and box.right < drawn.width and box.bottom < drawn.height
-        if card.label:
-            assert y + card.depiction.height < card.label_place[1] < box.bottom
-        for px, py in (point for stroke in card.mark for point in stroke):
-            assert box.x < px < card.label_place[0] and y + card.depiction.height < py < box.bottom
-
-
-def test_steps_are_numbered_as_the_reactions_are_listed():
-    def bush(depth):
-        return Route("C" * (depth + 1), tuple(bush(depth - 1) for _ in range(2)) if depth else ())
-
-    route = Route("CCO", (bush(2), Route("O"), bush(1), Route("N", (bush(2),))))
-    assert [reaction.smiles for reaction in route_picture(route).reactions] == [
-        reaction_smiles(part) for part in made(route)
-    ]
 
 
 NAMED = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
