@@ -58,19 +58,3 @@ def test_the_rules_hold_for_any_tree(seed):
         if below := [boxes[i] for i, parent in enumerate(parents) if parent == index]:
             assert box.middle == pytest.approx((below[0].middle + below[-1].middle) / 2)
     assert min(box.x for box in boxes) == 0 and min(box.y for box in boxes) == pytest.approx(0)
-
-
-def test_the_mirrored_tree_has_the_mirrored_picture():
-    def mirrored(route):
-        return Route(route.smiles, tuple(mirrored(child) for child in reversed(route.children)))
-
-    def drawn(route):
-        tree = nodes(route)
-        return tidy_tree([(10, 10 * len(node.smiles)) for node, _ in tree], [p for _, p in tree], gaps=[5] * len(tree))
-
-    bush = Route("C", (Route("CCC"), Route("C"), Route("CC")))
-    route = Route("C", (bush, Route("C"), Route("CCCC"), Route("C", (bush, Route("C")))))
-    boxes = drawn(route)
-    height = max(box.bottom for box in boxes)
-    turned = sorted((box.x, round(height - box.middle, 6)) for box in boxes)
-    assert sorted((box.x, round(box.middle, 6)) for box in drawn(mirrored(route))) == turned

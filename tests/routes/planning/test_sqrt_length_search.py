@@ -150,9 +150,7 @@ def test_equals_beam_search_optimized(both, beams, prefix):
     results = found(search(model, source, STEPS, beams, **forced), beams)
     theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
     start = None if prefix is None else torch.tensor([prefix])
-    for row in range(
-        3
-    ):  # one at a time: in a batch, the second target of the original continues the beams of the first
+    for row in range(3):  # in a batch, the second target of the original continues the beams of the first
         one = source[row : row + 1], STEPS[row : row + 1].long()
         (expected,) = theirs.decode(*one, path_start_BL=start, progress_bar=False)
         assert [as_text(list(ids), tokens) for ids, _ in results[row]] == [text.strip(" ") for text, _ in expected]
