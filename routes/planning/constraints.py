@@ -1,7 +1,7 @@
-"""Rules of chemistry, and wishes of the user, that hold while a route is written.
+"""Rules of chemistry and requests of the user, enforced while a route is written.
 
 [`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that can no longer become a route, so that
-another beam takes its place. The other texts are ranked by the model's log-probability, as without rules.
+another beam takes its place. The other texts keep the model's log-probability.
 
 A rule is checked only where it can be broken. RDKit reads a SMILES where it may end, which takes a hundred times as long as
 all the rest: so that is only done where the end is likely enough to be chosen, and what was read is remembered. Atoms are
@@ -37,7 +37,7 @@ GIVEN_UP = -1e6
 # Masks that are kept; the rows of a search need some hundreds.
 _MOST_MASKS = 1 << 14
 
-# Where the model has not written the atoms of a product, a text could go on with reactants for ever. Of the 51,366 recorded
+# A text that lacks atoms of its product could go on with reactants for ever. Of the 51,366 recorded
 # reactions of PaRoutes n1 and n5, USPTO-50K and USPTO-15K, none has more than 4 reactants, or reactants with more than
 # 45 heavy atoms that its product does not have.
 MOST_REACTANTS = 5
@@ -76,7 +76,7 @@ class Fault(NamedTuple):
 
     Args:
         reason: in words.
-        rule: the field of [`Constraints`] that asks for what the text breaks.
+        rule: the field of [`Constraints`] that the text violates.
     """
 
     reason: str
@@ -84,7 +84,7 @@ class Fault(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What is known of a text: where it stands in the grammar, and what the rules ask of it.
+    """The state of a text in the grammar and in the rules.
 
     Args:
         state: None once the text has ended, or was given up.
@@ -134,7 +134,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.rules, self.stock = constraints, stock
         self.forbidden = [molecule for molecule in map(read_molecule, constraints.forbidden) if molecule]
         self.wanted = None if constraints.required_leaf is None else read_molecule(constraints.required_leaf)
-        # whether a molecule may be refused for what it is
+        # whether a rule looks at single molecules
         self.asks_molecules = constraints != replace(
             NO_CONSTRAINTS,
             atoms_supplied=constraints.atoms_supplied,
@@ -147,7 +147,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
-        """Forget the last search: searches one after the other may share a grammar, and so its masks."""
+        """Begin another search. Searches one after the other share a grammar, because it keeps its masks."""
         self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
@@ -326,7 +326,7 @@ class ConstrainedGrammar(LogitsProcessor):
         if len(key) == 3 and not key[2]:
             # of a token of several characters, what follows the first is checked when it is written
             close = {"smiles": "'", "molecule": "}", "child": "]"}[state.place]
-            mask[[bool(characters) and characters[0] == close for characters in self.texts]] = -np.inf
+            mask[[(characters or "").startswith(close) for characters in self.texts]] = -np.inf
         return mask if np.isfinite(mask).any() else self._end_alone()
 
     def _end_alone(self) -> np.ndarray:
@@ -371,7 +371,7 @@ class ConstrainedGrammar(LogitsProcessor):
                 ends[index] = self._ends_well(index, limits[index])
                 if ends[index]:
                     masks_WV[index, self.quote] = 0.0
-                elif self.written[index].fault:  # the tokens that it would have gone on with are none: others may be
+                elif self.written[index].fault:  # given up: other rows take its place
                     masks_WV[index] = self._end_alone()
         self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up has nowhere else to go, whatever its scores are
@@ -408,7 +408,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return None if self.asks_molecules else True
 
     def _ends_well(self, index: int, limit: int) -> bool:
-        """Whether the molecule that a row is writing may end here; a row that nothing mends is given up."""
+        """Whether the molecule that a row is writing may end here; a row that cannot be completed is given up."""
         text = self.written[index]
         if self._against_molecule(text, limit) is None:
             return True
@@ -449,7 +449,7 @@ class ConstrainedGrammar(LogitsProcessor):
         ends: list[bool | None],
         beams: int,
     ) -> None:
-        """Of each row that was given up, or whose likeliest token is ruled out, why."""
+        """Count the reasons of rows that were given up, or whose likeliest token is ruled out."""
         is_out = (masks_WV[np.arange(len(firsts_W)), firsts_W] < 0) & np.isfinite(totals_W)
         for index in np.flatnonzero(is_out).tolist():
             text = self.written[index]
