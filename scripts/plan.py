@@ -34,6 +34,8 @@ EPILOG = """examples:
 
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
+# Targets without a route that are named at the end.
+MOST_NAMES = 10
 _FORMS = {".csv": "csv", ".json": "json"}
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
@@ -128,7 +130,7 @@ def main(args: argparse.Namespace) -> int:
                 if is_kept:
                     kept[index] = plan
                 progress.update(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):
         if log is not None:
             print(f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume goes on.", file=sys.stderr)
         raise
@@ -137,9 +139,10 @@ def main(args: argparse.Namespace) -> int:
             sink.close()
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
     _finish(args, log, [kept[index] for index in sorted(kept)])
-    failed = sum(line["routes"] == 0 for line in lines.values())
+    failed = [lines[index]["id"] for index in sorted(lines) if lines[index]["routes"] == 0]
     if failed:
-        print(f"weftformer plan: {failed} of {len(targets)} targets have no route", file=sys.stderr)
+        names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
+        print(f"weftformer plan: {len(failed)} of {len(targets)} targets have no route: {names}", file=sys.stderr)
     return NO_ROUTE if failed else 0
 
 

@@ -88,7 +88,7 @@ def read_targets(
             check_source(model, tokenizer, smiles, begin)
         except ValueError as error:
             # some messages quote the canonical SMILES: add the one that was given
-            problem = str(error) if target in str(error) else f"{target!r}: {error}"
+            problem = str(error) if shown(target) in str(error) else f"{shown(target)}: {error}"
             if on_error == "raise":
                 raise ValueError(problem) from error
             requests.append(PlanRequest(target, settings=settings, problem=problem))

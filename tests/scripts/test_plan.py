@@ -1,6 +1,7 @@
 """`weftformer plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -259,3 +260,40 @@ def test_what_cannot_be_is_told(folder, tmp_path, capsys):
     wrong = [one for one in row["candidates"] if one["possible"] is False]
     assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
     assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
+
+
+def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys):
+    turned, long = "c1ccccc1CNC(C)=O", "C" * 300
+    (tmp_path / "a.smi").write_text("\n".join([AMIDE, NOTHING, turned, long, f"{AMIDE} again", ""]))
+    assert run(folder, "--input-file", "a.smi", "--output-file", "a.jsonl", "--show", 0) == 3
+    out, err = capsys.readouterr()
+    rows = sorted(rows_of(tmp_path / "a.jsonl"), key=lambda row: row["number"])
+    assert [row["id"] for row in rows] == ["1", "2", "3", "4", "again"]
+    assert rows[0]["target"] == rows[2]["target"] == AMIDE  # one molecule in two spellings, and given twice
+    routes = [[one["route"] for one in row["candidates"]] for row in rows]
+    assert routes[0] == routes[2] == routes[4] != [] and routes[1] == routes[3] == []
+    assert f"{NOTHING}: not planned" in out and "145 are allowed" in rows[3]["problem"] and rows[3]["problem"].count("C") < 100
+    assert err.splitlines()[-1] == "weftformer plan: 2 of 5 targets have no route: 2, 4"
+
+
+def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Closed())
+        assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl") == 141
+    err = capsys.readouterr().err
+    assert "error" not in err and "of 2 targets are in a.jsonl: --resume goes on." in err
+    assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0
+
+
+@pytest.mark.parametrize("option", ["output-file", "html", "json", "picture"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(folder, tmp_path, capsys, monkeypatch, option):
+    (tmp_path / "a.svg").mkdir()
+    assert run(folder, AMIDE, f"--{option}", "a.svg") == 1
+    assert f"--{option} a.svg is a folder" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert run(folder, AMIDE, f"--{option}", "b.svg") == 1
+    assert f"--{option} b.svg: the folder . cannot be written to." in capsys.readouterr().err
