@@ -125,8 +125,8 @@ def main(args: argparse.Namespace) -> int:
                 if log is not None and sink is not None:
                     sink.write(log.line(index, targets[index], plan))
                     sink.flush()
-                progress.print(described(plan, args.show))
                 lines[index] = plan.summary
+                progress.print(described(plan, args.show))
                 if is_kept:
                     kept[index] = plan
                 progress.update(1)
