@@ -176,15 +176,18 @@ def read_molecule(smiles: str) -> Molecule | None:
 
 @lru_cache(_KNOWN)
 def is_beyond_repair(smiles: str) -> bool:
-    """Return whether RDKit can read no SMILES that begins with this one, which is closed and which RDKit cannot read.
+    """Return whether it is certain that RDKit can read no SMILES that begins with this one, which RDKit cannot read.
 
-    An atom with too many bonds keeps them, whatever follows. But an aromatic ring may still get the substituent that
-    it lacks. Where RDKit fails instead of naming a problem, the answer is no.
+    A parenthesis that closes no branch stays, and an atom with too many bonds keeps them, whatever follows. But an open
+    ring may still be closed, and an aromatic one may get the substituent that it lacks. Where RDKit fails instead of
+    naming a problem, the answer is no.
     """
+    if smiles.count(")") > smiles.count("("):
+        return True
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, sanitize=False)
         if molecule is None:
-            return True
+            return False
         try:
             problems = cast(Any, Chem).DetectChemistryProblems(molecule)
         except RuntimeError:

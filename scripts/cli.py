@@ -21,6 +21,7 @@ the options that are used most and answers `--help`. `main` gets all words as `a
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
@@ -62,7 +63,7 @@ _OPTIONS_OF_THE_PAGE = {"--text-model", "--device", "--host", "--port", "--share
 SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
-INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -193,10 +194,14 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
     """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
 
     Returns:
-        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C.
+        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
     """
     try:
         return script(arguments) or 0
+    except BrokenPipeError:  # such as behind `| head`
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())  # Python flushes stdout when it exits
+        return CLOSED_PIPE
     except (ValueError, OSError) as error:
         if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise

@@ -298,7 +298,8 @@ class DecodingCache:
         if not drop:
             return
         rest, rows = self.end - drop, self.sources * self.beams
-        for states in (self.suffixes[:, :, :rows].movedim(4, 0), self.writers[:rows].movedim(1, 0)):
+        # a layer at a time: the copy of all of them would double the memory
+        for states in (*self.suffixes[:, :, :rows].flatten(0, 1).movedim(3, 1), self.writers[:rows].movedim(1, 0)):
             states[:rest] = states[drop : self.end].clone()
         self.end, self.starts = rest, [start - drop for start in self.starts]
 

@@ -116,6 +116,8 @@ class ContinuousSearch(Search):
         self.prompts: list[list[int]] = []
         # the row of the last call of the followers that each row continues, -1 for new ones
         self.parents: list[int] = []
+        # the largest number of tokens of the sources that come next
+        self.longest = 0
 
     def __len__(self) -> int:
         return len(self.texts.numbers)
@@ -133,7 +135,7 @@ class ContinuousSearch(Search):
         Raises:
             ValueError: an input is not allowed.
         """
-        before = len(self)
+        before, self.longest = len(self), max(most)
         self.model.generate(
             **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
         )
@@ -155,7 +157,8 @@ class ContinuousSearch(Search):
         assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
         mask = model_kwargs["past_key_values"].prefix_mask
         if self.stepper is None:
-            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, joins=True)
+            room = input_ids.shape[1] + self.longest
+            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, room=room)
         else:
             self.stepper.join(input_ids, model_kwargs)
         ids_BT = input_ids[:: self.beams]

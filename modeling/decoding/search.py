@@ -80,21 +80,21 @@ class Stepper:
         ids_WT: ids of the prefix.
         settings: the settings of the request.
         model_kwargs: the keywords that `generate` passes to a search.
-        joins: whether other sources may join.
+        room: tokens of each row that memory is allocated for, where other sources may join; None where none may.
     """
 
     def __init__(
-        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, joins: bool = False
+        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, room: int | None = None
     ):
         self.model, self.settings, self.kwargs, self.is_fast = model, settings, model_kwargs, is_fast(model_kwargs)
-        self.most = None if joins else settings.max_length
+        self.most = settings.max_length if room is None else None
         if not self.is_fast:
             self.outputs = model._prefill(ids_WT, settings, model_kwargs)
             self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
             return
         request: FastPathRequest = model_kwargs["past_key_values"]
         self.cache = DecodingCache(
-            request.config, request.beams, 0 if joins else request.length, returns_rows(settings)
+            request.config, request.beams, request.length if room is None else room, returns_rows(settings)
         )
         self.logits = torch.empty(0)
         self.join(ids_WT, model_kwargs)

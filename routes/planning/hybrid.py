@@ -3,7 +3,7 @@
 The model writes a whole route at once, up to the length that it was trained on. Where such a route ends in molecules that the
 stock lacks, routes to these are searched in their turn, and so on to a given depth. Routes are then joined at these molecules.
 
-[`LeafExpansion`] is the logic alone: it asks a function for candidates, so that it is tested without a model.
+[`LeafExpansion`] is the logic alone: a function gives it candidates, so it can be tested without a model.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .targets import PlanRequest, check_source
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# Beams of one search, when its size is left to the planner: more of them take more memory and save little time.
+# Beams of one search by default: more of them take more memory and save little time.
 ROWS = 80
 
 
@@ -92,7 +92,7 @@ class PlanPool:
         self._waiting += [(target, place, job) for place, job in enumerate(request.jobs)]
 
     def remove(self, key: Hashable) -> None:
-        """Let a target leave that nobody wants any more."""
+        """Remove a target whose plan is no longer needed."""
         target = self._targets.pop(key)
         self._waiting = deque(one for one in self._waiting if one[0] is not target)
         tickets = [ticket for ticket, (owner, _) in self._running.items() if owner is target]
@@ -119,7 +119,7 @@ class PlanPool:
         return over
 
     def _join(self) -> list[tuple[_Target, int, list[Candidate]]]:
-        """Let searches join where there is room. Return what those give whose time is up before they begin."""
+        """Let searches join while there is room. Return the results of those whose time is over before they begin."""
         late: list[tuple[_Target, int, list[Candidate]]] = []
         joining: list[tuple[_Target, int, Job]] = []
         if self.together and self._running:
@@ -172,7 +172,7 @@ class PlanPool:
         """The candidates, and routes in which what the stock lacks is made; each once."""
         settings, deadline, search = target.request.settings, target.deadline, self._search
         steps = list(dict.fromkeys(job.n_steps for job in target.request.jobs))
-        # a molecule that every route begins from is there before
+        # the required molecule is a starting material already
         rules = replace(self.settings.rules, required_leaf=None)
         kept = PlanSettings(on_impossible="keep", max_new_tokens=settings.max_new_tokens)
 
