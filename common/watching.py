@@ -20,5 +20,5 @@ class Watch(LogitsProcessor):
         self.check()
         return scores
 
-    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+    def select_sources(self, sources: Sequence[int], beams: int) -> None:
         """Sources may leave the batch: no row is looked at."""

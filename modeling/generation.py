@@ -46,7 +46,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
             self.look()
         return scores
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Go on with the rows of some sources, in this order (see `decoding/search.py`)."""
         self.look()
         self._seen.clear()

@@ -27,8 +27,6 @@ KINDS = {
     "mBART": PRE_NORM | LEARNED | {"normalize_embedding": True, "activation_function": "gelu"},
     "Marian": POST_NORM | SINES | {"sinusoidal_layout": "concatenated", "lm_head_bias": True},
     "Pegasus, learned positions": PRE_NORM | LEARNED | {"tie_word_embeddings": False},
-    "BART, sines": POST_NORM | SINES | {"normalize_embedding": True},
-    "Marian, no positions": POST_NORM | {"position_embedding_type": "none"},
 }
 
 MASK = (torch.arange(12) < torch.tensor([12, 9, 5])[:, None]).long()
@@ -114,18 +112,3 @@ def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "Weft's plain path comes first" in out
     assert "CTranslate2 is left out" in out and "use_qk_norm=True" in out
-
-
-def test_mistakes_are_named(tmp_path, files, capsys):
-    save, texts = files
-    folder = save(**PRE_NORM, **SINES)
-    (tmp_path / "empty.txt").write_text("\n \n")
-    (tmp_path / "long.txt").write_text("a b c\n" + "long " * 200 + "\n")
-    for words, told in (
-        (["--texts", texts], "need --model"),
-        (["--model", folder, "--texts", str(tmp_path / "empty.txt")], "empty.txt has no texts"),
-        (["--model", folder, "--texts", str(tmp_path / "none.gz")], "none.gz"),
-        (["--model", folder, "--texts", str(tmp_path / "long.txt")], "tokens, the model reads 40"),
-    ):
-        assert main(["translation-greedy", *words]) == 1
-        assert told in capsys.readouterr().err

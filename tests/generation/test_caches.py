@@ -19,23 +19,6 @@ def test_a_cache_changes_nothing(model, inputs, run, settings):
         torch.testing.assert_close(scores, logits[:, :steps], **CLOSE)
 
 
-def test_a_cache_can_be_carried_on(model, inputs, run):
-    expected, logits = run(model, 8, **inputs)
-    first = model.generate(**inputs, min_new_tokens=3, max_new_tokens=3, return_dict_in_generate=True)
-    assert first.past_key_values.get_seq_length() == 3
-    lengths = []
-    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
-    try:
-        sequences, rest = run(
-            model, 5, **inputs, decoder_input_ids=first.sequences, past_key_values=first.past_key_values
-        )
-    finally:
-        handle.remove()
-    assert torch.equal(sequences, expected)
-    torch.testing.assert_close(rest, logits[:, 3:], **CLOSE)
-    assert lengths == [1] * 5  # nothing was computed a second time
-
-
 @torch.no_grad()
 def test_steps_of_any_size_equal_one_forward(model, inputs):
     ids = torch.randint(3, 23, (4, 6), generator=torch.Generator().manual_seed(2))

@@ -1,5 +1,6 @@
 """Compiled steps: the same tokens for every kind of model, and what was compiled is kept and found again, or not."""
 
+import copy
 import os
 from pathlib import Path
 
@@ -98,7 +99,11 @@ def _one_bit(model):
     model.model.decoder.layers[1].encoder_attn.q_proj.weight.data.view(torch.int64)[0, 0] ^= 1
 
 
-@pytest.mark.parametrize("change", [_faster_rotation, _another_eps, _another_scale, _one_bit])
+def _turned_head(model):
+    model.lm_head.weight.data.copy_(model.lm_head.weight.data.flip(0).clone())
+
+
+@pytest.mark.parametrize("change", [_faster_rotation, _another_eps, _another_scale, _one_bit, _turned_head])
 def test_another_model_is_compiled_anew(build, builds, answer, source, change):
     """Buffers that no checkpoint has, and numbers of modules, are constants of the code as weights are."""
     answer()
@@ -107,8 +112,12 @@ def test_another_model_is_compiled_anew(build, builds, answer, source, change):
     model = weftformer.fast_decoding(build("rotary"))  # the same in one process, on a step that is there
     before = decode_step(model)
     assert decode_step(model) is before
+    model.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
+    assert decode_step(model) is before
+    twin = weftformer.fast_decoding(copy.deepcopy(model))
     change(model)
-    assert decode_step(model) is not before
+    after = decode_step(model)
+    assert after is not before and decode_step(model) is after and decode_step(twin) is not after
 
 
 def test_another_number_of_threads_or_version_is_compiled_anew(builds, answer, monkeypatch):

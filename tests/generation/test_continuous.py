@@ -165,7 +165,7 @@ class Follows:
         self.texts = texts
         return self.without(texts, scores)
 
-    def keep_sources(self, sources, beams):
+    def select_sources(self, sources, beams):
         self.sources.append(sources)
 
     def __call__(self, input_ids, scores):

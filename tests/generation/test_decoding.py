@@ -125,7 +125,11 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     if prefix:
         mask = prefix["decoder_attention_mask"]
         longer["decoder_attention_mask"] = torch.nn.functional.pad(mask, (0, 5), value=1)
+    lengths = []
+    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
     rest = model.generate(**inputs, **settings, **longer, min_new_tokens=7, max_new_tokens=7)
+    handle.remove()
+    assert lengths == [1] * 7  # nothing was computed a second time
     assert torch.equal(rest.sequences, whole.sequences)
     scores = torch.stack([*first.scores, *rest.scores])
     torch.testing.assert_close(scores, torch.stack(whole.scores), atol=1e-4, rtol=1e-4)
