@@ -163,6 +163,19 @@ def test_a_row_without_any_allowed_token_is_named_as_such():
         build().generate(SOURCE, prefix_allowed_tokens_fn=lambda row, ids: [5], suppress_tokens=[5], max_new_tokens=2)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"guidance_scale": 2.0}, "guidance_scale=2.0 is for decoder-only models"),
+        ({"prefill_chunk_size": 2}, "prefill_chunk_size=2 is for decoder-only models"),
+        ({"num_beams": 2, "do_sample": True, "streamer": object()}, "`streamer` cannot be used with beam search"),
+    ],
+)
+def test_what_an_encoder_decoder_cannot_do_is_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        build().generate(SOURCE, max_new_tokens=2, **settings)
+
+
 def cache_of(model, settings=None, **given):
     """The cache that a search of the caller gets."""
     seen = []
