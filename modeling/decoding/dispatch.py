@@ -190,8 +190,7 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     `WEFT_COMPILED_FOLDER` names. On a GPU, `generate(cache_implementation="static")` lets transformers compile the plain path.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
-    To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
-    takes less time than one token.
+    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
 
     Args:
         model (`WeftForConditionalGeneration`):

@@ -17,7 +17,7 @@ def one_bit(weight):
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
     monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     model, trained = build(kind), build(kind)
-    request = {"num_beams": beams, "min_new_tokens": 12, "max_new_tokens": 12}
+    request = {"num_beams": beams, "min_new_tokens": 26, "max_new_tokens": 26}
     generator, seen = torch.Generator().manual_seed(0), []
     for _ in range(3):
         with torch.no_grad():
@@ -37,7 +37,7 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
     monkeypatch.setattr(weights, "packed", lambda module, rows: made.append(rows) or original(module, rows))
     decoder = model.model.decoder
 
-    def layouts(tokens=20, **request):
+    def layouts(tokens=30, **request):
         made.clear()
         found = model.generate(source[:1], min_new_tokens=tokens, max_new_tokens=tokens, **request)
         assert torch.equal(
@@ -45,7 +45,7 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
         )
         return {rows for rows in made if rows in (1, weights._SEVERAL)}
 
-    assert layouts(tokens=10) == set()  # too few tokens to gain from it
+    assert layouts(tokens=20) == set()  # too few tokens to gain from it
     assert layouts() == {1} and layouts() == set()
     assert layouts(num_beams=3) == {weights._SEVERAL} and layouts(num_beams=3) == layouts() == set()
     one_bit(decoder.layers[1].self_attn.q_proj.weight)
