@@ -172,7 +172,7 @@ def hashes_of(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Size, to
 
     def hash_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, bytes]:
         values = tensor.detach().contiguous().flatten().view(torch.uint8)
-        return tensor.shape, tensor.dtype, xxhash.xxh3_128_digest(values.numpy())
+        return tensor.shape, tensor.dtype, xxhash.xxh3_128_digest(values.numpy().data)
 
     count = torch.get_num_threads()
     with ThreadPoolExecutor(count) as threads:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.generation import CompileConfig
 
-from .conftest import CLOSE, PAD, PADDED, few_kinds
+from .conftest import CLOSE, KINDS, PAD, PADDED, few_kinds
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,16 @@ def test_labels_build_no_cache(model, inputs):
     assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
 
 
-def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source):
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "rotary" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
+def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
     """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
     torch._dynamo.reset()
-    model = build("rotary")
+    model = build(kind, torch.float32)
     settings = PADDED | {"min_new_tokens": 6, "max_new_tokens": 6}
+    if model.config.num_condition_features:
+        settings["condition_values"] = torch.ones(4, 1)
     expected = model.generate(source, **settings)
     compiled = CompileConfig(fullgraph=True, backend="eager")
     compiled._compile_all_devices = True
