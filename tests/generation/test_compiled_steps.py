@@ -33,7 +33,7 @@ def exported(monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize(("kind", "beams"), [("rotary", 3), ("learned", 1), ("bucketed", 3)])
+@pytest.mark.parametrize(("kind", "beams"), [("learned", 1), ("bucketed", 3)])
 def test_one_program_serves_all_lengths(build, source, exported, kind, beams):
     model = build(kind)
     request = PLENTY | {"num_beams": beams}
