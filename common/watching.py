@@ -20,5 +20,5 @@ class Watch(LogitsProcessor):
         self.check()
         return scores
 
-    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+    def select_sources(self, sources: Sequence[int], beams: int) -> None:
         """Called when sources leave the batch. The function does not depend on the rows."""

@@ -35,7 +35,7 @@ class Follower(Protocol):
             scores: the scores of the next token (W, V).
         """
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
 
 
@@ -187,9 +187,9 @@ class ContinuousSearch(Search):
 
     def _leave_all(self) -> None:
         for follower in self.followers:
-            follower.keep_sources([], self.beams)
+            follower.select_sources([], self.beams)
         self.stepper, self.texts.length = None, 0
-        self.texts.keep([])
+        self.texts.select_sources([])
         self.watches, self.prompts, self.parents = [], [], []
 
     def remove(self, tickets: Sequence[int]) -> None:
@@ -201,13 +201,13 @@ class ContinuousSearch(Search):
             self._leave_all()
         elif (sources := places(done)) is not None:
             self.rows_W = None  # the cache has its rows in their places already
-            self._keep(sources)
+            self._select_sources(sources)
 
     def _follow(self) -> None:
         self.parents = list(range(len(self.parents))) if self.rows_W is None else self.rows_W.tolist()
 
-    def _keep(self, sources: list[int]) -> None:
-        super()._keep(sources)
+    def _select_sources(self, sources: list[int]) -> None:
+        super()._select_sources(sources)
         self.watches = [self.watches[source] for source in sources]
         self.prompts = [self.prompts[source] for source in sources]
         self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]

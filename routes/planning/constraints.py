@@ -162,7 +162,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.scores_WV = np.zeros((0, 0), np.float32)
         return self
 
-    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+    def select_sources(self, sources: Sequence[int], beams: int) -> None:
         """Go on with some sources, in this order: the others have left the search."""
         self.limits = [self.limits[source] for source in sources]
         self.numbers = [self.numbers[source] for source in sources]
@@ -351,7 +351,7 @@ class ConstrainedGrammar(LogitsProcessor):
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Return the scores with what breaks a rule ruled out, as [`Follower`] explains."""
+        """Return the scores with what breaks a rule ruled out, see [`~modeling.decoding.Follower`]."""
         beams = max(1, len(parents) // len(self.limits))
         # of rows with the same text, one counts
         rows: dict[tuple[int, int], int] = {}

@@ -48,7 +48,7 @@ class Deadline(LogitsProcessor):
         self.at, self.end, self.has_grammar = at, end, has_grammar
         self.is_over = False
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Sources may leave the batch: the time is the same for all."""
 
     @property

@@ -3,7 +3,7 @@
 import pytest
 
 from weftformer import exporting
-from weftformer.exporting import Exported, graphs, load_onnx
+from weftformer.exporting import Exported, graphs
 from weftformer.scripts.cli import main
 from weftformer.tokenization import build_route_tokenizer
 
@@ -17,16 +17,6 @@ def folder(small, tmp_path):
 
 def names(out) -> set[str]:
     return {file.name for file in out.iterdir()}
-
-
-@pytest.mark.integration
-def test_onnx(folder, tmp_path, capsys):
-    pytest.importorskip("onnxruntime")
-    out = tmp_path / "out"
-    assert main(["export", str(folder), str(out), "--format", "onnx"]) == 0
-    assert names(out) >= {"encoder.onnx", "decoder_step.onnx", "config.json", "tokenizer.json"}
-    assert "largest difference " in capsys.readouterr().out
-    assert load_onnx(out).config.d_model == 32
 
 
 def test_ctranslate2(folder, tmp_path, capsys):
