@@ -16,7 +16,7 @@ EPILOG = """Families: llama, mixtral, qwen3, gemma (the `model_type` of the conf
 
 examples:
   weftformer adapt llama-3.2-1b runs/adapted --pad-token '<|finetune_right_pad_id|>'
-  weftformer pretrain --model-name-or-path runs/adapted --train-file corpus.txt.gz --objective ul2 \\
+  weftformer pretrain --model-name-or-path runs/adapted --train-file corpus.txt.gz \\
       --max-source-length 512 --max-target-length 512 --max-steps 20000 --output-dir runs/pretrained"""
 
 
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> None:
         card.save(staging / "README.md")
     print(
         f"An encoder-decoder of {model.num_parameters():,} parameters is in {args.out}. It has to be trained before use: "
-        f"weftformer pretrain --model-name-or-path {args.out} --objective ul2 --train-file TEXTS ..."
+        f"weftformer pretrain --model-name-or-path {args.out} --train-file TEXTS ..."
     )
 
 

@@ -11,7 +11,7 @@ EPILOG = """These are the options that are used most. `weftformer pretrain --hel
 transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names.
 
 examples:
-  weftformer pretrain --train-file corpus.txt.gz --objective span --preset modern-tiny --max-steps 20000 \\
+  weftformer pretrain --train-file corpus.txt.gz --preset modern-tiny --max-steps 20000 \\
       --output-dir runs/pretrained
   weftformer train --model-name-or-path runs/pretrained --train-file pairs.csv --output-dir runs/mine"""
 

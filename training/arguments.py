@@ -84,9 +84,4 @@ class WeftPretrainingArguments(PretrainingOptions, WeftTrainingArguments):
             raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max-steps.")
         if self.predict_with_generate:
             raise ValueError("--predict-with-generate: pretraining is evaluated by its loss; leave it out.")
-        if self.max_tokens_per_batch is not None:
-            raise ValueError(
-                f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
-                "as a stream: give --per-device-train-batch-size."
-            )
         super().__post_init__()

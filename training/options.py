@@ -212,11 +212,6 @@ class PretrainingArguments:
     validation_file: str | None = common_option(
         None, "Texts to evaluate on, as train_file: corrupted once, the same each time."
     )
-    objective: Literal["span", "infilling", "ul2"] = common_option(
-        "span",
-        "T5's span corruption, BART's text infilling or UL2's mixture. span is T5's span corruption, infilling is BART's text infilling with permuted sentences, ul2 is "
-        "UL2's mixture of denoisers.",
-    )
     max_source_length: int | None = option(
         None,
         "Most tokens of a corrupted text. Default: the model's max_source_positions. Longer texts are cut to pieces.",
@@ -224,7 +219,7 @@ class PretrainingArguments:
     max_target_length: int | None = option(
         None, "Most tokens of what is to be written. Default: the model's max_target_positions."
     )
-    shuffle_buffer: int = common_option(
+    shuffle_buffer_size: int = common_option(
         10_000,
         "Lines that are in memory at a time and are shuffled among each other, on each process; 1 keeps the order.",
     )
@@ -235,8 +230,9 @@ class PretrainingArguments:
         if not self.train_file:
             raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
         _check_positive(
-            self, "max_source_length", "max_target_length", "shuffle_buffer", "max_eval_samples", "pad_to_multiple_of"
-        )
+            self, "max_source_length", "max_target_length", "shuffle_buffer_size", "max_eval_samples",
+            "pad_to_multiple_of",
+        )  # fmt: skip
 
 
 @dataclass
@@ -268,12 +264,6 @@ class TrainingOptions:
         "sacrebleu), and exact_match alone for synthesis routes.",
     )
 
-    exact_balance_loss: bool = option(
-        False,
-        "With a balance loss (router_aux_loss_coef) and accumulated batches: balance over all of them, for which each goes "
-        "through the model once more, without gradients, about a third of the time. By default each batch balances by its "
-        "own load, summed over processes.",
-    )
     chunked_loss: bool = option(
         True,
         "With a vocabulary of 4,096 words or more: compute the training loss in pieces, so that the logits of a whole "
@@ -282,7 +272,7 @@ class TrainingOptions:
     log_expert_statistics: bool = option(
         True,
         "With sparse layers: log load, entropy, log-Z, drop rate and router losses of each to what report_to names, and "
-        "the load of each expert to expert_load.jsonl in output_dir.",
+        "with the load of each expert to trainer_state.json.",
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")

@@ -53,8 +53,7 @@ class WeftTrainer(ShardedModelTrainer):
     - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run goes on at the
       exact row.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
-      accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
-      step, which costs a forward pass more ([`build_sum_counts`]).
+      accumulated batch balances by its own load, of all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
     - `args.label_smoothing_factor` is given to the model, whose loss keeps what the routers add. `eval_loss` is not smoothed.
@@ -197,7 +196,7 @@ class WeftTrainer(ShardedModelTrainer):
         """Let the stream go on where the checkpoint was saved. Where it does not know, all batches are made again."""
         self._places, before = {}, 0
         is_resumed = resume_from_checkpoint is not None and epoch == epochs_trained
-        if is_resumed and stream.jumps and not self.args.ignore_data_skip:
+        if is_resumed and not self.args.ignore_data_skip:
             file = Path(resume_from_checkpoint, self._place_name)
             if steps_trained_in_current_epoch and file.is_file():
                 self._places = json.loads(file.read_text(encoding="utf-8"))
@@ -290,10 +289,11 @@ class WeftTrainer(ShardedModelTrainer):
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)
         super().log({**logs, **expert_summary(layers)}, start_time)
+        numbers = {name: value for name, value in flat_statistics(layers).items() if not isinstance(value, list)}
         reporters = tuple(get_reporting_integration_callbacks(self.args.report_to))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, reporters):
-                callback.on_log(self.args, self.state, self.control, logs=flat_statistics(layers), model=self.model)
+                callback.on_log(self.args, self.state, self.control, logs=numbers, model=self.model)
 
     def create_model_card(self, **details: Any) -> None:
         """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) has that of transformers."""

@@ -57,7 +57,13 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
         trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
+    experts = [
+        {name: value for name, value in log.items() if name.startswith("experts/") and not name.endswith("/load")}
+        for log in history
+        if "loss" in log
+    ]
     return {
+        "experts": experts,
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),

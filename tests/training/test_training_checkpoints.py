@@ -80,7 +80,7 @@ def test_nothing_to_resume(tmp_path, caplog):
     last = _arguments(tmp_path / "new", resume_from_checkpoint="true")
     assert find_checkpoint(last) is None
     (tmp_path / "new" / ".saving-checkpoint").mkdir(parents=True)
-    (tmp_path / "new" / "expert_load.jsonl").touch()
+    (tmp_path / "new" / "README.md").touch()
     with caplog.at_level(logging.WARNING, logger="weftformer"):
         assert find_checkpoint(last) is None
     assert f"no checkpoint in {tmp_path / 'new'} yet" in caplog.text
