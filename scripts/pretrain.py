@@ -30,12 +30,13 @@ def main(args: argparse.Namespace) -> None:
         ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
     """
     from weftformer.common.agent import end_with_agent
-    from weftformer.scripts.parsing import parse_pretraining_arguments
+    from weftformer.scripts.parsing import ArgumentParser
     from weftformer.scripts.train import set_up_logging
-    from weftformer.training import fit_texts
+    from weftformer.training import WeftPretrainingArguments, fit_texts
 
     end_with_agent()  # before the arguments, which wait for the other processes
-    model_args, data_args, training_args = parse_pretraining_arguments(args.words)
+    kinds = [ModelArguments, PretrainingArguments, WeftPretrainingArguments]
+    model_args, data_args, training_args = ArgumentParser(kinds, prog="weftformer pretrain").parse(args.words)
     set_up_logging(training_args.is_main_process)
     fit_texts(model_args, data_args, training_args)
     if training_args.is_main_process:

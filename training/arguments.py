@@ -55,13 +55,6 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         return bool(self.fsdp) or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
     @property
-    def metric_names(self) -> list[str] | None:
-        """The scores asked for, or None for the defaults."""
-        if self.generation_metrics is None:
-            return None
-        return [name.strip() for name in self.generation_metrics.split(",") if name.strip()]
-
-    @property
     def wants_resume(self) -> bool:
         return str(self.resume_from_checkpoint).lower() not in ("none", "false", "no", "0", "")
 

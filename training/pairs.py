@@ -29,7 +29,7 @@ from .checkpoints import check_same_model
 from .data import Columns, load_pairs, split_validation
 from .encoding import encode_pairs, encode_stream, longest
 from .fitting import fit, report, start
-from .metrics import METRICS, TextMetrics
+from .metrics import TextMetrics
 from .options import DataArguments, ModelArguments
 from .streaming import flattened
 from .trainer import WeftTrainer
@@ -111,14 +111,9 @@ def fit_pairs(
             results += _measured(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results)
 
-    metrics = None
-    if training_args.predict_with_generate:
-        is_routes = model_args.tokenizer == "routes"
-        metrics = TextMetrics(
-            tokenizer, training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
-        )
     trainer = fit(
-        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint, compute_metrics=metrics,
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
+        compute_metrics=TextMetrics(tokenizer) if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         **build_teacher(model_args, tokenizer),

@@ -61,9 +61,7 @@ def fit_texts(
     checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
     asked = model_args
     if checkpoint:  # it has the tokens and the rows already that were added when the run began
-        model_args = replace(
-            model_args, model_name_or_path=checkpoint, preset=None, tokenizer=None, tokenizer_name=None
-        )
+        model_args = replace(model_args, model_name_or_path=checkpoint, preset=None, tokenizer_name=None)
     texts = load_texts(str(data_args.train_file))
     some = itertools.islice(iter_columns(texts, "text"), VOCABULARY_TEXTS)
     tokenizer = build_tokenizer(model_args, some, training_args.is_main_process, checkpoint=checkpoint)

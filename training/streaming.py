@@ -98,19 +98,13 @@ class ShuffledStream(IterableDataset):
     ):
         self.rows, self.encode, self.buffer_size, self.seed = rows, encode, buffer_size, seed
         self.name = name
+        # set by the trainer: the number of features of a batch, or how batches are formed from the lengths of a window
         self.batch_size = 1
         self.form_batches: FormBatches | None = None
+        # set by the trainer: which of the processes that share the rows this is
         self.process_index, self.num_processes = 0, 1
         self._start: Mapping[int, Position] = {}
         self._batches_before = 0
-
-    def set_batches(self, batch_size: int, form_batches: FormBatches | None = None) -> None:
-        """Set the number of features of a batch, or how batches are formed from the lengths of a window."""
-        self.batch_size, self.form_batches = batch_size, form_batches
-
-    def set_process(self, index: int, number: int) -> None:
-        """Set which of the processes this is that share the rows."""
-        self.process_index, self.num_processes = index, number
 
     def start_at(self, positions: Mapping[str, str], batches_before: int, num_workers: int = 0) -> None:
         """

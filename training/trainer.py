@@ -147,10 +147,11 @@ class WeftTrainer(ShardedModelTrainer):
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
-        form_batches = None if budget is None else partial(_budget_batches, budget=budget)
-        stream.set_batches(self._train_batch_size, form_batches)
+        stream.batch_size = self._train_batch_size
+        stream.form_batches = None if budget is None else partial(_budget_batches, budget=budget)
         # processes that share the weights of one layer read the same
-        stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
+        stream.process_index = args.process_index // self.get_tp_size()
+        stream.num_processes = args.world_size // self.get_tp_size()
         # as for one process: accelerate would share it once more
         return prepare_data_loader(
             self._loader(stream, StreamCollator(self.data_collator), batch_size=None),  # the stream makes the batches
@@ -181,26 +182,23 @@ class WeftTrainer(ShardedModelTrainer):
         else:
             self._has_trained = True
             if isinstance(self.train_dataset, ShuffledStream):
-                self._find_place(self.train_dataset, **arguments)
+                self._find_place(self.train_dataset, arguments)
             super()._run_epoch(**arguments)
 
-    def _find_place(
-        self,
-        stream: ShuffledStream,
-        resume_from_checkpoint,
-        steps_trained_in_current_epoch,
-        epoch,
-        epochs_trained,
-        **rest,
-    ) -> None:
-        """Let the stream go on where the checkpoint was saved. Where it does not know, all batches are made again."""
+    def _find_place(self, stream: ShuffledStream, epoch: dict[str, Any]) -> None:
+        """Let the stream continue where the checkpoint was saved. Without a place, all batches are made again.
+
+        Args:
+            epoch: the arguments of `_run_epoch`.
+        """
         self._places, before = {}, 0
-        is_resumed = resume_from_checkpoint is not None and epoch == epochs_trained
-        if is_resumed and not self.args.ignore_data_skip:
-            file = Path(resume_from_checkpoint, self._place_name)
-            if steps_trained_in_current_epoch and file.is_file():
+        checkpoint, done = epoch["resume_from_checkpoint"], epoch["steps_trained_in_current_epoch"]
+        is_resumed = checkpoint is not None and epoch["epoch"] == epoch["epochs_trained"]
+        if is_resumed and done and not self.args.ignore_data_skip:
+            file = Path(checkpoint, self._place_name)
+            if file.is_file():
                 self._places = json.loads(file.read_text(encoding="utf-8"))
-                before = steps_trained_in_current_epoch
+                before = done
         stream.start_at(self._places, before, self.args.dataloader_num_workers)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):

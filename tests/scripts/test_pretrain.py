@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.scripts import cli
-from weftformer.scripts.parsing import parse_arguments, parse_pretraining_arguments
+from weftformer.scripts.parsing import ArgumentParser, parse_arguments
 from weftformer.tokenization import sentinel_ids
-from weftformer.training import fit_pairs, fit_texts
+from weftformer.training import ModelArguments, PretrainingArguments, WeftPretrainingArguments, fit_pairs, fit_texts
 
 SIZE = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -46,7 +46,8 @@ def argv(corpus, folder, overrides=None, **arguments):
 
 
 def fit(*args, **kwargs):
-    return fit_texts(*parse_pretraining_arguments(argv(*args, **kwargs)))
+    kinds = [ModelArguments, PretrainingArguments, WeftPretrainingArguments]
+    return fit_texts(*ArgumentParser(kinds).parse(argv(*args, **kwargs)))
 
 
 def losses(trainer):
@@ -110,8 +111,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_were_not(corpus, tmp_path, capl
 
 def test_checkpoints_and_evaluations_come_every_so_many_steps(corpus, tmp_path):
     """To the Trainer all steps of a stream are one epoch, at the end of which nothing is left to resume."""
-    arguments = argv(corpus, tmp_path, save_strategy=None, save_steps=2, eval_steps=3, validation_file=corpus)
-    trainer = fit_texts(*parse_pretraining_arguments(arguments))
+    trainer = fit(corpus, tmp_path, save_strategy=None, save_steps=2, eval_steps=3, validation_file=corpus)
     assert trainer.args.save_strategy == trainer.args.eval_strategy == "steps"
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6"}
     evaluated = [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry]

@@ -67,7 +67,6 @@ def numbers(batches) -> list[int]:
 
 def epochs(stream: ShuffledStream, count: int) -> list[list[int]]:
     """The rows of each of the first epochs, in batches of one."""
-    stream.set_batches(1)
     found = numbers(itertools.islice(stream, count * ROWS))
     return [found[start : start + ROWS] for start in range(0, len(found), ROWS)]
 
@@ -98,7 +97,7 @@ def test_processes_share_every_row_of_an_epoch(shards, processes):
     shares = []
     for index in range(processes):
         stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
-        stream.set_process(index, processes)
+        stream.process_index, stream.num_processes = index, processes
         # rows that an encoder of one process numbers as those of all
         stream.encode = lambda batch, rows, rng: {
             "input_ids": [[int(s), n] for s, n in zip(batch["source"], rows, strict=True)]
@@ -126,7 +125,7 @@ FORMS = {"rows": None, "tokens": partial(_budget_batches, budget=40)}
 
 def check_resumes_anywhere(rows, form="rows", jumps=True):
     stream = ShuffledStream(rows, as_numbers, buffer_size=8, seed=5)
-    stream.set_batches(5, FORMS[form])
+    stream.batch_size, stream.form_batches = 5, FORMS[form]
     whole = list(itertools.islice(stream, 45))
     if form == "rows":
         assert sorted(numbers(whole)[:ROWS]) == list(range(ROWS))
@@ -176,7 +175,7 @@ def test_goes_on_in_streams_of_any_kind(shards, kind):
 
 def test_batches_by_length_have_every_row_once(shards):
     stream = ShuffledStream(shards, as_numbers, buffer_size=20, seed=0)
-    stream.set_batches(5, FORMS["tokens"])
+    stream.form_batches = FORMS["tokens"]
     found = {0: [], 1: []}
     for batch in stream:
         epoch = json.loads(batch.position)["position"]["epoch"]
