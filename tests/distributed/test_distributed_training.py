@@ -147,17 +147,3 @@ def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
         (path / "rng_state_1.pth").unlink()  # of the other process, and the first says so to both
     answers = pair.run("training_jobs.found", folders=[here, here], hidden=none)
     assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]
-
-
-REFUSED = {
-    "three processes": ({"distributed_config": "fsdp_size=3"}, "is for 3 processes (dp_replicate_size=1 x fsdp_size=3 x tp_size=1)"),
-    "tensor parallelism": ({"distributed_config": '{"tp_size": 2}'}, "tp_size=2: accelerate, which the Trainer runs on"),
-}  # fmt: skip
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_trained_is_refused(pair, data, tmp_path, case):
-    settings, message = REFUSED[case]
-    for answer in pair.run("training_jobs.refused", data=data, folder=tmp_path / "out", **settings):
-        assert answer is not None and message in answer

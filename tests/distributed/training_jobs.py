@@ -104,12 +104,3 @@ def found(folders: list[Path], hidden: list[list[str]]) -> tuple[str | None, str
             return find_checkpoint(args), None
         except ValueError as error:
             return None, str(error)
-
-
-def refused(data: Path, folder: Path, **settings) -> str | None:
-    """The message with which `weftformer train` refuses these arguments."""
-    try:
-        fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
-    except ValueError as error:
-        return str(error)
-    return None

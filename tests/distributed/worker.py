@@ -26,11 +26,9 @@ from weftformer import WeftForConditionalGeneration
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def load(folder, sizes=None, experts=None, **fields):
+def load(folder, sizes=None, **fields):
     """The model of a folder, split over the two processes as `sizes` says."""
     options = {} if sizes is None else {"distributed_config": DistributedConfig(**sizes)}
-    if experts is not None:
-        options["experts_implementation"] = experts
     return WeftForConditionalGeneration.from_pretrained(folder, **options, **fields)
 
 
@@ -100,7 +98,7 @@ def generated(model, batch, split):
 def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpointing=False, generate=True, **settings):
     """Train, save and generate on one of the engines; the same for one process, as the reference."""
     torch.manual_seed(0)
-    model = load(folder, sizes, settings.pop("experts", None))
+    model = load(folder, sizes)
     split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
     result = {}
     if generate:  # before a forward pass of the whole has readied anything

@@ -141,7 +141,6 @@ def test_messages(folder, tokenizer, tmp_path):
     ],
 )  # fmt: skip
 def test_a_split_that_cannot_be(given, message):
-    """What two processes refuse is in `tests/distributed`."""
     training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
     with pytest.raises(ValueError) as raised:
         build_distributed_config(ModelArguments(distributed_config=given), training_args)
@@ -171,6 +170,12 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     model_args = ModelArguments(distributed_config="fsdp_size=2")
     sizes = build_distributed_config(model_args, training_args)
     assert sizes is not None and sizes.fsdp_size == 2
+    for given, message in (
+        ("fsdp_size=3", "is for 3 processes"),
+        ("tp_size=2", "accelerate, which the Trainer runs on"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build_distributed_config(ModelArguments(distributed_config=given), training_args)
     monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it once more"):
