@@ -291,7 +291,8 @@ class ShardedModelTrainer(Seq2SeqTrainer):
 
         # on the CPU, because the whole state may not fit on one GPU
         state = torch.load(Path(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True, mmap=True)
-        set_optimizer_state_dict(self.model, self.optimizer, state, options=StateDictOptions(full_state_dict=True))
+        if state["state"]:  # torch 2.13 fails for an optimizer without a state, such as plain SGD
+            set_optimizer_state_dict(self.model, self.optimizer, state, options=StateDictOptions(full_state_dict=True))
         self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER_NAME), weights_only=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:

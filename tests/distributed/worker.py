@@ -95,7 +95,7 @@ def generated(model, batch, split):
     return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
 
 
-def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpointing=False, generate=True, **settings):
+def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=True, **settings):
     """Train, save and generate on one of the engines; the same for one process, as the reference."""
     torch.manual_seed(0)
     model = load(folder, sizes)
@@ -106,8 +106,6 @@ def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpoint
         result["generated"] = generated(model, batch, split) if not fsdp else None
     if fsdp:
         model = fsdp_by_accelerate(model)
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
     call = DistributedDataParallel(model) if ddp else None
     result |= train(model, batch, split=split, call=call, **settings)
     result["held"] = sum(held(parameter).numel() for parameter in model.parameters())

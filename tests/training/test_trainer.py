@@ -11,7 +11,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import ShuffledStream, WeftTrainer, WeftTrainingArguments
 from weftformer.training.checkpoints import MANIFEST, checkpoints, damage, find_checkpoint, write_manifest
 
 from . import runs
@@ -123,6 +123,16 @@ def test_batches_by_tokens(tmp_path):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
+
+
+def test_a_stream_is_that_of_its_process(tmp_path, monkeypatch):
+    """`test_streaming.py` shows that the streams of all processes are the data."""
+    run = trainer(tmp_path)
+    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows, rng: batch)
+    monkeypatch.setattr(WeftTrainingArguments, "process_index", 1)
+    monkeypatch.setattr(WeftTrainingArguments, "world_size", 3)
+    run.get_train_dataloader()
+    assert (run.train_dataset.process_index, run.train_dataset.num_processes) == (1, 3)
 
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}

@@ -79,8 +79,7 @@ def test_messages_about_a_file(tmp_path, text, message):
         (None, {}),
         ({"d_model": 8}, {"d_model": 8}),
         ('{"d_model": 8}', {"d_model": 8}),
-        ("d_model=8, dropout=0.5,norm_type=layernorm", {"d_model": 8, "dropout": 0.5, "norm_type": "layernorm"}),
-        ("norm_first=False,head_dim=none,norm_eps=1e-5", {"norm_first": False, "head_dim": None, "norm_eps": 1e-5}),
+        ("d_model=8, norm_first=False,head_dim=none", {"d_model": 8, "norm_first": False, "head_dim": None}),
         (
             'decoder_mlp_layer_types=["dense","sparse"],num_experts=4',
             {"decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4},
