@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from safetensors.torch import load_file
+from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
@@ -275,11 +276,16 @@ class ShardedModelTrainer(Seq2SeqTrainer):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not self._is_in_parts:
             return super()._save_optimizer_and_scheduler(output_dir)
-        # here and below: not in every build of torch
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state = get_optimizer_state_dict(self.model, self.optimizer, options=options)  # every process must call it
+        from torch.distributed.tensor import DTensor  # not in every build of torch
+
+        def whole(value: Any) -> Any:
+            if not isinstance(value, DTensor):
+                return value
+            full = value.full_tensor()  # a collective call: every process must make it
+            return full.cpu() if self.args.should_save else None
+
+        state = tree_map(whole, self.optimizer.state_dict())
         if self.args.should_save:
             torch.save(state, Path(output_dir, OPTIMIZER_NAME))
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
@@ -287,27 +293,24 @@ class ShardedModelTrainer(Seq2SeqTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None or not self._is_in_parts:
             return super()._load_optimizer_and_scheduler(checkpoint)
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
         # on the CPU, because the whole state may not fit on one GPU
         state = torch.load(Path(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True, mmap=True)
-        if state["state"]:  # torch 2.13 fails for an optimizer without a state, such as plain SGD
-            set_optimizer_state_dict(self.model, self.optimizer, state, options=StateDictOptions(full_state_dict=True))
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for index, values in state["state"].items():
+            state["state"][index] = {name: _part(value, parameters[index]) for name, value in values.items()}
+        self.optimizer.load_state_dict(state)
         self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER_NAME), weights_only=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         if not self._is_in_parts:
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        from torch.distributed.tensor import DTensor, distribute_tensor
-
-        own = self.model.state_dict()
-        for file in check_weights_files(Path(resume_from_checkpoint)):
-            for name, value in load_file(file).items():
-                if isinstance(own[name], DTensor):
-                    # without a source rank, because every process has the whole tensor
-                    mesh, placements = own[name].device_mesh, own[name].placements
-                    value = distribute_tensor(value, mesh, placements, src_data_rank=None)
-                own[name].copy_(value)
+        files, own = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
+        if not files:
+            raise ValueError(f"{resume_from_checkpoint} has no weights: give another checkpoint.")
+        for file in files:
+            weights = {name: _part(value, own[name]) for name, value in load_file(file).items()}
+            # not strict, because a file has only some of the weights, and tied weights have one name only
+            self.model.load_state_dict(weights, strict=False)
 
     def _load_best_model(self) -> None:
         if not self._is_in_parts:
@@ -318,3 +321,13 @@ class ShardedModelTrainer(Seq2SeqTrainer):
 def _is_in_parts(model: Any) -> bool:
     # false for a model in an adapter, whose trained weights are whole on every process
     return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
+
+
+def _part(value: Any, like: torch.Tensor) -> Any:
+    """Return this process' part of a whole tensor, distributed in the same way as `like`."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(like, DTensor) or not isinstance(value, torch.Tensor) or value.shape != like.shape:
+        return value
+    # without a source rank, because every process has the whole tensor
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
