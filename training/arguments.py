@@ -34,6 +34,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                 "--overwrite-output-dir begins again and --resume-from-checkpoint true goes on: give one (the other as false, where "
                 "a file of arguments has it)."
             )
+        self._let_steps_set_strategies()
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False
@@ -43,6 +44,14 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                     "on GPUs only, and this runs on the CPU: train with DDP (scripts/configs/ddp.yaml), or with "
                     "torchrun and --distributed-config fsdp_size=<processes>, which splits a model on CPUs too."
                 )
+
+    def _let_steps_set_strategies(self) -> None:
+        for what in ("save", "eval"):  # a number of steps has no effect with another strategy
+            is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
+            if is_default and getattr(self, f"{what}_steps") is not None:
+                setattr(self, f"{what}_strategy", "steps")
+        if self.save_steps is None:
+            self.save_steps = 500
 
     @property
     def is_main_process(self) -> bool:

@@ -236,7 +236,7 @@ def set_generation_defaults(
     """Give the model's `generation_config` its special tokens, its `max_length` and its number of beams.
 
     Args:
-        max_target_length: most tokens of a target, its end included; the start token comes on top.
+        max_target_length: the most tokens of a generated text, with its end. The start token is added to it.
     """
     generation, config = model.generation_config, model.config
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):

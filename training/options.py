@@ -288,6 +288,16 @@ class TrainingOptions:
     save_strategy: Literal["no", "steps", "epoch", "best"] = option(
         "epoch", "When to save a checkpoint: no, steps, epoch or best."
     )
+    save_steps: float | None = option(
+        None,
+        "Save a checkpoint every so many steps, as a number or (below 1) as a share of all. It sets save_strategy to steps "
+        "where that has its default. Default: 500, with save_strategy steps.",
+    )
+    eval_steps: float | None = option(
+        None,
+        "Evaluate every so many steps, as a number or (below 1) as a share of all. It sets eval_strategy to steps where that "
+        "has its default. Default: logging_steps, with eval_strategy steps.",
+    )
     save_total_limit: int | None = option(2, "Checkpoints to keep, beside the best; older ones are removed.")
     logging_steps: float = option(50, "Log every so many steps, as a number or (below 1) as a share of all.")
     # the filter replaces a NaN by the mean of the losses before it: the run is lost and looks well

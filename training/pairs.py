@@ -97,8 +97,11 @@ def fit_pairs(
 
     def build() -> WeftForConditionalGeneration:
         model = build_model(model_args, config, distributed_config)
-        is_known = data_args.max_target_length or data_args.streaming
-        set_generation_defaults(model, limits[1] if is_known else max(map(longest, data.values())), training_args)
+        most = limits[1]
+        if not data_args.max_target_length and not data_args.streaming:
+            # an untrained model writes until it is stopped, and answers may be longer than all that was seen
+            most = min(most, 2 * max(map(longest, data.values())) + 16)
+        set_generation_defaults(model, most, training_args)
         return model
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,6 +249,25 @@ class StreamCollator:
 
     def __call__(self, batch: Batch | None) -> dict[str, Any] | None:
         return None if batch is None else {**self.collator(batch.features), STREAM_POSITION: batch.position}
+
+
+def data_fingerprint(dataset: Any) -> str | None:
+    """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
+
+    It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random.
+    """
+    if isinstance(dataset, ShuffledStream):
+        number, rows = 1, iter(dataset.rows)
+    elif isinstance(dataset, (datasets.Dataset, list)):
+        plain = dataset if isinstance(dataset, list) else dataset.with_format(None)
+        number = len(plain)
+        rows = (plain[index] for index in range(0, number, max(1, number // 1000)))
+    else:
+        return None
+    total = hashlib.blake2b(f"{number}".encode(), digest_size=16)
+    for row in itertools.islice(rows, number):
+        total.update(repr(row).encode())
+    return total.hexdigest()
 
 
 def flattened(table: pa.Table) -> pa.Table:

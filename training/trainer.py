@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
+from transformers import IntervalStrategy, PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
@@ -38,8 +38,9 @@ from .callbacks import (
 )
 from .checkpoints import ShardedModelTrainer, checkpoints, write_manifest
 from .distillation import Distillation
+from .options import TrainingOptions
 from .router_counts import SumCounts, build_sum_counts
-from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
+from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class WeftTrainer(ShardedModelTrainer):
       With `args.hub_always_push`, training waits until the push before is through.
 
     Args:
-        *args, **kwargs: as in `Seq2SeqTrainer`.
+        model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
+            `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
         teacher: an encoder-decoder of any family with the same vocabulary. It is moved to the device of the training and set
             to evaluation; its weights stay as they are.
         distillation_temperature: what the logits of both are divided by before they are compared.
@@ -89,15 +91,29 @@ class WeftTrainer(ShardedModelTrainer):
     # the place behind the last batch of a stream that was trained on, of each worker that reads it
     _places: dict[str, str] = {}
 
+    # see `data_fingerprint`
+    _data: str | None = None
+
     def __init__(
         self,
-        *args,
+        model=None,
+        args=None,
+        data_collator=None,
+        train_dataset=None,
+        eval_dataset=None,
+        *rest,
         teacher: PreTrainedModel | None = None,
         distillation_temperature: float = 2.0,
         distillation_alpha: float = 0.5,
         **kwargs,
     ):
-        super().__init__(*args, **kwargs)
+        if (
+            eval_dataset is None
+            and isinstance(args, TrainingOptions)
+            and args.eval_strategy == type(args).eval_strategy
+        ):
+            args.eval_strategy = IntervalStrategy.NO  # the default is for those who have something to evaluate on
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.label_smoother = None  # transformers' own takes the labels away, and the routers' losses with them
         self.distillation: Distillation | None = None
         if teacher is not None:
@@ -122,6 +138,10 @@ class WeftTrainer(ShardedModelTrainer):
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()
             self.add_callback(self.expert_statistics)
+
+    def train(self, *args, **kwargs):
+        self._data = data_fingerprint(self.train_dataset)
+        return super().train(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
         budget = getattr(self.args, "max_tokens_per_batch", None)
@@ -304,7 +324,7 @@ class WeftTrainer(ShardedModelTrainer):
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
         steps = self.state.global_step - self._globalstep_last_logged
-        window = {"steps": steps, "loss": self._tr_loss.item()}
+        window = {"steps": steps, "loss": self._tr_loss.item(), "data": self._data}
         if self.expert_statistics is not None:
             window["experts"] = self.expert_statistics.sums()
         Path(output_dir, self._window_name).write_text(json.dumps(window), encoding="utf-8")
@@ -316,15 +336,25 @@ class WeftTrainer(ShardedModelTrainer):
         if checkpoint is None or not Path(checkpoint, self._window_name).is_file():
             return
         window = json.loads(Path(checkpoint, self._window_name).read_text(encoding="utf-8"))
+        if window.get("data", self._data) != self._data:
+            logger.warning(
+                f"{checkpoint} was saved with other training data: from here on, the run is neither that of the old data nor that "
+                "of the new. To train its model on new data, give it as --model-name-or-path of another run."
+            )
         self._tr_loss += window["loss"]
         self._total_loss_scalar -= window["loss"]  # `train_loss` is that of the steps of this call
         self._globalstep_last_logged -= window["steps"]
         if self.expert_statistics is not None and "experts" in window:
             self.expert_statistics.add(window["experts"])
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        tied = getattr(weft_model(self.model), "all_tied_weights_keys", {})  # a checkpoint has only one of their names
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     @property
     def _window_name(self) -> str:
-        """What each process holds of the losses since the last log, which the Trainer forgets when it resumes."""
+        """The losses of each process since the last log, which the Trainer forgets when it resumes, and the data."""
         return f"since_last_log{self._rank}.json"
 
     @property

@@ -92,7 +92,7 @@ def test_the_folder_loads_and_generates(trained):
     assert written.shape[1] <= model.generation_config.max_length
     assert set("".join(tokenizer.batch_decode(written, skip_special_tokens=True))) <= set("abcd")
     generation = json.loads((folder / "generation_config.json").read_text())
-    assert (generation["max_length"], generation["num_beams"]) == (7, 2)  # five letters, end, start
+    assert (generation["max_length"], generation["num_beams"]) == (29, 2)  # room beyond five letters and the end
     assert (generation["eos_token_id"], generation["pad_token_id"], generation["decoder_start_token_id"]) == (2, 0, 1)
     assert "length_penalty" not in generation  # defaults stay defaults
 
