@@ -151,7 +151,7 @@ def _check_stream(
     if training_args.save_strategy == "epoch":
         logger.warning(
             "A stream has no length, so the Trainer takes all steps for one epoch, and saves at its end alone. Give "
-            "--save-strategy steps --save-steps N for checkpoints to resume from, and --eval-strategy steps --eval-steps N."
+            "--save-steps N for checkpoints to resume from, and --eval-steps N."
         )
 
 
