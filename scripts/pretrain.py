@@ -1,4 +1,4 @@
-"""Train a model to restore corrupted texts, and save it in a folder that `weftformer train` goes on from."""
+"""Train a model to restore corrupted texts, and save it in a folder from which `weftformer train` continues."""
 
 import argparse
 import sys
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> None:
     fit_texts(model_args, data_args, training_args)
     if training_args.is_main_process:
         folder = training_args.output_dir
-        print(f"Saved in {folder}. To go on: weftformer train --model-name-or-path {folder} --train-file PAIRS ...")
+        print(f"Saved in {folder}. To continue: weftformer train --model-name-or-path {folder} --train-file PAIRS ...")
 
 
 if __name__ == "__main__":

@@ -67,11 +67,10 @@ def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.
     names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
     tokens = torch.zeros(2, device=trainer.args.device)
     for batch in batches:
-        given = batch.get("input_ids", batch.get("inputs_embeds"))
-        if "labels" not in batch or given is None:
+        if "labels" not in batch or "input_ids" not in batch:
             return None
         source, target = model.non_pad_tokens(**{name: batch.get(name) for name in names})
-        every = target.new_tensor(given.shape[0] * given.shape[1], dtype=torch.long)
+        every = target.new_tensor(batch["input_ids"].numel(), dtype=torch.long)
         tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
     config = model.config
     sparse = [types.count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)]

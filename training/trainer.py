@@ -51,31 +51,31 @@ class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run goes on at the
-      exact row.
+    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run continues at
+      the exact row.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
       accumulated batch balances by its own load, of all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
     - `args.label_smoothing_factor` is given to the model, whose loss keeps what the routers add. `eval_loss` is not smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
-    - With a `teacher` the model learns what it says of each token, too ([`Distillation`]). The loss needs all logits then and
-      is computed whole; `eval_loss` is that of the labels alone, as ever.
-    - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
-    - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
+    - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
+      is computed whole. `eval_loss` is still that of the labels alone.
+    - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
+    - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
       ([`ShardedModelTrainer`]).
-    - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
-      were there stay as they were. A run that resumes logs the losses it would have logged.
-    - What is pushed while it trains (`args.hub_strategy`) loads where Weft is not installed, and holds nothing unfinished.
-      With `args.hub_always_push`, training waits until the push before is through.
+    - A checkpoint gets its name when all its files are written and listed. If saving fails, earlier checkpoints are not changed. A
+      resumed run logs the losses of an uninterrupted one.
+    - A push during training (`args.hub_strategy`) loads where Weft is not installed, and has no incomplete file. With
+      `args.hub_always_push`, training waits for the end of the previous push.
 
     Args:
         model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
         teacher: an encoder-decoder of any family with the same vocabulary. It is moved to the device of the training and set
-            to evaluation; its weights stay as they are.
-        distillation_temperature: what the logits of both are divided by before they are compared.
-        distillation_alpha: weight of the teacher, from 0 to 1; that of the labels is what is left.
+            to evaluation mode. Its weights do not change.
+        distillation_temperature: the divisor of the logits of both models.
+        distillation_alpha: the weight of the teacher, from 0 to 1. The labels have the weight 1 - alpha.
 
     Raises:
         ValueError: the teacher does not fit the model.
@@ -196,7 +196,7 @@ class WeftTrainer(ShardedModelTrainer):
         )
 
     def _run_epoch(self, **arguments):
-        # the Trainer asks after a step whether it was the last: resumed at the end, it would take one more each time
+        # the Trainer checks for the last step only after a step, so that a finished run would take one more when resumed
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -231,13 +231,13 @@ class WeftTrainer(ShardedModelTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if self._to_count and model.training:
-            # not in `get_batch_samples`: a run that resumes has not found its random numbers there yet
+            # not in `get_batch_samples`, where a resumed run has not restored its random state yet
             self._sum_router_counts, self._to_count = build_sum_counts(self, self._to_count), []
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
         if model.training:
             is_chunked = getattr(self.args, "chunked_loss", True) and not return_outputs and self.distillation is None
-            # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
+            # None: the model decides when it runs, because a head that is sharded here may be whole then
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
@@ -300,9 +300,9 @@ class WeftTrainer(ShardedModelTrainer):
         return output
 
     def log(self, logs, start_time=None):
-        """With what the routers did: in words short enough for a screen, and in full for `report_to` and the history."""
+        """Add the statistics of the routers: a summary for the screen, and all of them for `report_to` and the history."""
         if not self._has_trained:
-            logs.pop("train_loss", None)  # no step was taken: the Trainer's 0 is nothing that was measured
+            logs.pop("train_loss", None)  # without a step, the Trainer's 0 was not measured
         if self.expert_statistics is None or "loss" not in logs:
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)
@@ -442,7 +442,7 @@ class WeftTrainer(ShardedModelTrainer):
 
 
 class _EpochCallback(TrainerCallback):
-    """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
+    """Sets the epoch of samplers, which the Trainer does not reach through the wrappers of a resumed run on two processes."""
 
     def __init__(self):
         self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
@@ -454,7 +454,7 @@ class _EpochCallback(TrainerCallback):
 
 
 class _GivenStepsCallback(TrainerCallback):
-    """Lets `logging_steps`, `eval_steps` and `save_steps` hold in a resumed run: the Trainer goes on with the checkpoint's."""
+    """Applies `logging_steps`, `eval_steps` and `save_steps` to a resumed run, where the Trainer uses those of the checkpoint."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         names = "logging_steps", "eval_steps", "save_steps"
@@ -463,7 +463,7 @@ class _GivenStepsCallback(TrainerCallback):
         now = {name: getattr(state, name) for name in names}
         changed = [f"{name}={now[name]}" for name, steps in zip(names, before, strict=True) if steps != now[name]]
         if changed and state.is_world_process_zero:
-            logger.warning(f"From here on the arguments hold: {', '.join(changed)}.")
+            logger.warning(f"The resumed run uses its own arguments: {', '.join(changed)}.")
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
@@ -478,7 +478,7 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
 
 
 def _to_disk(path: Path) -> None:
-    """Write a file or folder to the disk, not only to its cache, before a name tells that it is whole."""
+    """Flush a file or folder to the disk, before a name marks it as complete."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -487,7 +487,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _distilled(distillation: Distillation, model, **inputs):
-    """What the model returns, its loss with the teacher's part: a function, so that the Trainer scales the whole."""
+    """Return the model's outputs with the teacher's part in the loss: as a function, so that the Trainer scales both."""
     outputs = model(**inputs)
     outputs["loss"] = distillation.loss(outputs, inputs, inputs.get("num_items_in_batch"))
     return outputs

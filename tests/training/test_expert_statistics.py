@@ -173,14 +173,3 @@ def test_nothing_is_watched_where_there_is_nothing_or_it_is_not_wanted(tmp_path,
     assert run.expert_statistics is None
     run.train()
     assert not any("expert" in key for key in run.state.log_history[0])
-
-
-def test_weights_do_not_depend_on_being_watched(tmp_path):
-    fields = {"dropout": 0.1, "router_type": "noisy_top_k"}
-    weights = []
-    for flag in (True, False):
-        run = trainer(tmp_path / str(flag), fields=fields, log_expert_statistics=flag)
-        run.train()
-        weights.append(run.model.state_dict())
-    first, second = weights
-    assert all(torch.equal(value, second[name]) for name, value in first.items())

@@ -64,32 +64,6 @@ def test_accumulated_batches_balance_by_their_own_load(tmp_path):
     assert found == pytest.approx(expected, **LOGGED)
 
 
-@pytest.mark.parametrize("masked", [True, False])
-def test_tokens_given_as_embeddings_are_counted(tmp_path, masked):
-    """The z-loss is a mean over them."""
-    table = torch.nn.Embedding(53, 16, dtype=torch.float64)
-    data = runs.rows(ROWS)
-    if not masked:
-        data = [{**row, "input_ids": [5, 6, 7]} for row in data]
-    losses, calls = [], []
-    for split in ({}, IN_FOUR):
-        run = trainer(tmp_path, max_steps=1, data=data, **split)
-        collate = run.data_collator
-
-        def embedded(batch, collate=collate):
-            batch = collate(batch)
-            ids = batch.pop("input_ids")
-            given = {"inputs_embeds": table(ids).detach(), "labels": batch["labels"]}
-            return given | ({"attention_mask": ids.ne(runs.PAD).long()} if masked else {})
-
-        run.data_collator = embedded
-        run.model.register_forward_pre_hook(lambda *_: calls.append(1))
-        run.args.remove_unused_columns = False
-        run.train()
-        losses += runs.losses(run)
-    assert losses[1] == pytest.approx(losses[0], abs=1e-6) and len(calls) == 1 + 4
-
-
 @pytest.mark.parametrize("generate", [False, True])
 def test_eval_loss_is_the_mean_over_labels(tmp_path, generate):
     data = runs.rows(11)  # a last batch that is not full
