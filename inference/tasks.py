@@ -148,10 +148,11 @@ class TextWork:
 
 
 class Written(NamedTuple):
-    """A text, and the logarithm of the probability that the model gives it, its end included (None where nobody asked)."""
+    """A text, the logarithm of its probability with its end (None unless wanted), and whether it was cut at the limit of tokens."""
 
     text: str
     score: float | None = None
+    is_cut: bool = False
 
 
 class TextPool:
@@ -312,7 +313,10 @@ class TextTask:
         scores = (
             self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
         )
-        written = [Written(text, score) for text, score in zip(texts, scores, strict=True)]
+        ends = self.model.generation_config.eos_token_id
+        has_end = torch.isin(sequences[:, 1:], torch.as_tensor(-1 if ends is None else ends, device=sequences.device))
+        is_cut = (~has_end.any(1)).tolist()
+        written = [Written(*one) for one in zip(texts, scores, is_cut, strict=True)]
         several = [
             written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
         ]

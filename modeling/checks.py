@@ -220,6 +220,18 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
         )
 
 
+def check_labels_are_kept(config: WeftConfig) -> None:
+    """Raise a ValueError if the routers need labels, for a training pass whose loss is computed elsewhere."""
+    if config.has_sparse_layers and (
+        config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
+    ):
+        raise ValueError(
+            "The Trainer calls this sparse model without `labels`, because of label_smoothing_factor or compute_loss_func, so that "
+            "the routers would be neither balanced nor have a loss: train with weftformer.training.WeftTrainer, which gives the "
+            "factor to the model, or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
+        )
+
+
 def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
     """Read the labels, and raise a ValueError if one of them is neither -100 nor in the target vocabulary."""
     low, high = _range(labels.masked_fill(labels == -100, 0))

@@ -32,6 +32,7 @@ from .checks import (
     check_kwargs,
     check_label_values,
     check_labels,
+    check_labels_are_kept,
     check_length,
     check_mask,
     check_positions,
@@ -1135,6 +1136,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         ```
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        if labels is None and num_items_in_batch is not None and self.training:
+            check_labels_are_kept(self.config)
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)

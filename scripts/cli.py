@@ -207,8 +207,8 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
             raise
         print(f"weftformer {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"weftformer {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
         return INTERRUPTED
 
 

@@ -92,6 +92,7 @@ def main(args: argparse.Namespace) -> int:
     if first:
         print(f"{first:,} lines are in {args.output_file} already.", file=sys.stderr)
     problems: list[tuple[int, str]] = []
+    cut = 0
     number = first
     progress = Progress("generate", total, "lines", done=first, is_shown=not args.no_progress)
     with _sink(args) as sink, progress:
@@ -106,11 +107,18 @@ def main(args: argparse.Namespace) -> int:
         ):
             for answer in answers:
                 number += 1
+                cut += any(one.is_cut for one in answer.written[:1])
                 sink.write(_line(answer, args.json_lines, args.num_return_sequences) + "\n")
                 if answer.problem is not None:
                     problems.append((number, answer.problem))
             sink.flush()
             progress.update(len(answers))
+    if cut:
+        print(
+            f"weftformer generate: {cut} of {number - first} texts are cut after {settings.max_new_tokens} tokens: "
+            "--max-new-tokens allows more.",
+            file=sys.stderr,
+        )
     if problems:
         where, why = problems[0]
         print(
@@ -231,7 +239,9 @@ def _line(answer: Answer, as_json: bool, candidates: int) -> str:
     row: dict[str, Any] = {"source": answer.source, "text": answer.written[0].text if texts else ""}
     row["score"] = answer.written[0].score if texts else None
     if candidates > 1:
-        row["candidates"] = [one._asdict() for one in answer.written]
+        row["candidates"] = [{"text": one.text, "score": one.score} for one in answer.written]
+    if texts and answer.written[0].is_cut:
+        row["is_cut"] = True
     if answer.problem is not None:
         row["problem"] = answer.problem
     return json.dumps(row, ensure_ascii=False)

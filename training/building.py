@@ -19,7 +19,7 @@ from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
-from ..tokenization import build_route_tokenizer, train_tokenizer
+from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
 from .options import DataArguments, ModelArguments, PretrainingArguments
@@ -36,7 +36,7 @@ def build_tokenizer(
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, the route vocabulary, or one trained here.
+    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, or one trained here.
 
     One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
     labels are shifted to the right.
@@ -47,25 +47,16 @@ def build_tokenizer(
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
     """
-    name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path or args.teacher)
-    if not checkpoint and (name or args.tokenizer == "routes"):
-        given = {
-            "--tokenizer-vocab-size": args.tokenizer_vocab_size,
-            "--tokenizer-lowercase": args.tokenizer_lowercase,
-        }
-        if ignored := [argument for argument, value in given.items() if value]:
-            logger.warning(
-                f"The vocabulary is that of {name or 'routes'}, so this has no effect: {', '.join(ignored)}"
-            )
+    name = checkpoint or args.tokenizer_name or args.model_name_or_path or args.teacher
     if name:
+        if args.tokenizer_vocab_size and not checkpoint:
+            logger.warning(f"The vocabulary is that of {name}: --tokenizer-vocab-size has no effect.")
         tokenizer = _load_tokenizer(name)
-    elif args.tokenizer == "routes":
-        tokenizer = build_route_tokenizer()
     else:
         shared: list[Any] = [None]
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
-            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size, lowercase=args.tokenizer_lowercase)
+            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
             merged = sum(len(token) > 1 for token in trained.get_vocab()) - len(trained.all_special_tokens)
             logger.info(f"The vocabulary has {len(trained):,} tokens, {merged:,} of them longer than a byte.")
             shared = [trained]
@@ -245,7 +236,7 @@ def set_generation_defaults(
     """Give the model's `generation_config` its special tokens, its `max_length` and its number of beams.
 
     Args:
-        max_target_length: most tokens of a target, its end included; the start token comes on top.
+        max_target_length: the most tokens of a generated text, with its end. The start token is added to it.
     """
     generation, config = model.generation_config, model.config
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):

@@ -36,12 +36,12 @@ def test_weft_train_leaves_a_card(tmp_path):
     words += (
         f" --config-overrides {SMALL},encoder_attention_heads=2,decoder_attention_heads=2 --tokenizer-vocab-size 260"
     )
-    words += " --validation-split 4 --generation-metrics exact_match,chrf"
+    words += " --validation-split 4"
     assert cli.main(words.split()) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     measures = {result.metric_type: result for result in card.data.eval_results}
     scores = json.loads((tmp_path / "model" / "eval_results.json").read_text())
-    assert set(measures) == {"loss", "exact_match", "chrf"}
+    assert {"loss", "exact_match", "chrf"} <= set(measures)
     assert measures["chrf"].metric_value == pytest.approx(scores["eval_chrf"], abs=1e-6)
     assert measures["loss"].metric_value == pytest.approx(scores["eval_loss"], abs=1e-6)
     share = measures["exact_match"]
