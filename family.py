@@ -6,7 +6,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
     AutoModelForTextEncoding,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -19,7 +18,6 @@ from .modeling import (
     WeftEncoder,
     WeftEncoderModel,
     WeftForConditionalGeneration,
-    WeftForSequenceClassification,
     WeftModel,
     WeftPreTrainedModel,
     fast_decoding,
@@ -30,7 +28,6 @@ AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
 AutoModelForTextEncoding.register(WeftConfig, WeftEncoderModel, exist_ok=True)
-AutoModelForSequenceClassification.register(WeftConfig, WeftForSequenceClassification, exist_ok=True)
 PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
 WeftConfig.code_exporter = staticmethod(export_code)
 
@@ -49,7 +46,6 @@ __all__ = [
     "WeftEncoder",
     "WeftEncoderModel",
     "WeftForConditionalGeneration",
-    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
     "__version__",

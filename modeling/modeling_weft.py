@@ -19,7 +19,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
-    SequenceClassifierOutput,
 )
 
 from ..configuration.configuration_weft import WeftConfig
@@ -43,11 +42,11 @@ from .checks import (
     with_hint,
 )
 from .generation import WeftGenerationMixin
-from .layers import FeedForward, at_least_float32, build_norm, dropout
+from .layers import FeedForward, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
-from .moe import ExpertsBase, Router, SparseFeedForward, router_losses, weighed
+from .moe import ExpertsBase, Router, SparseFeedForward, router_losses
 from .positions import (
     AttentionPositions,
     TokenPositions,
@@ -404,8 +403,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         base = self.base_model
         if not hasattr(base, "decoder"):  # a stack alone
             return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even if the configuration names both sizes
-            self.config.decoder_vocab_size = None
 
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -1190,7 +1187,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
             aux_loss, z_loss = self._router_losses(outputs, non_pads, sum_router_counts)
             if self.training:
-                extra = weighed(self.config, aux_loss, z_loss)
+                extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # without it the losses are means of this batch, which count by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
@@ -1295,23 +1292,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return decoder.embed_tokens
 
 
-class WeftEncoderPreTrainedModel(WeftPreTrainedModel):
-    """Base class of the models without a decoder: they read the folder of any Weft model with an encoder and a decoder."""
-
-    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
-
-    def _resize_token_embeddings(self, *args, **kwargs):
-        table = super()._resize_token_embeddings(*args, **kwargs)
-        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even where both sizes are named
-            self.config.decoder_vocab_size = None
-        return table
-
-
-class WeftEncoderModel(WeftEncoderPreTrainedModel):
+class WeftEncoderModel(WeftPreTrainedModel):
     """The encoder of a Weft model: `AutoModelForTextEncoding` loads it from the folder of any model with a decoder.
 
     Its weights have the names that they have in [`WeftModel`]. Those of decoder and head are left out when it is loaded.
     """
+
+    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
@@ -1375,138 +1362,11 @@ class WeftEncoderModel(WeftEncoderPreTrainedModel):
         )
 
 
-class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
-    """The encoder with a classifier: a linear layer over the mean of the states of a text's tokens.
-
-    `num_labels` and `problem_type` of the configuration are transformers' own. Without a `problem_type` the first labels
-    decide, as in transformers, and it is written to the configuration: one output is a regression, whole numbers name one
-    of several classes, other numbers give each class a truth.
-    """
-
-    def __init__(self, config: WeftConfig):
-        super().__init__(config)
-        self.model = WeftEncoderModel(config)
-        self.classifier = nn.Linear(config.d_model, config.num_labels)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        condition_values: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> SequenceClassifierOutput:
-        r"""
-        Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
-            labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*):
-                The class of each text, -100 for a text that does not count; or a number for each output.
-            num_items_in_batch (`int` or `torch.Tensor`, *optional*):
-                Labels in all accumulated batches and processes, from the Trainer. The loss is divided by it.
-
-        Returns:
-            [`~transformers.modeling_outputs.SequenceClassifierOutput`]: the loss where labels are given, in training with the
-            losses of the routers, and logits of shape `(batch, num_labels)`.
-
-        Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
-
-        Example:
-
-        ```python
-        >>> import torch
-        >>> from weftformer import WeftConfig, WeftForSequenceClassification
-
-        >>> model = WeftForSequenceClassification(WeftConfig(vocab_size=20, d_model=32, num_labels=3))
-        >>> output = model(torch.tensor([[5, 6, 7]]), labels=torch.tensor([2]))
-        >>> output.loss.shape, output.logits.shape
-        (torch.Size([]), torch.Size([1, 3]))
-        ```
-        """
-        check_kwargs(kwargs, WeftForSequenceClassification.forward, "WeftForSequenceClassification.forward")
-        attention_mask = inferred_mask(self.config, attention_mask, input_ids)
-        trains_routers = (
-            labels is not None and self.training and "sparse" in (self.config.encoder_mlp_layer_types or ())
-        )
-        if trains_routers:
-            kwargs["output_router_logits"] = kwargs["output_selected_experts"] = True
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            position_mask=position_mask,
-            condition_values=condition_values,
-            **kwargs,
-        )
-        states_BSD = outputs.last_hidden_state
-        mask_BS = key_mask_of(attention_mask, len(states_BSD))
-        mask_BS = states_BSD.new_ones(states_BSD.shape[:2], dtype=torch.bool) if mask_BS is None else mask_BS.bool()
-        weights_BS1 = mask_BS[..., None].to(states_BSD.dtype)
-        pooled_BD = (states_BSD * weights_BS1).sum(dim=1) / weights_BS1.sum(dim=1).clamp(min=1)
-        pooled_BD = dropout(pooled_BD, self.config.dropout, self.training)
-        logits = self.classifier(pooled_BD)
-        loss = None
-        if labels is not None:
-            labels = labels.to(logits.device)
-            total = self._sum_of_losses(logits, labels)
-            # -100 is no class, but it may be a number
-            is_class = self.config.problem_type == "single_label_classification"
-            own = labels.ne(-100).sum() if is_class else labels.numel()
-            count = counted_items(labels, own if num_items_in_batch is None else num_items_in_batch)
-            loss = total / count
-            if trains_routers:  # a mean, so each batch counts by its share of the labels
-                loss = loss + self._router_loss(outputs, mask_BS.flatten()) * (own / count)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-    def _sum_of_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses of all labels. Their mean is the loss of transformers."""
-        config, number = self.config, self.config.num_labels
-        if config.problem_type is None:  # pipelines read it from the saved configuration
-            is_class = labels.dtype in (torch.long, torch.int)
-            several = "single_label_classification" if is_class else "multi_label_classification"
-            config.problem_type = "regression" if number == 1 else several
-        logits = logits.to(at_least_float32(logits.dtype))
-        if config.problem_type == "single_label_classification":
-            if labels.numel() != len(logits) or labels.is_floating_point():
-                raise ValueError(
-                    f"labels of shape {tuple(labels.shape)} and type {labels.dtype}: one class of {number} is asked for each "
-                    f"text, so give whole numbers of shape ({len(logits)},)."
-                )
-            return nn.functional.cross_entropy(logits, labels.flatten().long(), reduction="sum")
-        if labels.numel() != logits.numel():
-            raise ValueError(
-                f"labels have the shape {tuple(labels.shape)}, and problem_type={config.problem_type!r} asks for numbers of "
-                f"shape {tuple(logits.shape)}."
-            )
-        labels = labels.view_as(logits).to(logits.dtype)
-        if config.problem_type == "regression":
-            return nn.functional.mse_loss(logits, labels, reduction="sum")
-        return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-
-    def _router_loss(self, outputs: WeftEncoderOutput, non_pads: torch.Tensor) -> torch.Tensor:
-        """Return the weighed balance losses and z-loss, and let the routers count their load."""
-        ids, logits = outputs.selected_experts or (), outputs.router_logits or ()
-        for router, layer in zip(self.routers(), ids, strict=True):
-            router.count_load(layer, non_pads)
-        return weighed(self.config, *router_losses(self.config, logits, ids, [non_pads] * len(ids)))
-
-
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
     "WeftEncoderModel",
     "WeftForConditionalGeneration",
-    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
 ]

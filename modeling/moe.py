@@ -420,8 +420,3 @@ def router_losses(
     aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
     z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
     return aux, z
-
-
-def weighed(config: WeftConfig, aux: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the two losses, each times its coefficient."""
-    return config.router_aux_loss_coef * aux + config.router_z_loss_coef * z
