@@ -6,7 +6,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSeq2SeqLM,
-    AutoModelForTextEncoding,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -16,7 +15,6 @@ from .hub import export_code
 from .modeling import (
     WeftDecoder,
     WeftEncoder,
-    WeftEncoderModel,
     WeftForConditionalGeneration,
     WeftModel,
     WeftPreTrainedModel,
@@ -27,7 +25,6 @@ from .routes.planning.pipeline import RoutesPipeline
 AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
-AutoModelForTextEncoding.register(WeftConfig, WeftEncoderModel, exist_ok=True)
 PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
 WeftConfig.code_exporter = staticmethod(export_code)
 
@@ -44,7 +41,6 @@ __all__ = [
     "WeftConfig",
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",

@@ -24,7 +24,6 @@ AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
     "AutoModelForSeq2SeqLM": "modeling_weft.WeftForConditionalGeneration",
-    "AutoModelForTextEncoding": "modeling_weft.WeftEncoderModel",
 }
 
 

@@ -3,7 +3,6 @@ from .decoding import dispatch, fast_decoding
 from .modeling_weft import (
     WeftDecoder,
     WeftEncoder,
-    WeftEncoderModel,
     WeftForConditionalGeneration,
     WeftModel,
     WeftPreTrainedModel,
@@ -17,7 +16,6 @@ WeftForConditionalGeneration.fast_path = dispatch
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",

@@ -15,10 +15,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache, GradientCheckpointingLayer, PreTrainedModel, logging
 from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
+    MoEModelOutput,
+    MoEModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
+    Seq2SeqMoEModelOutput,
 )
 
 from ..configuration.configuration_weft import WeftConfig
@@ -74,55 +74,6 @@ logger = logging.get_logger(__name__)
 
 
 @dataclass
-class WeftEncoderOutput(BaseModelOutput):
-    r"""
-    The output of [`WeftEncoder`]. It has these fields in addition to those of [`~modeling_outputs.BaseModelOutput`]:
-
-    Args:
-        router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer.
-        selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * length, num_experts_per_tok)`, *optional*):
-            Ids of the experts of each token, one tensor for each sparse layer.
-    """
-
-    router_logits: tuple[torch.Tensor, ...] | None = None
-    selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    r"""
-    The output of [`WeftDecoder`]. It has these fields in addition to those of
-    [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
-
-    Args:
-        router_logits, selected_experts (*optional*):
-            As in [`WeftEncoderOutput`].
-    """
-
-    router_logits: tuple[torch.Tensor, ...] | None = None
-    selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class WeftModelOutput(Seq2SeqModelOutput):
-    r"""
-    The output of [`WeftModel`]. It has these fields in addition to those of [`~modeling_outputs.Seq2SeqModelOutput`]:
-
-    Args:
-        encoder_router_logits, encoder_selected_experts (*optional*):
-            `router_logits` and `selected_experts` of the [`WeftEncoderOutput`].
-        decoder_router_logits, decoder_selected_experts (*optional*):
-            Those of the [`WeftDecoderOutput`].
-    """
-
-    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    encoder_selected_experts: tuple[torch.Tensor, ...] | None = None
-    decoder_selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
 class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
     r"""
     The output of [`WeftForConditionalGeneration`]. It has these fields in addition to those of
@@ -134,7 +85,7 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
         z_loss (`torch.FloatTensor` of shape `()`, *optional*):
             Router z-loss, the mean over the sparse layers, without its weight in `loss`.
         encoder_router_logits, decoder_router_logits (*optional*):
-            As in [`WeftModelOutput`].
+            As in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
     """
 
     aux_loss: torch.Tensor | None = None
@@ -538,7 +489,6 @@ class WeftEncoder(WeftStack):
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -561,7 +511,7 @@ class WeftEncoder(WeftStack):
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
         **kwargs,
-    ) -> WeftEncoderOutput:
+    ) -> MoEModelOutput:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
@@ -580,7 +530,7 @@ class WeftEncoder(WeftStack):
                 Numbers that scale the learned vectors added at every source position.
 
         Returns:
-            [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
+            [`~modeling_outputs.MoEModelOutput`]: states of shape `(batch, source, d_model)`.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -634,7 +584,7 @@ class WeftEncoder(WeftStack):
                 hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
             return self._finish(hidden_states)
 
-        return WeftEncoderOutput(last_hidden_state=with_hint(run, check))
+        return MoEModelOutput(last_hidden_state=with_hint(run, check))
 
 
 class WeftDecoder(WeftStack):
@@ -653,7 +603,6 @@ class WeftDecoder(WeftStack):
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -684,7 +633,7 @@ class WeftDecoder(WeftStack):
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
         **kwargs,
-    ) -> WeftDecoderOutput:
+    ) -> MoEModelOutputWithPastAndCrossAttentions:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
@@ -722,7 +671,7 @@ class WeftDecoder(WeftStack):
                 False for pads, which no expert computes. Defaults to what a 2-D `attention_mask` says.
 
         Returns:
-            [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
+            [`~modeling_outputs.MoEModelOutputWithPastAndCrossAttentions`]: states of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -826,7 +775,9 @@ class WeftDecoder(WeftStack):
                 )
             return self._finish(hidden_states)
 
-        return WeftDecoderOutput(last_hidden_state=with_hint(run, check), past_key_values=past_key_values)
+        return MoEModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=with_hint(run, check), past_key_values=past_key_values
+        )
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -917,7 +868,7 @@ class WeftModel(WeftPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        encoder_outputs: MoEModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -933,7 +884,7 @@ class WeftModel(WeftPreTrainedModel):
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> WeftModelOutput:
+    ) -> Seq2SeqMoEModelOutput:
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
@@ -943,13 +894,13 @@ class WeftModel(WeftPreTrainedModel):
                 `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
-            encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
+            encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
                 What the encoder has returned for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
 
         Returns:
-            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
+            [`~modeling_outputs.Seq2SeqMoEModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
             encoder, and what else was asked for.
 
         Raises:
@@ -982,7 +933,7 @@ class WeftModel(WeftPreTrainedModel):
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = WeftEncoderOutput(*encoder_outputs)
+            encoder_outputs = MoEModelOutput(*encoder_outputs)
         assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
         if encoder_attention_mask is None:
             encoder_attention_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
@@ -1004,7 +955,7 @@ class WeftModel(WeftPreTrainedModel):
             is_causal=is_causal,
             **kwargs,
         )
-        return WeftModelOutput(
+        return Seq2SeqMoEModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -1015,8 +966,6 @@ class WeftModel(WeftPreTrainedModel):
             encoder_attentions=encoder_outputs.attentions,
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
-            encoder_selected_experts=getattr(encoder_outputs, "selected_experts", None),
-            decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
@@ -1059,7 +1008,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        encoder_outputs: MoEModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -1165,7 +1114,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
             output_router_logits=wants_routers or has_router_losses,
-            output_selected_experts=has_router_losses,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -1185,7 +1133,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             )
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            aux_loss, z_loss = self._router_losses(outputs, non_pads, sum_router_counts)
+            # a given output of the encoder has no part in this batch's losses
+            of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
+            logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())
+            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # without it the losses are means of this batch, which count by its share of the labels
@@ -1250,18 +1201,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         target_mask = decoder_attention_mask if has_target_mask else labels != -100
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
-    def _router_losses(self, outputs, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
+    def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
         """Return balance loss and z-loss, means over the sparse layers. In training, also count the load of the routers."""
-        encoder_ids, decoder_ids = outputs.encoder_selected_experts or (), outputs.decoder_selected_experts or ()
-        ids = (*encoder_ids, *decoder_ids)
-        if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
-            zero = outputs.last_hidden_state.new_zeros((), dtype=torch.float)
+        (in_encoder, in_decoder), (source, target) = logits_of_stacks, non_pads_of_stacks
+        logits, non_pads = (*in_encoder, *in_decoder), [source] * len(in_encoder) + [target] * len(in_decoder)
+        if not logits:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
+            zero = target.new_zeros((), dtype=torch.float)
             return zero, zero
-        logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
-        source, target = non_pads_of_stacks
-        non_pads = [source] * len(encoder_ids) + [target] * len(decoder_ids)
+        routers = self.routers()[-len(logits) :]  # without the encoder's if the call gave `encoder_outputs`
+        ids = [router.choose(one)[1] for router, one in zip(routers, logits, strict=True)]
         if self.training:
-            routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
         return router_losses(self.config, logits, ids, non_pads, sum_counts)
@@ -1292,80 +1241,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return decoder.embed_tokens
 
 
-class WeftEncoderModel(WeftPreTrainedModel):
-    """The encoder of a Weft model: `AutoModelForTextEncoding` loads it from the folder of any model with a decoder.
-
-    Its weights have the names that they have in [`WeftModel`]. Those of decoder and head are left out when it is loaded.
-    """
-
-    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
-
-    def __init__(self, config: WeftConfig):
-        super().__init__(config)
-        self.encoder = WeftEncoder(config)
-        self.shared: nn.Embedding | None = None
-        if config.share_encoder_decoder_embeddings:
-            # the name that the table has in files of the whole model
-            self.shared = self.encoder.embed_tokens
-            self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.encoder.embed_tokens = value
-        if self.shared is not None:
-            self.shared = value
-
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        condition_values: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> WeftEncoderOutput:
-        r"""
-        Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
-
-        Returns:
-            [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
-
-        Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
-
-        Example:
-
-        ```python
-        >>> import torch
-        >>> from weftformer import WeftConfig, WeftEncoderModel
-
-        >>> model = WeftEncoderModel(WeftConfig(vocab_size=20, d_model=32))
-        >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
-        torch.Size([1, 3, 32])
-        ```
-        """
-        check_kwargs(kwargs, WeftEncoderModel.forward, "WeftEncoderModel.forward")
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            position_mask=position_mask,
-            condition_values=condition_values,
-            **kwargs,
-        )
-
-
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",

@@ -77,7 +77,6 @@ CHOICES = {
     "cross_attention_position_type": ["none", "rotary", "additive", "relative", "bucketed"],
     "router_type": ["linear", "noisy_top_k"],
     "router_noise": ["training", "always"],
-    "expert_capacity_mode": ["training", "always"],
 }
 EXPECTED: dict[str, str | list[str]] = {field: kind for kind, fields in FIELDS.items() for field in fields} | CHOICES
 

@@ -82,9 +82,7 @@ def test_a_preset_builds_and_its_config_survives_a_file(name, tmp_path):
 
 
 def test_single_fields_of_a_preset_can_be_replaced():
-    config = WeftConfig.from_preset(
-        "dms-flex-20m", dropout=0.0, router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always"
-    )
+    config = WeftConfig.from_preset("dms-flex-20m", dropout=0.0, router_noise="always", expert_capacity_factor=1.0)
     assert (config.dropout, config.router_noise, config.expert_capacity_factor) == (0.0, "always", 1.0)
     assert PRESETS["dms-flex-20m"]["dropout"] == 0.1
     with pytest.raises(ValueError, match="dropout=2 is not allowed"):

@@ -77,15 +77,14 @@ def test_a_file_of_before_there_were_versions_loads(folder):
     assert WeftForConditionalGeneration.from_pretrained(folder).config.d_model == 8
 
 
-def test_a_capacity_of_before_there_were_modes_holds_always(folder):
-    """Then it held at inference too; who gives one today means training."""
-    rewrite(folder, expert_capacity_factor=1.5)
-    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "always"
-    assert WeftConfig.from_pretrained(folder, expert_capacity_mode="training").expert_capacity_mode == "training"
-    rewrite(folder, expert_capacity_factor=None)
-    assert WeftConfig.from_pretrained(folder, expert_capacity_factor=1.5).expert_capacity_mode == "training"
-    WeftConfig(expert_capacity_factor=1.5).save_pretrained(folder)
-    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "training"
+def test_a_capacity_holds_at_inference_too_as_it_did_at_first(folder):
+    rewrite(folder, expert_capacity_factor=1.5, expert_capacity_mode="always")
+    assert WeftConfig.from_pretrained(folder).expert_capacity_factor == 1.5
+    rewrite(folder, expert_capacity_mode="training")
+    with pytest.raises(ValueError, match="no longer has `expert_capacity_mode`"):
+        WeftConfig.from_pretrained(folder)
+    rewrite(folder, expert_capacity_factor=None)  # where there is no limit it meant nothing
+    assert WeftConfig.from_pretrained(folder).expert_capacity_factor is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from weftformer import WeftConfig, WeftEncoderModel, WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import AUTO_MAP, flat_files
 from weftformer.modeling import modeling_weft, transformers_names
 from weftformer.modeling.generation import WeftGenerationMixin
@@ -114,9 +114,6 @@ def test_every_class_that_the_auto_classes_name_is_in_pushed_code(pushed):
     for name in AUTO_MAP.values():
         found = get_class_from_dynamic_module(name, str(pushed[1]))
         assert found.__module__.startswith("transformers_modules.")
-        if name.endswith("WeftEncoderModel"):
-            found, ours = (one.from_pretrained(pushed[1]) for one in (found, WeftEncoderModel))
-            torch.testing.assert_close(found(IDS)[0], ours(IDS)[0])
 
 
 def test_pushed_code_warns_of_a_keyword_that_it_does_not_know(pushed, caplog):
