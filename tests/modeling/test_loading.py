@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration
 
 from weftformer import (
     WeftConfig,
@@ -93,20 +93,6 @@ def test_the_folder_of_a_whole_model_loads_without_its_head_and_back(kind, tmp_p
     else:
         assert info["missing_keys"] == {"lm_head.weight", "lm_head.bias"}
         assert 0.1 < again.lm_head.weight.std() < 0.4 and not again.lm_head.bias.any()
-
-
-@torch.no_grad()
-def test_auto_classes_load_the_same(tmp_path):
-    model = build(**SPARSE)
-    model.save_pretrained(tmp_path)
-    assert type(AutoConfig.from_pretrained(tmp_path)) is WeftConfig
-    for auto, kind, expected in (
-        (AutoModelForSeq2SeqLM, WeftForConditionalGeneration, model),
-        (AutoModel, WeftModel, model.model),
-    ):
-        loaded = auto.from_pretrained(tmp_path)
-        assert type(loaded) is type(auto.from_config(model.config)) is kind
-        same_weights(loaded, expected)
 
 
 @pytest.mark.parametrize("kind", ["yarn", "sparse, balanced by bias"])

@@ -8,12 +8,7 @@ import torch
 from transformers.integrations import moe as moe_integration
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.moe import (
-    ExpertsBase,
-    NoisyTopKRouter,
-    Router,
-    SparseFeedForward,
-)
+from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward
 
 from ..models import assert_same_gradients
 
@@ -344,18 +339,6 @@ def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router):
 
 
 # --- the block
-
-
-@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_the_block_equals_the_loop(block, gated):
-    module = block(is_gated_act=gated, router_type="noisy_top_k" if gated else "linear", mlp_bias=True)
-    states = torch.randn(2, 5, 16, requires_grad=True)
-    output = module(states)
-    assert output.shape == states.shape
-    tokens = states.reshape(10, 16)
-    weights, ids = chosen(tokens @ module.router.classifier.weight.T, 2)
-    expected = mixed(module.experts, tokens, ids, weights, gated, bias=True).view(2, 5, 16)
-    assert_same_gradients(output, expected, [states, module.router.classifier.weight, *module.experts.parameters()])
 
 
 # --- pads

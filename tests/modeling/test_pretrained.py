@@ -171,13 +171,3 @@ def test_routers_are_listed_encoder_first(build):
     assert model.routers() == [model.model.encoder.layers[1].mlp.router, model.model.decoder.layers[0].mlp.router]
     assert build().routers() == []
     build().update_router_biases()  # nothing to do, and no error
-
-
-def test_implementations_can_be_switched(build):
-    model = build(encoder_mlp_layer_types="sparse", encoder_ffn_dim=24, mlp_bias=True)
-    expected = model(input_ids=IDS, labels=LABELS).logits
-    for attention, experts in (("sdpa", "eager"), ("eager", "batched_mm"), ("sdpa", "grouped_mm")):
-        model.set_attn_implementation(attention)
-        model.set_experts_implementation(experts)
-        assert (model.config._attn_implementation, model.config._experts_implementation) == (attention, experts)
-        torch.testing.assert_close(model(input_ids=IDS, labels=LABELS).logits, expected, atol=2e-5, rtol=1e-5)

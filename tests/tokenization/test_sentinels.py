@@ -40,18 +40,6 @@ def test_a_sentinel_written_in_a_text_is_text():
     assert not set(tokenizer(text)["input_ids"]) & set(sentinel_ids(tokenizer))
 
 
-def test_a_tokenizer_that_has_sentinels_keeps_its_number():
-    tokenizer = build()
-    tokenizer.add_tokens(["<extra_id_0>", "<extra_id_1>"], special_tokens=True)
-    assert add_denoising_tokens(tokenizer, "span") == 0 and len(sentinel_ids(tokenizer)) == 2
-
-
-def test_the_mask_of_the_route_vocabulary_stays():
-    tokenizer = build_route_tokenizer()
-    mask = tokenizer.mask_token
-    assert add_denoising_tokens(tokenizer, "infilling") == 0 and tokenizer.mask_token == mask
-
-
 def test_an_unknown_objective_is_refused():
     with pytest.raises(ValueError, match="objective='mlm' is not allowed: choose one of 'span'"):
         add_denoising_tokens(build(), "mlm")
