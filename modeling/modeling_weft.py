@@ -4,7 +4,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 """
 
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
@@ -845,8 +845,7 @@ class WeftModel(WeftPreTrainedModel):
         self.decoder = WeftDecoder(config)
         self.shared: nn.Embedding | None = None
         if config.share_encoder_decoder_embeddings:
-            # one module in three places, not three modules with tied weights, which FSDP2 cannot wrap
-            self.set_input_embeddings(nn.Embedding(config.vocab_size, config.d_model))
+            self.shared = nn.Embedding(config.vocab_size, config.d_model)
             self._tied_weights_keys = {
                 "encoder.embed_tokens.weight": "shared.weight",
                 "decoder.embed_tokens.weight": "shared.weight",
@@ -854,12 +853,17 @@ class WeftModel(WeftPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
+        return self.encoder.embed_tokens if self.shared is None else self.shared
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.encoder.embed_tokens = value
-        if self.config.share_encoder_decoder_embeddings:
-            self.shared = self.decoder.embed_tokens = value
+        if self.shared is None:
+            self.encoder.embed_tokens = value
+            return
+        self.shared = value
+        # Modules of their own with the same weights. With one module in three places, `torch.func.functional_call` would
+        # leave its weights in the model.
+        for stack in (self.encoder, self.decoder):
+            stack.embed_tokens = deepcopy(value, {id(weight): weight for weight in value.parameters()})
 
     @can_return_tuple
     def forward(
@@ -1158,6 +1162,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
         )
+
+    def save_pretrained(self, *args, **kwargs):
+        """Save the model as in transformers, with a configuration that says whether the head is tied."""
+        # PEFT compares the head with the encoder's table after merging, and calls it untied where each stack has a table
+        if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
+            self.config.tie_word_embeddings = True
+        super().save_pretrained(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """

@@ -113,3 +113,21 @@ def test_a_router_that_is_trained_beside_an_adapter_is_the_one_that_counts():
         assert all(
             one.selection_bias is other.selection_bias for one, other in zip(inner.routers(), kept, strict=True)
         )
+
+
+TABLES = {
+    "one table": {},
+    "one table, own head": {"tie_word_embeddings": False},
+    "two tables, tied head": {"share_encoder_decoder_embeddings": False},
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_merged_adapter_is_a_model_that_is_saved_and_loaded(case, tmp_path):
+    settings = LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], init_lora_weights=False)
+    model = get_peft_model(build(**TABLES[case]), settings).eval()
+    expected = scores(model)
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(scores(merged), expected, **EXACT)
+    merged.save_pretrained(tmp_path)
+    torch.testing.assert_close(scores(WeftForConditionalGeneration.from_pretrained(tmp_path)), expected, **EXACT)

@@ -1,5 +1,8 @@
 """What all models share: tables in one, two or three places, resizing them, first weights, number formats."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -40,8 +43,10 @@ def check_sharing(model, together):
         for second in found:
             same = first == second or {first, second} <= together
             assert (found[first] is found[second]) == same, (first, second)
-    if {"encoder", "decoder"} <= together:  # one module object, which FSDP2 needs
-        assert model.model.encoder.embed_tokens is model.model.decoder.embed_tokens is model.model.shared
+    if {"encoder", "decoder"} <= together:  # one weight in modules of their own
+        modules = [model.model.shared, model.model.encoder.embed_tokens, model.model.decoder.embed_tokens]
+        assert len({*modules}) == 3 and all(module.weight is found["encoder"] for module in modules)
+        assert len({module.num_embeddings for module in modules}) == 1
 
 
 def check_works(model):
@@ -171,3 +176,24 @@ def test_routers_are_listed_encoder_first(build):
     assert model.routers() == [model.model.encoder.layers[1].mlp.router, model.model.decoder.layers[0].mlp.router]
     assert build().routers() == []
     build().update_router_biases()  # nothing to do, and no error
+
+
+@pytest.mark.parametrize("case", SHARING)
+def test_a_functional_call_leaves_the_model_as_it_was(build, case):
+    """Whatever is computed with other weights, as `torch.func` does for gradients of samples and for ensembles."""
+    fields, together = SHARING[case]
+    model = build(**fields)
+    before, call = copy.deepcopy(model.state_dict()), {"input_ids": IDS, "labels": LABELS}
+    zeros = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
+    assert not torch.func.functional_call(model, zeros, kwargs=call).logits.any()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+    for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        check_sharing(one, together)
+        check_works(one)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    found = torch.func.grad(lambda given: torch.func.functional_call(model, given, kwargs=call).loss)(weights)
+    model.zero_grad()
+    model(**call).loss.backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad)
