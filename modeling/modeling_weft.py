@@ -8,7 +8,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
-from typing import ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import torch
 from torch import nn
@@ -42,7 +42,7 @@ from .checks import (
     with_hint,
 )
 from .generation import WeftGenerationMixin
-from .layers import FeedForward, build_norm, dropout
+from .layers import FeedForward, Recorded, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
@@ -152,7 +152,7 @@ def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> 
     return (SparseFeedForward if layer_types[layer_idx] == "sparse" else FeedForward)(config, ffn_dim)
 
 
-class ResidualLayer(GradientCheckpointingLayer):
+class ResidualLayer(Recorded, GradientCheckpointingLayer):
     """A layer with residual sums in pre-norm order, x + f(norm(x)), or in post-norm order, norm(x + f(x))."""
 
     def __init__(self, config: WeftConfig):
@@ -268,6 +268,11 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # copies have no recorders yet, see `Recorded`
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_output_capturing_hooks_installed"}
 
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod

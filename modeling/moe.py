@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import Float32Buffers, Float32Linear, dropout
+from .layers import Float32Buffers, Float32Linear, Recorded, dropout
 from .transformers_names import ACT2FN, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.
@@ -38,7 +38,7 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
                 routers[id(parameter)].update_selection_bias()
 
 
-class Router(Float32Buffers):
+class Router(Recorded, Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
     The scores of the experts are the softmax of the logits. The weights are the scores of the chosen experts, divided by

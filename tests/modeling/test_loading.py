@@ -120,10 +120,18 @@ def test_a_model_loaded_in_half_precision_is_the_one_switched_to_it(kind, tmp_pa
 @pytest.mark.parametrize("kind", ["sparse, balanced by bias", "two vocabularies, head of its own"])
 @torch.no_grad()
 def test_copies_are_equal_and_share_nothing(kind):
-    model = build(**KINDS[kind])
+    model = build(attention="eager", **KINDS[kind])
     expected = scores(model)
+    records = {"output_hidden_states": True, "output_attentions": True, "labels": TARGET}
+    recorded = model.train()(input_ids=IDS, **records)  # what records outputs stays on the modules
+    model.eval()
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(scores(other), expected)
+        again = other.train()(input_ids=IDS, **records)
+        assert again.loss == recorded.loss
+        for name in ("encoder_hidden_states", "decoder_hidden_states", "cross_attentions"):
+            assert len(again[name]) == len(recorded[name]) > 0, name
+        other.eval()
         tied = other.lm_head.weight is other.model.decoder.embed_tokens.weight
         assert tied == model.config.tie_word_embeddings
         other.model.encoder.embed_tokens.weight.zero_()
