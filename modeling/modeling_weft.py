@@ -4,7 +4,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 """
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
@@ -371,11 +371,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
                 base.decoder.embed_tokens = resized(base.decoder.embed_tokens)
         return self.get_input_embeddings()
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied weights as in transformers, and a shared table, which transformers omits if the head is not tied."""
-        tied = super().get_expanded_tied_weights_keys(all_submodels)
-        return tied if getattr(self, "shared", None) is None else tied | self._tied_weights_keys
-
     def routers(self) -> list[Router]:
         """
         Return the routers of the sparse layers, the encoder's before the decoder's, in the order of the layers.
@@ -417,6 +412,21 @@ class WeftStack(WeftPreTrainedModel):
         self.layer_norm = build_norm(config) if config.has_final_norm else None
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
+
+    def borrow_table(self, table: nn.Module) -> None:
+        """Read the table of tokens from the model that this stack is part of.
+
+        The table is registered there alone. Registered in several places, it would be one weight with several names,
+        which `torch.func.functional_call` and FSDP2 cannot handle.
+        """
+        self._modules.pop("embed_tokens", None)
+        vars(self)["embed_tokens"] = table
+
+    def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
+        state = super().state_dict(*args, prefix=prefix, **kwargs)
+        if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own
+            state["embed_tokens.weight"] = plain_table(self.embed_tokens).weight.detach()
+        return state
 
     def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
         """Read the values of inputs, and raise a ValueError if a table lacks one of them.
@@ -846,16 +856,21 @@ class WeftModel(WeftPreTrainedModel):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
+        self.shared: nn.Embedding | None
+        self.register_module("shared", None)  # the first of the parameters
         self.encoder = WeftEncoder(config)
         self.decoder = WeftDecoder(config)
-        self.shared: nn.Embedding | None = None
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model)
-            self._tied_weights_keys = {
-                "encoder.embed_tokens.weight": "shared.weight",
-                "decoder.embed_tokens.weight": "shared.weight",
-            }
+            # in weights that were not saved by `save_pretrained`
+            self._keys_to_ignore_on_load_unexpected = [r"(en|de)coder\.embed_tokens\.weight"]
         self.post_init()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "shared" and value is not None:
+            for stack in (self.encoder, self.decoder):
+                stack.borrow_table(value)
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens if self.shared is None else self.shared
@@ -863,12 +878,8 @@ class WeftModel(WeftPreTrainedModel):
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         if self.shared is None:
             self.encoder.embed_tokens = value
-            return
-        self.shared = value
-        # Modules of their own with the same weights. With one module in three places, `torch.func.functional_call` would
-        # leave its weights in the model.
-        for stack in (self.encoder, self.decoder):
-            stack.embed_tokens = deepcopy(value, {id(weight): weight for weight in value.parameters()})
+        else:
+            self.shared = value
 
     @can_return_tuple
     def forward(
