@@ -93,7 +93,7 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """
     if not training or p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
         return nn.functional.dropout(states, p=p, training=training)
-    words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),))
+    words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),), device=states.device)
     dropped = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
     is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= dropped - (1 << 15)
     return states * is_kept * (1 / (1 - dropped / (1 << 16)))

@@ -420,10 +420,10 @@ class WeftStack(WeftPreTrainedModel):
         which `torch.func.functional_call` and FSDP2 cannot handle.
         """
         self._modules.pop("embed_tokens", None)
-        vars(self)["embed_tokens"] = table
+        self.__dict__["embed_tokens"] = table
 
     def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
-        state = super().state_dict(*args, prefix=prefix, **kwargs)
+        state: Any = super().state_dict(*args, prefix=prefix, **kwargs)
         if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own
             state["embed_tokens.weight"] = plain_table(self.embed_tokens).weight.detach()
         return state
@@ -1104,6 +1104,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)
+            labels = labels.long()
             check_first_batch(self, lambda: check_label_values(labels, self.config.target_vocab_size))
             use_cache = False
             if decoder_inputs is None:

@@ -250,3 +250,13 @@ def test_left_pads_take_no_row_of_the_table():
     torch.testing.assert_close(found.logits[:, 1:], alone)
     with pytest.raises(ValueError, match="A sequence of 4 tokens is longer"):
         model(**GOOD, decoder_attention_mask=torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("chunked_loss", [False, True])
+def test_integers_of_32_bits_are_labels_and_ids_too(chunked_loss):
+    model = tiny_model().train()
+    losses = []
+    for kind in (torch.int64, torch.int32):
+        torch.manual_seed(0)
+        losses.append(model(input_ids=IDS.to(kind), labels=IDS.to(kind), chunked_loss=chunked_loss).loss)
+    assert losses[0] == losses[1]

@@ -122,6 +122,11 @@ def test_dropout_follows_the_seed_and_its_gradient_the_mask():
     torch.testing.assert_close(x.grad, first.detach() / x.detach())
 
 
+def test_dropout_draws_on_the_device_of_its_states():
+    with torch.device("meta"):  # where what names no device is made
+        assert dropout(torch.ones(8, device="cpu"), 0.5, training=True).device.type == "cpu"
+
+
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
 
 
