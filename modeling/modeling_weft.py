@@ -1104,7 +1104,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)
-            labels = labels.long()
+            labels = cast(torch.LongTensor, labels.long())
             check_first_batch(self, lambda: check_label_values(labels, self.config.target_vocab_size))
             use_cache = False
             if decoder_inputs is None:
