@@ -7,6 +7,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from ..configuration.fields import RULES
+
 # the names of weights files on the Hub
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -102,6 +104,9 @@ class LoadingMixin:
         if not (allow_missing_weights or wants_info or state_dict == {}):
             missing = sorted(info["missing_keys"] - may_be_new(model, info["missing_keys"]))
             _refuse_missing(cls.__name__, source, missing, sorted(info["unexpected_keys"]), any_size)
+        if (generation := getattr(model, "generation_config", None)) is not None:
+            for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+                RULES[name].check(f"generation_config.{name}", getattr(generation, name))
         return (model, info) if wants_info else model
 
 
