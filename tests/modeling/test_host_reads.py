@@ -15,6 +15,7 @@ MASKS = {
 LEARNED = {"position_embedding_type": "learned", "self_attention_position_type": "none"}
 # widths that transformers' grouped products take; the plain loop over experts looks which tokens each has
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "encoder_ffn_dim": 24}
+SHORT = {"max_source_positions": 4, "max_target_positions": 2}
 KINDS = {
     "modern": {"num_key_value_heads": 2},
     "learned": LEARNED,
@@ -22,6 +23,17 @@ KINDS = {
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
     "routes": LEARNED | {"infer_attention_mask": True},
     "sparse": SPARSE | {"router_bias_update_rate": 0.1},
+    # longer than the length from which frequencies are scaled
+    "dynamic": SHORT | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+    "longrope": SHORT
+    | {
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "factor": 2.0,
+            "short_factor": [1.0, 1.5],
+            "long_factor": [4.0, 3.0],
+        }
+    },
 }
 
 
