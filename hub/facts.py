@@ -18,7 +18,7 @@ from .card import FOLDER, Facts, build_card, writes_routes
 _FREE = frozenset(
     ["vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
      "dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef", "router_bias_update_rate", "router_noise",
-     "expert_capacity_factor", "expert_capacity_mode", "output_router_logits", "use_cache", "init_std"]
+     "expert_capacity_factor", "output_router_logits", "use_cache", "init_std"]
 )  # fmt: skip
 # The first sentence of the card that transformers writes for a repository without one.
 _DEFAULT_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."

@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 # Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` besides its
 # parameters.
 _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
-    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_selected_experts",
+    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
 }  # fmt: skip
 

@@ -265,7 +265,7 @@ def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.
     probs_NE = logits_NE.softmax(dim=-1)
     entropy_N = torch.special.entr(probs_NE).sum(dim=-1)
     # dropped assignments have the weight 0; without a capacity, a weight of 0 is only an underflow
-    dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
+    dropped_N = (weights_NK == 0).sum(dim=-1) if router.capacity_factor is not None else torch.zeros_like(log_z_N)
     columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
     values = torch.cat([probs_NE, columns], dim=-1)
     if non_pad_N is not None:

@@ -97,7 +97,7 @@ def reason_against_model(model: Any) -> str | None:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
     if devices := {weight.device.type for weight in weights} - {"cpu"}:
         return f"weights are on {', '.join(sorted(devices))}, and the fast path is for a CPU"
-    if any(router.limits_experts for router in decoder.routers()):
+    if any(router.capacity_factor is not None for router in decoder.routers()):
         # the fast path gives experts other tokens at a time: one beam of a prefix, beams in the order of their places
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
     name = model.config._attn_implementation

@@ -52,22 +52,6 @@ def test_weft_train_leaves_a_card(tmp_path):
     assert "`num_beams=1`" in card.text and "license" not in card.data.to_dict()
 
 
-def test_weft_train_routes_leaves_a_card(tmp_path):
-    pytest.importorskip("rdkit")
-    words = f"train-routes --num-routes 60 --num-test-routes 4 --beams 2 --output-dir {tmp_path}/model {QUICK}"
-    words += f" --config-overrides {SMALL},max_target_positions=160"
-    assert cli.main(words.split()) == 0
-    card = ModelCard.load(tmp_path / "model" / "README.md")
-    results = json.loads((tmp_path / "model" / "results.json").read_text())
-    first = results["exact_route"]["top-1"]
-    (found,) = [one for one in card.data.eval_results if one.metric_name == "exact route, top-1"]
-    assert (found.metric_value, found.metric_args["n"]) == (first["value"], 4)
-    assert found.metric_args["high"] == pytest.approx(first["high"], abs=1e-6)
-    assert {one.metric_type for one in card.data.eval_results} == {"loss", "exact_match", "validity"}
-    assert "chemistry" in card.data.tags and "56 recorded routes of PaRoutes" in card.text
-    assert "`num_beams=2`" in card.text and "is told the target, the number of steps." in card.text
-
-
 @pytest.mark.parametrize("kind", ["dms", "torch"])
 def test_weft_convert_leaves_a_card_with_the_errors_of_its_source(kind, tmp_path):
     torch.manual_seed(0)

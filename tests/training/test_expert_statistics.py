@@ -31,7 +31,7 @@ def model():
     model = runs.build(**SPARSE, expert_capacity_factor=4.0).train()
     encoder_router = model.routers()[0]
     encoder_router._forward = encoder_router.forward
-    encoder_router.forward = lambda tokens_ND, non_pad_N=None: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
+    encoder_router.forward = lambda tokens_ND: (LOGITS.clone(), WEIGHTS.clone(), IDS.clone())
     return model
 
 
@@ -93,11 +93,12 @@ def test_a_pass_in_backward_is_not_counted_again(model, watched):
 
 
 def test_losses_are_the_models(watched, model):
+    router = model.routers()[0]
+    router.forward = router._forward
     output = model(input_ids=SOURCE, labels=LABELS)
     short = expert_summary(numbers_of(watched))
     assert short["balance_loss"] == pytest.approx(output.aux_loss.item(), rel=1e-5)
     assert short["z_loss"] == pytest.approx(output.z_loss.item(), rel=1e-5)
-    assert short["experts_dead"] >= 1 and short["experts_max_load"] >= 2
 
 
 def test_sums_go_on_in_another_run(model, watched):
