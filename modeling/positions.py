@@ -98,7 +98,6 @@ class WeftRotaryEmbedding(Float32Buffers):
 
     def __init__(self, config: WeftConfig):
         super().__init__()
-        self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
         self.config = config
         assert config.rope_parameters is not None  # transformers sets it when the configuration is made
