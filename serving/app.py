@@ -27,7 +27,7 @@ from ..routes import Candidate, Plan, Route
 from ..routes.planning.settings import RULES, Constraints, PlanSettings
 from ..tokenization.checks import shown
 from .limits import Limits
-from .pages import add_pages
+from .pages import add_page
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
@@ -88,14 +88,12 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
         description=f"Serves {name}: POST {task.path}.",
         lifespan=lifespan,
         max_body_size=limits.max_request_bytes,
-        # FastAPI's own pages load their program from another server
-        docs_url=None,
         redoc_url=None,
     )
     app.state.batcher = batcher
     app.add_middleware(BodyInTime, seconds=limits.timeout_s)
     _add_reasons(app, limits)
-    add_pages(app, task, name, limits)
+    add_page(app, task, name, limits)
     _add_health(app, batcher, task.path, name)
     if isinstance(task, RouteTask):
         _add_plan(app, batcher, task, limits)
