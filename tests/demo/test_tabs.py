@@ -147,17 +147,10 @@ def test_a_failure_of_the_model_is_no_empty_text(text_task, monkeypatch):
         list(write(text_task, TEXT))
 
 
-@pytest.mark.parametrize(
-    ("text", "conditions", "reason"),
-    [
-        ("", [], "There is no text"),
-        ("x" * (MOST_CHARACTERS + 1), [], "at most 2000"),
-        (TEXT, [1.0], "takes 0 conditions"),
-    ],
-)
-def test_what_cannot_be_written(text_task, text, conditions, reason):
+@pytest.mark.parametrize(("text", "reason"), [("", "There is no text"), ("x" * (MOST_CHARACTERS + 1), "at most 2000")])
+def test_what_cannot_be_written(text_task, text, reason):
     with pytest.raises(ValueError, match=reason):
-        next(write(text_task, text, conditions=conditions))
+        next(write(text_task, text))
 
 
 def test_numbers():

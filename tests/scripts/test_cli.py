@@ -75,12 +75,6 @@ def test_help_is_a_screen_and_a_half(helps, name):
     assert options and not any("_" in option for option in options)
 
 
-def test_python_m_weftformer_is_as_quick():
-    words = [sys.executable, "-X", "importtime", "-m", "weftformer", "plan", "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("usage: weftformer plan") and "torch" not in done.stderr
-
-
 @pytest.mark.integration
 def test_the_package_gives_its_names_in_the_command_too():
     code = """

@@ -61,7 +61,6 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
     ("words", "message"),
     [
         (["--forward-model", "/nope"], "weftformer serve: error: --forward-model /nope: there is no such folder."),
-        (["--max-queue", "0"], "max_queue=0 is not allowed: give at least 1."),
         (["--port", "99999"], "--port 99999 is not allowed: give a number from 0 to 65535."),
     ],
 )
