@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 from ..common.watching import Watch
 from ..configuration import WeftConfig
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..routes.planning.pool import PlanPool
+from ..routes.planning.pool import ROWS, PlanPool
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
@@ -114,13 +114,19 @@ class RouteTask:
             targets, settings, n_steps=tried, starting_material=starting_material, stock=self.stock
         )
 
-    def pool_key(self, work: PlanRequest) -> PlanSettings:
-        """The settings of the search, which works of one pool have in common."""
-        return work.settings.for_search
+    def pool_key(self, work: PlanRequest) -> tuple[PlanSettings, bool]:
+        """What works of one pool have in common: the settings of the search, and whether searches for leaves follow, which
+        others would wait for."""
+        return work.settings.for_search, work.settings.expand_leaves > 0
 
-    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
+    def rows(self, work: PlanRequest) -> int:
+        """The rows of the searches that a pool makes at once for a work."""
+        beams = work.settings.beams
+        return beams * min(len(work.jobs), max(1, ROWS // beams))
+
+    def open_pool(self, key: tuple[PlanSettings, bool], watch: Callable[[], None]) -> RoutePool:
         """A pool of works of these settings, for a [`Batcher`]."""
-        return RoutePool(self, key, watch)
+        return RoutePool(self, key[0], watch)
 
 
 @dataclass(frozen=True)
@@ -268,6 +274,10 @@ class TextTask:
 
     def pool_key(self, work: TextWork) -> int:
         """The number of beams, which works of one pool have in common."""
+        return work.settings.beams
+
+    def rows(self, work: TextWork) -> int:
+        """The number of beams."""
         return work.settings.beams
 
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:

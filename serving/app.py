@@ -77,7 +77,6 @@ def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
         yield
         batcher.stop()
         await run_in_threadpool(batcher.join, limits.timeout_s)

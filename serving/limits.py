@@ -19,8 +19,8 @@ class Limits:
     The limits of a server.
 
     Args:
-        max_batch_size (`int`, *optional*, defaults to 16):
-            The largest number of inputs (targets or texts) that are computed at once. Each input has its own beams.
+        max_batch_size (`int`, *optional*, defaults to 32):
+            The largest number of inputs (targets or texts) that are computed at once, at most half of them of one request.
         max_queue (`int`, *optional*, defaults to 256):
             The largest number of waiting inputs. Requests that exceed it are refused with status 429.
         max_inputs (`int`, *optional*, defaults to 32):
@@ -46,7 +46,7 @@ class Limits:
         ValueError: a limit is too small or not finite.
     """
 
-    max_batch_size: int = limit(16, "inputs computed together")
+    max_batch_size: int = limit(32, "inputs computed together")
     max_queue: int = limit(256, "inputs that may wait; more are refused with 429")
     max_inputs: int = limit(32, "inputs of one request")
     max_characters: int = limit(2000, "length of an input")

@@ -29,6 +29,7 @@ class _Target:
         key: what names it.
         request: what is searched.
         left: the searches that are not over.
+        begun: the searches that have begun.
         deadline: when they end; one that is not given begins with the first of them.
         candidates: what each search has found.
         seconds: its part of the time of all steps.
@@ -39,6 +40,7 @@ class _Target:
     left: int
     deadline: Deadline | None = None
     has_begun: bool = False
+    begun: int = 0
     candidates: dict[int, list[Candidate]] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -125,7 +127,11 @@ class PlanPool:
         if self.together and self._running:
             return late
         while self._waiting and len(self._running) + len(joining) < self.most:
-            target, place, job = self._waiting.popleft()
+            # a target with many searches does not keep the others waiting
+            first = 0 if self.together else min(range(len(self._waiting)), key=lambda i: self._waiting[i][0].begun)
+            target, place, job = self._waiting[first]
+            del self._waiting[first]
+            target.begun += 1
             if not target.has_begun:
                 target.deadline, target.has_begun = self._search.deadline(target.request.settings.time_limit), True
             if target.deadline is not None and target.deadline.ends():

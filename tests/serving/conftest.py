@@ -35,6 +35,9 @@ class StubTask:
     def pool_key(self, work):
         return "all"
 
+    def rows(self, work):
+        return 1
+
     def open_pool(self, key, watch):
         return StubPool(self, watch)
 

@@ -71,6 +71,19 @@ def test_routes_are_those_of_the_planner_whoever_else_asks(planner, known):
         assert [candidate.score for candidate in plan.candidates] == pytest.approx(scores, abs=2e-4)
 
 
+def test_a_target_with_many_searches_does_not_keep_another_waiting(planner):
+    task = RouteTask(planner)
+    (many,), (one,) = (task.works(["CCO"], PlanSettings(beams=50), n_steps=steps) for steps in ([1, 2, 3], [1]))
+    assert task.rows(many) == 50 and task.pool_key(many) == task.pool_key(one)
+    pool, ended = task.open_pool(task.pool_key(many), lambda: None), []
+    pool.add("many", many)
+    pool.step()
+    pool.add("one", one)
+    while len(pool):
+        ended += [key for key, _ in pool.step()]
+    assert ended == ["one", "many"]
+
+
 def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     task, asked = RouteTask(planner, Stock(known[0].leaves())), []
     works, short = task.works, PlanSettings(beams=1, max_new_tokens=1)
@@ -286,4 +299,4 @@ def test_feasibility(planner, known):
 
     forward._predict = None
     with pytest.raises(Unwanted):
-        task.open_pool(PlanSettings(), watch)._judged(Plan("CCO", [Candidate("", 0.0, 1, known[2])]), forward)
+        task.open_pool((PlanSettings(), False), watch)._judged(Plan("CCO", [Candidate("", 0.0, 1, known[2])]), forward)
