@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+from ..hub.loading import load
 from ..modeling.loading import check_weights_files
 from .haiku import flatten
 from .table import Weights
@@ -156,7 +157,7 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold a mapping, but holds a {type(content).__name__}.")
     if content.get("model_type") in CONFIG_MAPPING_NAMES:
-        return AutoConfig.from_pretrained(str(file)).to_dict()
+        return load(AutoConfig, str(file)).to_dict()
     return content
 
 
@@ -175,4 +176,4 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         logger.warning(f"{folder} has no tokenizer: none goes with the model.")
         return None
-    return AutoTokenizer.from_pretrained(folder)
+    return load(AutoTokenizer, folder)

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
 from ..configuration import WeftConfig
+from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
 from ..routes.planning.pool import ROWS, PlanPool
 from ..tokenization import build_route_tokenizer
@@ -367,14 +368,15 @@ def load_task(
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family. OSError: there
-            is no such model.
+        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family, or
+            has weights that are NaN. OSError: there is no such model.
     """
-    model_type = AutoConfig.from_pretrained(folder_or_hub_id).model_type
+    model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
         raise ValueError(f"{folder_or_hub_id} is a {model_type} model: `weftformer convert` makes a Weft model of it.")
-    tokenizer = AutoTokenizer.from_pretrained(folder_or_hub_id)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id)
+    tokenizer = load(AutoTokenizer, folder_or_hub_id)
+    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
+    check_finite(model, folder_or_hub_id)
     if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
         from ..routes import RoutePlanner
 

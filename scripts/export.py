@@ -31,10 +31,11 @@ def main(args: argparse.Namespace) -> None:
         write_onnx,
         write_torch,
     )
+    from weftformer.hub.loading import load
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
     has_tokenizer = (args.model / "tokenizer.json").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(args.model) if has_tokenizer else None
+    tokenizer = load(AutoTokenizer, args.model) if has_tokenizer else None
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from .checkpoints import checkpoints, damage
 
@@ -49,7 +50,7 @@ def average_checkpoints(
 
 
 def _load(folder: Path, model_class: type[PreTrainedModel]) -> PreTrainedModel:
-    model, info = model_class.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    model, info = load(model_class, folder, dtype=torch.float32, output_loading_info=True)
     if missing := sorted(info["missing_keys"]):  # transformers draws them anew, with a warning
         raise ValueError(
             f"{folder} is no checkpoint of a {model_class.__name__}: it lacks {missing[0]} and {len(missing) - 1} other weights."

@@ -267,6 +267,15 @@ def test_a_stock_and_a_forward_model_need_routes(text_task, tmp_path):
         load_task(str(tmp_path), forward=object())
 
 
+def test_weights_that_are_nan_are_refused(tmp_path):
+    model, tokenizer = tiny_text_model(TEXTS)
+    next(model.model.decoder.layers[0].parameters()).data.view(-1)[1] = float("nan")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"NaN or infinite, model\.decoder\.layers\.0\.\S+ and 0 other tensors"):
+        load_task(str(tmp_path))
+
+
 def test_the_time_limit_is_no_longer_than_the_answer_may_take(planner):
     with running(RouteTask(planner), timeout_s=1.5) as server:
         answer = server.client.post("/plan", json={"targets": "CCO", "time_limit": 2})
