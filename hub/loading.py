@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Any
 
 
-def load(kind: Any, folder_or_hub_id: str | PathLike, **options: Any) -> Any:
+def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
     """Load without running code of the folder or repository.
 
     Without `trust_remote_code`, transformers asks on standard input whether that code may run, and takes the first line of a
@@ -14,7 +14,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike, **options: Any) -> Any:
 
     Args:
         kind: a class with `from_pretrained`, such as `AutoTokenizer`.
-        folder_or_hub_id: the folder or repository.
+        folder_or_hub_id: the folder or repository; None for a new model, where `kind` takes it.
         options: other arguments of `from_pretrained`. `trust_remote_code=True` runs the code.
 
     Raises:

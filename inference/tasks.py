@@ -96,11 +96,12 @@ class RouteTask:
         *,
         n_steps: list[int] | None = None,
         starting_material: str | list[str | None] | None = None,
+        on_error: str = "raise",
     ) -> list[PlanRequest]:
         """Check a request.
 
         Args:
-            targets, settings, starting_material: as in [`RoutePlanner.stream`].
+            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
             n_steps: the numbers that are tried for each target.
 
         Returns:
@@ -112,8 +113,17 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
         return self.planner.requests(
-            targets, settings, n_steps=tried, starting_material=starting_material, stock=self.stock
+            targets,
+            settings,
+            n_steps=tried,
+            starting_material=starting_material,
+            stock=self.stock,
+            on_error=on_error,
         )
+
+    def count_tokens(self, plan: Plan) -> int:
+        """The number of tokens of all candidates."""
+        return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
     def pool_key(self, work: PlanRequest) -> tuple[PlanSettings, bool]:
         """What works of one pool have in common: the settings of the search, and whether searches for leaves follow, which
@@ -284,6 +294,10 @@ class TextTask:
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
         """A pool of works of this number of beams, for a [`Batcher`]."""
         return TextPool(self, key, watch)
+
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text."""
+        return len(self.tokenizer.tokenize(text))
 
     @torch.no_grad()
     def write(

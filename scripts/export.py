@@ -48,9 +48,9 @@ def main(args: argparse.Namespace) -> None:
             model.set_experts_implementation("eager")
             if args.format == "onnx":
                 model.set_attn_implementation("eager")
-            write, load = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
+            write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
             write(model, staging)
-            difference = largest_difference(model, load(staging))
+            difference = largest_difference(model, read(staging))
             found = f"largest difference {difference:.1e}"
             is_right = difference <= TOLERANCE
         if not is_right:

@@ -16,7 +16,8 @@ from ..inference.tasks import RouteTask, TextTask
 from .limits import Limits
 
 _POLICY = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 }
 # The body of the example of each endpoint.
 _EXAMPLES: dict[str, dict[str, Any]] = {

@@ -156,7 +156,7 @@ class PlanPool:
             candidates = pooled(candidates)
         if settings.expand_leaves:
             candidates = self._expanded(candidates, target)
-        if target.deadline is not None and target.deadline.is_over:
+        if settings.time_limit is not None and target.deadline is not None and target.deadline.is_over:
             remarks.append(
                 f"The time limit of {settings.time_limit:g} s ended the search: these are the routes that were finished."
             )

@@ -1,8 +1,10 @@
 """`weftformer serve` as a process of its own, under load and stopped by a signal."""
 
 import asyncio
+import logging
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -10,9 +12,12 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+from fastapi.testclient import TestClient
+
 import weftformer
 from weftformer.benchmarks.serve_load import TARGETS, answers_alone, load, request_bodies, served
 from weftformer.scripts import cli
+from weftformer.serving.connections import JsonFormatter, Server
 
 from .conftest import soon
 
@@ -67,3 +72,21 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
 def test_mistakes_are_one_line(words, message, capsys, untrained_folder):
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_options_reach_the_server(monkeypatch, untrained_folder):
+    seen = []
+    monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
+    monkeypatch.setenv("WEFT_API_KEY", "secret")
+    words = ["--log-level", "error", "--log-format", "json", "--refuse", "ranking", "--max-connections", "9"]
+    words += ["--allowed-host", "a.example"]
+    assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 0
+    (server,) = seen
+    assert server.config.log_level == "error" and logging.getLogger("weftformer").level == logging.ERROR
+    assert server.config.log_config["formatters"]["line"]["()"] is JsonFormatter
+    assert server.config.http.keywords["most"] == 9
+    with TestClient(server.config.app) as client:
+        asked = partial(client.get, "/v1/models", headers={"authorization": "Bearer secret", "host": "a.example"})
+        assert asked().status_code == 200
+        assert asked(headers={"authorization": "Bearer secret"}).status_code == 400
+        assert asked(headers={"host": "a.example"}).status_code == 401

@@ -14,6 +14,7 @@ from weftformer.inference import tasks
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
+from weftformer.routes.planning.search import Deadline
 from weftformer.routes.scoring.round_trip import ForwardModel
 
 from ..models import tiny_text_model
@@ -102,7 +103,7 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     with running(task) as server:
         for more in (body | wishes | {"allow": ["cycles"]}, {"grammar": False, "allow": ["cycles"]}, {}):
             assert server.client.post("/plan", json=targets | more).status_code == 200
-    given = {"n_steps": [2], "starting_material": "CO"}
+    given = {"n_steps": [2], "starting_material": "CO", "on_error": "skip"}
     constraints = Constraints(acyclic=False, **wishes)
     assert asked == [
         (["CCO"], PlanSettings(**body, constraints=constraints), given),
@@ -192,7 +193,14 @@ REFUSED = [
     ({"targets": "CCO", "time_limit": 61}, "time_limit: Input should be less than or equal to 60"),
     ({"targets": "CCO", "expand_leaves": 1}, "expand_leaves=1 needs a stock"),
     ({"targets": "CCO", "expand_leaves": 3}, "less than or equal to 2: got 3"),
-    ({"targets": "CCO", "grammar": False, "required_leaf": "CO"}, "Constraints need the grammar"),
+    (
+        {"targets": "CCO", "grammar": False, "required_leaf": "CO"},
+        "Constraints need the grammar: leave out `grammar=False`, or",
+    ),
+    (
+        {"targets": "CCO", "n_steps": 32},
+        "what its 160 positions have room for: the model would write until it has no room left.",
+    ),
     ({"targets": "CCO", "allow": ["magic"]}, "allow"),
 ]
 
@@ -205,6 +213,28 @@ def test_what_cannot_be_planned_is_refused_before_it_waits(planner):
             response = server.client.post("/plan", json=body)
             assert response.status_code == 422 and reason in response.json()["detail"], body
     assert steps == []
+
+
+def test_one_target_that_is_refused_does_not_harm_the_others(planner, known):
+    with running(RouteTask(planner)) as server:
+        body = {"targets": ["C(C", known[0].smiles, "", "CCO.CCN"], "n_steps": 1, "beams": 2}
+        bad, good, empty, two = server.client.post("/plan", json=body).json()["plans"]
+        assert good["problem"] is None and good["candidates"][0]["route"]["smiles"] == known[0].smiles
+        assert "'C(C' is not a molecule" in bad["problem"] and bad["candidates"] == []
+        assert "not a molecule" in empty["problem"]
+        assert '`on_salt="strip"` plans its largest' in two["problem"] and "--" not in two["problem"]
+        answer = server.client.post("/plan", json=body | {"targets": ["C(C", "CCO.CCN"]})
+    assert answer.status_code == 422 and "'C(C' is not a molecule" in answer.json()["detail"]
+
+
+def test_a_time_that_is_over_before_a_search_of_no_limit(planner):
+    """As when the time of a target ends while what its stock lacks is planned."""
+    task = RouteTask(planner)
+    [work] = task.works(["CCO"], PlanSettings(beams=2), n_steps=[1])
+    pool = task.open_pool(task.pool_key(work), lambda: None)
+    pool.add("late", work, Deadline(0.0, planner.tokenizer.eos_token_id, True))
+    [(key, plan)] = pool.step()
+    assert key == "late" and plan.remarks == () and "the time was up" in plan.candidates[0].problem
 
 
 def test_the_example_of_the_documentation(planner):
