@@ -56,7 +56,7 @@ class Pools(Protocol):
 
 
 class Unwanted(Exception):
-    """Nobody wants what is computed any more."""
+    """The clients that asked for what is computed have left."""
 
 
 class QueueFull(Exception):

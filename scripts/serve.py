@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> None:
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
     move_to(task, args.device)
-    # of a folder its name alone: where it lies is nobody's business
+    # only the name of a folder: clients need not know where it is
     name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
     key, hosts = os.environ.get("WEFT_API_KEY") or None, args.allowed_host or ["*"]
     app = build_app(task, name=name, limits=limits, api_key=key, allowed_hosts=hosts)
