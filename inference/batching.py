@@ -253,6 +253,7 @@ class Batcher:
         with self._turns:
             while self._step(own):
                 self._turns.pass_on()
+            own.pool = None
 
     def _step(self, own: _OpenPool) -> bool:
         """Take a step of a pool, and return whether it is open still."""
