@@ -49,8 +49,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _share_memory() -> None:
     """Let all threads allocate from one place. glibc gives each its own, and keeps there what a thread has freed: 600 requests
     then took 350 MB more, and their memory did not level off. One thread computes at a time, so none waits for another."""
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if hasattr(libc, "mallopt"):
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_ARENA_MAX, 1)
 
 
