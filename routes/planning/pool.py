@@ -128,7 +128,8 @@ class PlanPool:
             return late
         while self._waiting and len(self._running) + len(joining) < self.most:
             # a target with many searches does not keep the others waiting
-            first = 0 if self.together else min(range(len(self._waiting)), key=lambda i: self._waiting[i][0].begun)
+            in_order = self.together or not self._search.is_continuous
+            first = 0 if in_order else min(range(len(self._waiting)), key=lambda i: self._waiting[i][0].begun)
             target, place, job = self._waiting[first]
             del self._waiting[first]
             target.begun += 1

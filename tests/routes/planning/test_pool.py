@@ -58,7 +58,7 @@ def test_targets_wait_for_room_and_leave(planner, known, how, monkeypatch):
         pool.add(key, request)
     assert len(pool) == len(known)
     plans = dict(pool.step())
-    assert len(pool._search) == (2 if in_batches else 3)  # each target has its own deadline, and so its own batch
+    assert len(pool._search) == (1 if in_batches else 3)
     for key in {1, len(known) - 1} - plans.keys():  # one whose searches run or wait, and one that has not begun
         pool.remove(key)
     left = {*range(len(known))} - {1, len(known) - 1}
