@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+from ..hub.loading import load
 from ..modeling.loading import check_weights_files
 from .haiku import flatten
 from .table import Weights
@@ -155,7 +156,4 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         logger.warning(f"{folder} has no tokenizer: the converted model gets none.")
         return None
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # each kind of tokenizer has its own errors
-        raise ValueError(f"The tokenizer of {folder} cannot be read: {error}") from error
+    return load(AutoTokenizer, folder)

@@ -42,7 +42,7 @@ _CSS = """
 .dark { --color-accent: var(--primary-400); }
 """
 
-# Keyword arguments of `Blocks.launch`, which a Space uses too.
+# Keyword arguments of `Blocks.launch`.
 LAUNCH: dict[str, Any] = {
     "theme": _THEME,
     "css": _CSS,

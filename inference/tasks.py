@@ -12,8 +12,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
 from ..configuration import WeftConfig
+from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..routes.planning.pool import PlanPool
+from ..routes.planning.pool import ROWS, PlanPool
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
@@ -95,11 +96,12 @@ class RouteTask:
         *,
         n_steps: list[int] | None = None,
         starting_material: str | list[str | None] | None = None,
+        on_error: str = "raise",
     ) -> list[PlanRequest]:
         """Check a request.
 
         Args:
-            targets, settings, starting_material: as in [`RoutePlanner.stream`].
+            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
             n_steps: the numbers that are tried for each target.
 
         Returns:
@@ -111,16 +113,31 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
         return self.planner.requests(
-            targets, settings, n_steps=tried, starting_material=starting_material, stock=self.stock
+            targets,
+            settings,
+            n_steps=tried,
+            starting_material=starting_material,
+            stock=self.stock,
+            on_error=on_error,
         )
 
-    def pool_key(self, work: PlanRequest) -> PlanSettings:
-        """The settings of the search, which works of one pool have in common."""
-        return work.settings.for_search
+    def count_tokens(self, plan: Plan) -> int:
+        """The number of tokens of all candidates."""
+        return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
-    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
+    def pool_key(self, work: PlanRequest) -> tuple[PlanSettings, bool]:
+        """What works of one pool have in common: the settings of the search, and whether searches for leaves follow, which
+        others would wait for."""
+        return work.settings.for_search, work.settings.expand_leaves > 0
+
+    def rows(self, work: PlanRequest) -> int:
+        """The rows of the searches that a pool makes at once for a work."""
+        beams = work.settings.beams
+        return beams * min(len(work.jobs), max(1, ROWS // beams))
+
+    def open_pool(self, key: tuple[PlanSettings, bool], watch: Callable[[], None]) -> RoutePool:
         """A pool of works of these settings, for a [`Batcher`]."""
-        return RoutePool(self, key, watch)
+        return RoutePool(self, key[0], watch)
 
 
 @dataclass(frozen=True)
@@ -271,9 +288,17 @@ class TextTask:
         """The number of beams, which works of one pool have in common."""
         return work.settings.beams
 
+    def rows(self, work: TextWork) -> int:
+        """The number of beams."""
+        return work.settings.beams
+
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
         """A pool of works of this number of beams, for a [`Batcher`]."""
         return TextPool(self, key, watch)
+
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text."""
+        return len(self.tokenizer.tokenize(text))
 
     @torch.no_grad()
     def write(
@@ -361,14 +386,15 @@ def load_task(
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family. OSError: there
-            is no such model.
+        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family, or
+            has weights that are NaN. OSError: there is no such model.
     """
-    model_type = AutoConfig.from_pretrained(folder_or_hub_id).model_type
+    model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
         raise ValueError(f"{folder_or_hub_id} is a {model_type} model: `weftformer convert` makes a Weft model of it.")
-    tokenizer = AutoTokenizer.from_pretrained(folder_or_hub_id)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id)
+    tokenizer = load(AutoTokenizer, folder_or_hub_id)
+    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
+    check_finite(model, folder_or_hub_id)
     if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
         from ..routes import RoutePlanner
 

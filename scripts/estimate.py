@@ -80,13 +80,14 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
 
     from weftformer import WeftConfig
     from weftformer.common.overrides import parse_overrides
+    from weftformer.hub.loading import load
 
     if preset and model:
         raise ValueError(f"--preset {preset} and --model {model} exclude each other: give one.")
     changes = parse_overrides(overrides)
     if model:
         check_model(model)
-        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        config = load(AutoConfig, model)
         if not isinstance(config, WeftConfig):
             raise ValueError(f"--model {model} is a {config.model_type} model, and no model of this family.")
         return WeftConfig.from_pretrained(model, **changes)

@@ -31,10 +31,11 @@ def main(args: argparse.Namespace) -> None:
         write_onnx,
         write_torch,
     )
+    from weftformer.hub.loading import load
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32, trust_remote_code=False).eval()
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
     has_tokenizer = (args.model / "tokenizer.json").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=False) if has_tokenizer else None
+    tokenizer = load(AutoTokenizer, args.model) if has_tokenizer else None
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
@@ -47,9 +48,9 @@ def main(args: argparse.Namespace) -> None:
             model.set_experts_implementation("eager")
             if args.format == "onnx":
                 model.set_attn_implementation("eager")
-            write, load = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
+            write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
             write(model, staging)
-            difference = largest_difference(model, load(staging))
+            difference = largest_difference(model, read(staging))
             found = f"largest difference {difference:.1e}"
             is_right = difference <= TOLERANCE
         if not is_right:

@@ -27,9 +27,10 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import upcycle
     from weftformer.hub import upcycled_card
+    from weftformer.hub.loading import load
 
     with atomic_folder(args.out) as staging:
-        dense = AutoModelForSeq2SeqLM.from_pretrained(args.model, trust_remote_code=False)
+        dense = load(AutoModelForSeq2SeqLM, args.model)
         layer_types = {
             f"{stack}_mlp_layer_types": [
                 "sparse" if (index + 1) % args.every == 0 else "dense"

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from .checkpoints import checkpoints, damage
 
@@ -37,7 +38,7 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
             raise ValueError(
                 f"In {checkpoint} {', '.join(problems)}: remove this checkpoint, or average only later ones."
             )
-        model = WeftForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
+        model = load(WeftForConditionalGeneration, checkpoint, dtype=torch.float32)
         for name, value in model.state_dict().items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
     model.load_state_dict({name: (total / len(found)).float() for name, total in sums.items()})

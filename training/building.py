@@ -17,6 +17,7 @@ from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
+from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
 from ..tokenization import train_tokenizer
@@ -141,7 +142,7 @@ def build_model(
         options["state_dict"] = model.state_dict()
     if distributed_config is not None:
         options["distributed_config"] = distributed_config
-    model = WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
+    model = load(WeftForConditionalGeneration, args.model_name_or_path, config=config, **options)
     model.config.name_or_path = args.model_name_or_path or ""
     return model
 
@@ -247,7 +248,7 @@ def set_generation_defaults(
 
 def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return load(AutoTokenizer, name)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"There is no tokenizer in {name}: {_first_line(error)}") from error
 
@@ -256,7 +257,7 @@ def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
     if name[0] in "./~" and not Path(name).is_dir():
         raise ValueError(f"--model-name-or-path {name}: there is no such folder.")
     try:
-        model_type = AutoConfig.from_pretrained(name).model_type
+        model_type = load(AutoConfig, name).model_type
     except (OSError, HFValidationError) as error:
         raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
     if model_type != WeftConfig.model_type:

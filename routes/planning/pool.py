@@ -29,6 +29,7 @@ class _Target:
         key: what names it.
         request: what is searched.
         left: the searches that are not over.
+        begun: the searches that have begun.
         deadline: when they end; one that is not given begins with the first of them.
         candidates: what each search has found.
         seconds: its part of the time of all steps.
@@ -39,6 +40,7 @@ class _Target:
     left: int
     deadline: Deadline | None = None
     has_begun: bool = False
+    begun: int = 0
     candidates: dict[int, list[Candidate]] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -125,7 +127,12 @@ class PlanPool:
         if self.together and self._running:
             return late
         while self._waiting and len(self._running) + len(joining) < self.most:
-            target, place, job = self._waiting.popleft()
+            # a target with many searches does not keep the others waiting
+            in_order = self.together or not self._search.is_continuous
+            first = 0 if in_order else min(range(len(self._waiting)), key=lambda i: self._waiting[i][0].begun)
+            target, place, job = self._waiting[first]
+            del self._waiting[first]
+            target.begun += 1
             if not target.has_begun:
                 target.deadline, target.has_begun = self._search.deadline(target.request.settings.time_limit), True
             if target.deadline is not None and target.deadline.ends():
@@ -150,7 +157,7 @@ class PlanPool:
             candidates = pooled(candidates)
         if settings.expand_leaves:
             candidates = self._expanded(candidates, target)
-        if target.deadline is not None and target.deadline.is_over:
+        if settings.time_limit is not None and target.deadline is not None and target.deadline.is_over:
             remarks.append(
                 f"The time limit of {settings.time_limit:g} s ended the search: these are the routes that were finished."
             )

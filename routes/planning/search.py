@@ -135,6 +135,11 @@ class RouteSearch:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether jobs join and leave between steps."""
+        return self._running is not None
+
     def deadline(self, seconds: float | None) -> Deadline | None:
         """Return a deadline so many seconds from now, which searches may share."""
         if seconds is None:

@@ -199,7 +199,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
         (["one", "--input-file", "in.txt"], "exclude each other"),
         (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
-        (["one", "--top-k", "3"], "--top-k is for drawn texts: give --sample too"),
+        (["one", "--top-k", "3"], "--top-k is for sampled texts: give --sample too"),
         (["one", "--num-return-sequences", "2"], "give --json-lines too"),
         (["one", "--resume"], "give --output-file"),
         (["one", "--output-file", "nowhere/out.txt"], "--output-file nowhere/out.txt: there is no folder nowhere"),
