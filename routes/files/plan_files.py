@@ -7,12 +7,14 @@ another run needs to go on behind it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...common.atomic import complete_lines, open_lines
-from ..plans import Plan
+from ..molecules import canonical_or_given
+from ..plans import Candidate, Plan
 from .entries import read_entries
 from .streams import PLAN_FORMS, write_plans
 from .targets import Target
@@ -105,38 +107,66 @@ def _in_words(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def read_plans(path: Path) -> list[Plan] | None:
+def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
     """
-    Read the plans of a file, with their scores, what their routes lack and why others are no routes.
+    Read the plans of a file: those of `weftformer plan`, or what any program found for targets.
 
     Args:
         path (`Path`):
             A JSON list of what `Plan.to_dict` gives, the same as one object a line, or an object with such a list as
-            `plans`, as the server answers. It can be gzipped.
+            `plans`, as the server answers; or routes in any form that `read_routes` reads. It can be gzipped.
+        most (`int`, *optional*):
+            The largest number of routes that are read of other forms.
 
     Returns:
-        `list[Plan]` or None: the plans, or None for a file of another kind, of which only the beginning is read.
+        `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it is from. Routes of other forms become
+        candidates without a score, ranked in the order of the file, by canonical target; the object is then empty. A target
+        without a route is among them where the file names it by its SMILES, as rows with `target` or `smiles` do.
 
     Raises:
-        ValueError: the file is damaged, or a plan lacks something. The message names the file and the place.
+        ValueError: the file is damaged, a plan lacks something, or something is no route. The message names the file and
+            the place.
         OSError: the file cannot be read.
     """
-    rows = read_plan_rows(path)
-    return None if rows is None else [plan for plan, _ in rows]
-
-
-def read_plan_rows(path: Path) -> list[tuple[Plan, dict[str, Any]]] | None:
-    """Read the plans of a file as [`read_plans`] does, each with the whole object that it is from."""
     rows: list[tuple[Plan, dict[str, Any]]] = []
     for number, data in enumerate(_objects(path), 1):
         if not rows and not _is_plan(data):
-            return None
+            return [(plan, {}) for plan in _plans_of_routes(path, most)]
         try:
             rows.append((Plan.from_dict(data), data))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
-    return rows or None
+    return rows
+
+
+def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
+    plans: dict[str, Plan] = {}
+    count = 0
+    for entry in read_entries(path):
+        try:
+            routes = entry.routes()
+        except ValueError as error:
+            raise ValueError(f"{path}, {error}") from error
+        for target, route in [*((smiles, None) for smiles in _named(entry.content)), *((r.smiles, r) for r in routes)]:
+            target = canonical_or_given(target)
+            found = plans.setdefault(target, Plan(target)).candidates
+            if route is not None:
+                found.append(Candidate(route.to_string(), math.nan, None, route, rank=len(found) + 1))
+                count += 1
+                if count == most:
+                    return list(plans.values())
+    return list(plans.values())
+
+
+def _named(content: Any) -> Iterator[str]:
+    """Yield the SMILES of targets that a line, or a part of a document, names, with routes or without."""
+    if isinstance(content, str) and content.lstrip().startswith('{"'):
+        content = json.loads(content)  # it was read before
+    if isinstance(content, dict):
+        for name in ("target", "smiles"):
+            if isinstance(content.get(name), str):
+                yield content[name]
 
 
 def _is_plan(data: Any) -> bool:

@@ -56,7 +56,7 @@ def test_a_page_of_recorded_routes(files, capsys):
 def test_pictures(files):
     assert draw("routes.jsonl", "--picture", "route.svg") == 0
     assert sorted(path.name for path in files.glob("*.svg")) == ["route-1.svg", "route-2.svg", "route-3.svg"]
-    assert "CNC(C)=O" in (files / "route-2.svg").read_text()
+    assert "CNC(C)=O" in (files / "route-3.svg").read_text()  # target by target
     assert draw("routes.jsonl", "--picture", "one.png", "--limit", "1") == 0
     assert (files / "one.png").read_bytes().startswith(b"\x89PNG")
 

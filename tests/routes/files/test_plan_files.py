@@ -9,7 +9,6 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
 from weftformer.routes.files.plan_files import PlanLog, read_plans
-from weftformer.routes.files.predictions import read_predictions
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
@@ -42,7 +41,7 @@ def test_every_form_is_read_again(tmp_path, form, name):
     assert [route.canonical() for route in read_routes(tmp_path / name)] == [
         route.canonical() for route in (SHORT, ESTER, CHIRAL)
     ]
-    found = read_predictions(tmp_path / name)
+    found = {plan.target: plan.routes for plan, _ in read_plans(tmp_path / name)}
     assert found["COC(C)=O"] == [SHORT, ESTER] and list(found)[-1] == CHIRAL.smiles
     if form in ("json", "jsonl", "csv", "aizynthfinder"):  # they name targets without a route too
         assert found["CCO"] == []
@@ -147,4 +146,4 @@ def test_other_settings_targets_and_files_are_refused(begun):
 def test_an_id_may_have_any_characters(tmp_path):
     plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)]
     write_plans(tmp_path / "a.jsonl", plans, "jsonl")
-    assert read_plans(tmp_path / "a.jsonl") == plans
+    assert [plan for plan, _ in read_plans(tmp_path / "a.jsonl")] == plans
