@@ -89,7 +89,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read what `to_dict` gives, also where it says `solved` for `purchasable`, as it did before."""
+        """Read what `to_dict` gives."""
         missing = data.get("missing")
         return cls(
             text=data["text"],

@@ -230,8 +230,7 @@ def _raw_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _line_routes(line: str) -> list[Route]:
     text = line.strip()
     if _DMS.match(text):
-        text = _REPR_SPACES.sub("", text)
-        return [Route.from_string(text, max_length=len(text))]
+        return [Route.from_string(_REPR_SPACES.sub("", text))]
     is_json = _JSON.match(text)
     if not is_json and ">" in text:
         return [from_reaction_line(text)]

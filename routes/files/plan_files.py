@@ -40,14 +40,14 @@ class PlanLog:
             ValueError: the file is of another kind, or was begun with other settings or for other targets.
         """
         found: dict[int, Plan] = {}
-        complete_lines(self.path)
-        for line, row in _rows(self.path):
-            try:
-                index, given, settings, plan = row["number"] - 1, row["given"], row["settings"], Plan.from_dict(row)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ValueError(
-                    f"{self.path}, line {line}: this is no line of an unfinished run of plans."
-                ) from error
+        if not complete_lines(self.path):
+            return found
+        try:
+            rows = [(row["number"] - 1, row["given"], row["settings"], plan) for plan, row in read_plans(self.path)]
+        except (KeyError, TypeError, ValueError) as error:
+            told = f": {error}" if isinstance(error, ValueError) else "."
+            raise ValueError(f"{self.path} is no file of an unfinished run of plans{told}") from error
+        for line, (index, given, settings, plan) in enumerate(rows, 1):
             self._check_settings(settings)
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
                 here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
@@ -90,17 +90,6 @@ class PlanLog:
             for number in sorted(places):
                 file.seek(places[number])
                 yield Plan.from_dict(json.loads(file.readline()))
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                yield number, None
 
 
 def _in_words(value: Any) -> str:

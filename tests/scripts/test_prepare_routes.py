@@ -67,18 +67,15 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     ("words", "message"),
     [
         (["nothing.json"], "nothing.json does not exist: give files of routes."),
-        (
-            ["a.jsonl.gz", "--aligned", "-1"],
-            "aligned must be at least 1, or 0 for molecules as they are given, got -1",
-        ),
-        (["a.jsonl.gz", "--aligned", "2", "--permutations", "2"], "aligned=2 and permutations=2 exclude each other"),
         (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["empty.txt"], "empty.txt holds no route: it is empty"),
         (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),
     ],
 )
 def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("Dear diary\n")
+    (tmp_path / "notes.txt").write_text("\n\nDear diary\n" * 1001)
+    (tmp_path / "empty.txt").touch()
     assert weft(*words, "--out", tmp_path / "out", "--no-progress") == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1

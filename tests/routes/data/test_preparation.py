@@ -233,17 +233,6 @@ def test_only_its_own_folders_are_overwritten(tmp_path):
     assert inside.exists() and (tmp_path / "mine" / "thesis.tex").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("", "a holds no route: it is empty"), ("# Notes\nnothing\n", "a holds no route: Expecting value: '# Notes'"),
-     ('{"smiles": "C"}\n', "no route is left of 1: 1 no reaction"), ("\n" * 3 + "x\n" * 3000, "a holds no route")],
-)  # fmt: skip
-def test_files_of_no_routes(tmp_path, text, message):
-    (tmp_path / "a").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        prepare([tmp_path / "a"], tmp_path / "out", workers=1)
-
-
 def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
     with bad.open("a") as file:
@@ -253,8 +242,6 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     bad.write_text("")
     with pytest.raises(ValueError, match=r"the file to exclude, .*test, contains no route"):
         prepare([good], tmp_path / "out", exclude=[bad])
-    with pytest.raises(FileNotFoundError, match="nothing does not exist"):
-        prepare([good], tmp_path / "out", exclude=[tmp_path / "nothing"])
     with pytest.raises(FileNotFoundError, match="is a folder"):
         prepare([good, tmp_path], tmp_path / "out")
 

@@ -139,11 +139,21 @@ def test_other_settings_targets_and_files_are_refused(begun):
             begun.done(targets)
     for line in ('{"route": {"smiles": "CCO"}}\n', "CCO\n"):
         begun.path.write_text(line)
-        with pytest.raises(ValueError, match=r"plans\.jsonl, line 1: this is no line of an unfinished run"):
+        with pytest.raises(ValueError, match=r"plans\.jsonl is no file of an unfinished run"):
             begun.done(TARGETS)
 
 
-def test_an_id_may_have_any_characters(tmp_path):
-    plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)]
-    write_plans(tmp_path / "a.jsonl", plans, "jsonl")
-    assert [plan for plan, _ in read_plans(tmp_path / "a.jsonl")] == plans
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda rows: json.dumps(rows, indent=1),
+        lambda rows: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        lambda rows: json.dumps({"plans": rows}),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_file_of_plans_is_read(tmp_path, text, count):
+    # an id may have any characters, and fields in front of the others too
+    plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)][:count]
+    (tmp_path / "plans").write_text(text([{"comment": '[a] "salt" {b}'} | plan.to_dict() for plan in plans]))
+    assert [plan for plan, _ in read_plans(tmp_path / "plans")] == plans

@@ -50,21 +50,6 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
         list(read_routes(tmp_path / "a"))
 
 
-def test_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write_routes(path, ROUTES)
-    before = path.read_bytes()
-
-    def failing():
-        yield ROUTES[0]
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        write_routes(path, failing())
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def random_routes(count: int, seed: int = 0) -> list[Route]:
     """Trees of molecules that are each made in one way: salts, stereo bonds and dative bonds among them."""
     rng, names = random.Random(seed), itertools.count(1)
