@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...common.atomic import complete_lines, open_lines
-from ..molecules import canonical_or_given
 from ..plans import Candidate, Plan
 from .entries import read_entries
 from .streams import PLAN_FORMS, write_plans
@@ -130,6 +129,8 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
 
 
 def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
+    from ..molecules import canonical_or_given  # needs RDKit
+
     plans: dict[str, Plan] = {}
     count = 0
     for entry in read_entries(path):
@@ -161,7 +162,9 @@ def _named(content: Any) -> Iterator[str]:
 def _is_plan(data: Any) -> bool:
     """Return whether an object is a target with candidates. Those of other programs have no texts."""
     candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
-    return candidates == [] or (isinstance(candidates, list) and any("text" in one for one in candidates))
+    return candidates == [] or (
+        isinstance(candidates, list) and any(isinstance(one, dict) and "text" in one for one in candidates)
+    )
 
 
 def _objects(path: Path) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from weftformer.routes.files import entries
+from weftformer.routes.files import lines
 from weftformer.routes.files.streams import FORMS, read_routes, write_routes
 from weftformer.routes.tree import Route
 
@@ -44,9 +44,9 @@ def test_errors_in_the_bytes_name_file_and_line(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(entries, "MAX_ENTRY", 100_000)
+    monkeypatch.setattr(lines, "MAX_LINE", 100_000)
     (tmp_path / "a").write_text('{"smiles": "C"}\n{"smiles": "C"}\n' + "C" * 300_000)
-    with pytest.raises(ValueError, match="line 3 is longer than 100000 bytes, so this is not a file of routes"):
+    with pytest.raises(ValueError, match="line 3 is longer than 100000 bytes"):
         list(read_routes(tmp_path / "a"))
 
 
