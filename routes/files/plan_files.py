@@ -122,7 +122,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
             return [(plan, {}) for plan in _plans_of_routes(path, most)]
         try:
             rows.append((Plan.from_dict(data), data))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
     return rows
