@@ -189,7 +189,7 @@ def read(args: argparse.Namespace) -> list[Target]:
         return read_targets(Path(args.input_file), **columns)
     if args.input_file is None and sys.stdin.isatty():
         raise ValueError("Nothing to plan: give SMILES, --input-file FILE, or targets on standard input.")
-    return targets_in(sys.stdin.buffer.read(), "standard input", **columns)
+    return targets_in(sys.stdin.buffer, "standard input", **columns)
 
 
 def _form(args: argparse.Namespace) -> str:
