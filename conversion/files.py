@@ -132,7 +132,7 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError(f"it must hold a mapping, but holds a {type(content).__name__}.")
         if content.get("model_type") in CONFIG_MAPPING_NAMES:
-            return AutoConfig.from_pretrained(str(file), trust_remote_code=False).to_dict()
+            return load(AutoConfig, str(file)).to_dict()
     except Exception as error:  # each kind of configuration has its own errors
         raise ValueError(f"{file} cannot be read as a configuration: {error}") from error
     return content

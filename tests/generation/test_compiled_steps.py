@@ -1,7 +1,6 @@
 """Compiled steps: the same tokens for every kind of model, and what was compiled is kept and found again, or not."""
 
 import copy
-import multiprocessing
 import os
 import sys
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 import weftformer
 from weftformer.modeling.decoding import compiled
@@ -194,25 +194,20 @@ def test_threads_compile_one_after_the_other(build, builds, source, monkeypatch)
     assert torch.equal(requests[0].result(), requests[2].result()) and len(builds) == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that share what the test replaced")
-def test_a_process_waits_for_the_package_of_another(builds, answer, tmp_path, monkeypatch):
-    compile_ = torch._inductor.aoti_compile_and_package
-
-    def slow(program, **settings):
-        (tmp_path / str(os.getpid())).touch()
-        time.sleep(0.5)
-        compile_(program, **settings)
-
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", slow)
-    processes = [multiprocessing.get_context("fork").Process(target=answer) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert len([file for file in tmp_path.iterdir() if file.name.isdecimal()]) == 1
-    answer()
-    assert not builds
+def test_a_process_waits_for_the_package_of_another(builds, answer, tmp_path):
+    answer()  # what another process makes, and has not yet put in its place
+    packages = {file: file.read_bytes() for file in compiled_folder().glob("*.*")}
+    for file in packages:
+        file.unlink()
+    with ThreadPoolExecutor(1) as threads:
+        with FileLock(compiled_folder() / "lock"):
+            request = threads.submit(answer)
+            time.sleep(0.3)
+            assert not request.done()
+            for file, content in packages.items():
+                file.write_bytes(content)
+        request.result()
+    assert len(builds) == 1
 
 
 def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):

@@ -60,7 +60,7 @@ def test_what_the_tokenizer_does_not_mask_the_model_does(tokenizer):
 def test_which_tokenizer(folder, tokenizer, caplog):
     trained = build_tokenizer(ModelArguments(tokenizer_vocab_size=262), TEXTS)
     assert len(trained) == 262 and trained.tokenize("e") == ["e"]
-    assert not caplog.text
+    assert "no effect" not in caplog.text
     loaded = build_tokenizer(ModelArguments(model_name_or_path=folder, tokenizer_vocab_size=300), TEXTS)
     assert "--tokenizer-vocab-size has no effect" in caplog.text
     assert loaded.get_vocab() == tokenizer.get_vocab()
