@@ -6,8 +6,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTextEncoding,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -17,9 +15,7 @@ from .hub import export_code
 from .modeling import (
     WeftDecoder,
     WeftEncoder,
-    WeftEncoderModel,
     WeftForConditionalGeneration,
-    WeftForSequenceClassification,
     WeftModel,
     WeftPreTrainedModel,
     fast_decoding,
@@ -29,8 +25,6 @@ from .routes.planning.pipeline import RoutesPipeline
 AutoConfig.register("weft", WeftConfig, exist_ok=True)
 AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
-AutoModelForTextEncoding.register(WeftConfig, WeftEncoderModel, exist_ok=True)
-AutoModelForSequenceClassification.register(WeftConfig, WeftForSequenceClassification, exist_ok=True)
 PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
 WeftConfig.code_exporter = staticmethod(export_code)
 
@@ -47,9 +41,7 @@ __all__ = [
     "WeftConfig",
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
-    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
     "__version__",

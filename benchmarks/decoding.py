@@ -21,9 +21,9 @@ import torch
 from tqdm.auto import tqdm
 
 from weftformer.benchmarks.peers import Case, Contender, PublishedCase, SparseCase
-from weftformer.benchmarks.planning import BatchingCase, FileCase, RoutesCase
+from weftformer.benchmarks.planning import FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, plot, write_into
-from weftformer.benchmarks.training_step import ExpertsCase, SparseTrainingCase, TrainingCase, VocabularyCase
+from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
 from weftformer.common.figures import check_figure
@@ -45,8 +45,6 @@ CASES: dict[str, Any] = {
     "sparse": SparseCase("sparse and dense, greedy", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
-    "experts": ExpertsCase("training, more experts"),
-    "batching": BatchingCase("training on 1,024 routes"),
     "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
 }
 
@@ -200,7 +198,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
     add("--model", metavar="FOLDER",
         help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
-    add("--routes", metavar="FILE", help="of the cases routes and batching: a file of routes")
+    add("--routes", metavar="FILE", help="of the case routes: a file of routes")
     add("--texts", metavar="FILE", help="of translation: source texts, one a line, gzipped or not")
     add(
         "--sources",

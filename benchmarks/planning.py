@@ -1,9 +1,5 @@
-"""Benchmark cases with routes of a file.
+"""The benchmark case with routes of a file: planning beside DirectMultiStep's `generate_routes`."""
 
-They compare planning with DirectMultiStep's `generate_routes`, and batches by number of tokens with fixed batches.
-"""
-
-import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,17 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 import yaml
-from transformers import DataCollatorForSeq2Seq
 
 import weftformer
 from weftformer.benchmarks.peers import Contender, directmultistep, quiet
 from weftformer.conversion import SOURCES, export
 from weftformer.routes import Route, read_routes
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, encode_source
-from weftformer.training import TokenBudgetSampler
+from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
 
 # The ranked routes of each target, one per line.
 Texts = list[str]
@@ -115,60 +108,5 @@ class RoutesCase(FileCase):
                     generate_routes(route.smiles, route.depth, None, self.beams, peer, file) for route in self.targets
                 )
                 return ["\n".join(texts) for texts in found]
-
-        return run
-
-
-@dataclass(frozen=True)
-class BatchingCase(FileCase):
-    """Training steps of `dms-tiny` with random batches of a fixed size, and with batches by number of tokens."""
-
-    needs: ClassVar[tuple[str, ...]] = ("routes",)
-
-    rows: int = 1024
-    batch: int = 16
-
-    @cached_property
-    def examples(self) -> list[tuple[list[int], list[int]]]:
-        if self.routes is None:
-            raise ValueError("The case `batching` needs --routes, a route file.")
-        tokenizer = build_route_tokenizer()
-        routes = (route for route in read_routes(self.routes) if len(route.smiles) < PRODUCT_LENGTH - 2)
-        return [
-            (encode_source(tokenizer, route.smiles), encode_route(tokenizer, route.to_string()))
-            for route in itertools.islice(routes, self.rows)
-        ]
-
-    @property
-    def units(self) -> int:
-        """The number of non-pad target tokens."""
-        return sum(len(target) for _, target in self.examples)
-
-    def per_unit(self, seconds: float) -> str:
-        return f"{self.units / seconds:.0f} target tokens/s"
-
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        lengths = [[len(side) for side in sides] for sides in zip(*self.examples, strict=True)]
-        # about the mean number of tokens of the fixed batches, so that both need the same memory
-        budget = max(max(lengths[1]), self.batch * sum(lengths[1]) // len(self.examples))
-        order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(0)).tolist()
-        fixed = [order[start : start + self.batch] for start in range(0, len(order), self.batch)]
-        yield Contender(f"fixed batches of {self.batch}", self._training(fixed), check=lambda: None)
-        by_tokens = list(TokenBudgetSampler(lengths[0], lengths[1], budget))
-        yield Contender(f"batches of at most {budget} tokens", self._training(by_tokens), check=lambda: None)
-
-    def _training(self, batches: list[list[int]]) -> Callable[[], None]:
-        torch.manual_seed(0)
-        model = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-tiny")).train()
-        collate = DataCollatorForSeq2Seq(build_route_tokenizer())
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-
-        def run() -> None:
-            for rows in batches:
-                features = [dict(zip(("input_ids", "labels"), self.examples[row], strict=True)) for row in rows]
-                inputs = collate(features)
-                model(**inputs, condition_values=torch.full((len(rows), 1), 3.0)).loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
 
         return run

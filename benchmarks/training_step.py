@@ -38,7 +38,7 @@ class TrainingCase:
         return source, target
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
-        """Yield BART and Weft with the same weights, both also compiled, and torch's own Transformer."""
+        """Yield BART and Weft with the same weights, both also compiled."""
         peer = bart()
         models = {"BART (transformers)": peer, "Weft": as_weft(peer)}
         if compiled:
@@ -47,24 +47,6 @@ class TrainingCase:
             models |= {"BART, compiled": torch.compile(twin), "Weft, compiled": torch.compile(as_weft(twin))}
         for name, model in models.items():
             yield self.contender(name, model)
-        yield Contender("torch.nn.Transformer", self._torch_transformer(), check=lambda: None)
-
-    def _torch_transformer(self) -> Callable[[], None]:
-        """Build a step of `nn.Transformer` with the same dimensions, with embeddings and a head."""
-        torch.manual_seed(0)
-        source, target = self.tensors()
-        stacks = nn.Transformer(256, 8, 6, 6, dim_feedforward=768, activation="gelu", batch_first=True)
-        model = nn.ModuleList([nn.Embedding(53, 256), nn.Embedding(1200, 256), stacks, nn.Linear(256, 53)]).train()
-        inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
-        causal = nn.Transformer.generate_square_subsequent_mask(self.target)
-
-        def loss() -> torch.Tensor:
-            tokens, places, stacks, head = model
-            embedded = [tokens(ids) + places(torch.arange(ids.shape[1])) for ids in (source, inputs)]
-            states = stacks(*embedded, tgt_mask=causal, tgt_is_causal=True)
-            return nn.functional.cross_entropy(head(states).flatten(0, 1), target.flatten())
-
-        return steps(model, loss)
 
     def contender(self, name: str, model: Any, check: bool = True, **extra) -> Contender:
         source, target = self.tensors()
@@ -104,17 +86,14 @@ class SparseTrainingCase(TrainingCase):
         count = torch.full((self.batch, 1), 3)
         inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
 
-        def published(peer: nn.Module) -> Callable[[], torch.Tensor]:
-            return lambda: nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
-
-        peer, whole = directmultistep("flex_20M").train(), directmultistep("flex_20M").train()
-        for module in whole.modules():
-            if hasattr(module, "capacity_factor"):  # 1 as published: each expert takes a third of the tokens
-                module.capacity_factor = 3.0
+        peer = directmultistep("flex_20M").train()
         torch.manual_seed(0)
         own = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
-        yield Contender("directmultistep 1.1.3", steps(peer, published(peer)), check=lambda: None)
-        yield Contender("the same, no token dropped", steps(whole, published(whole)), check=lambda: None)
+
+        def loss() -> torch.Tensor:
+            return nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
+
+        yield Contender("directmultistep 1.1.3", steps(peer, loss), check=lambda: None)
         yield self.contender("NLLB-MoE (transformers)", nllb_moe(), check=False)
         yield self.contender("Weft", own, check=False, condition_values=count.float())
 
@@ -132,32 +111,6 @@ def nllb_moe() -> NllbMoeForConditionalGeneration:
         decoder_start_token_id=START, max_position_embeddings=1200, **sizes,
     )  # fmt: skip
     return NllbMoeForConditionalGeneration(config)
-
-
-@dataclass(frozen=True)
-class ExpertsCase(TrainingCase):
-    """Models with more and more experts, but the same amount of work for each token."""
-
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        for experts in (8, 32, 128):
-            torch.manual_seed(0)
-            config = weftformer.WeftConfig.from_preset("dms-flex-20m", num_experts=experts)
-            model = weftformer.WeftForConditionalGeneration(config).train()
-            made = self.contender(f"Weft, {experts} experts", model, False, condition_values=torch.ones(self.batch, 1))
-            yield made
-            yield Contender(f"the same, without AdamW ({experts})", without_optimizer(model, self), check=lambda: None)
-
-
-def without_optimizer(model: Any, case: TrainingCase) -> Callable[[], None]:
-    source, target = case.tensors()
-
-    def run() -> None:
-        model(
-            source, torch.ones_like(source), labels=target, condition_values=torch.ones(case.batch, 1)
-        ).loss.backward()
-        model.zero_grad()
-
-    return run
 
 
 @dataclass(frozen=True)

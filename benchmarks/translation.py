@@ -33,50 +33,18 @@ _FAMILIES = {
     "Pegasus": ("PegasusForConditionalGeneration", "PegasusConfig"),
     "Marian": ("MarianMTModel", "MarianConfig"),
 }
-# The families by `norm_first` and `normalize_embedding`. In all else that `check_peer` lets through they are the same, as
-# the tables of positions are copied.
+# The families by `norm_first` and `normalize_embedding`. They differ in nothing else, as the tables of positions are copied.
 _FAMILY_OF = {(False, True): "BART", (True, True): "mBART", (True, False): "Pegasus", (False, False): "Marian"}
-# What the code of all four has.
-_NEEDED: dict[str, Any] = {
-    "norm_type": "layernorm",
-    "norm_bias": True,
-    "is_gated_act": False,
-    "mlp_bias": True,
-    "attention_bias": True,
-    "attention_out_bias": True,
-    "self_attention_position_type": "none",
-    "cross_attention_position_type": "none",
-    "use_qk_norm": False,
-    "num_condition_features": 0,
-    "share_encoder_decoder_embeddings": True,
-}
 # The largest difference of logits by the largest logit, in float32: rounding gives some 1e-6.
 _CLOSE = 1e-4
 
 
-def check_peer(config: weftformer.WeftConfig) -> None:
-    """Check that a model of transformers' BART family has this architecture.
-
-    Raises:
-        ValueError: none has. The message names the field, its value and what is needed.
-    """
-    needed = _NEEDED | {"final_norm": config.norm_first}
-    found = {name: getattr(config, name) for name in _NEEDED} | {"final_norm": config.has_final_norm}
-    for stack in ("encoder", "decoder"):
-        needed[f"{stack}_mlp_layer_types"] = ["dense"] * getattr(config, f"{stack}_layers")
-        found[f"{stack}_mlp_layer_types"] = list(getattr(config, f"{stack}_mlp_layer_types"))
-        heads = getattr(config, f"{stack}_attention_heads")
-        needed[f"heads, key-value heads and their width in the {stack}"] = (heads, heads, config.d_model // heads)
-        found[f"heads, key-value heads and their width in the {stack}"] = config.stack_heads(stack == "decoder")
-    for name, value in found.items():
-        if value != needed[name]:
-            raise ValueError(
-                f"No model of transformers' BART family has {name}={value!r}: {needed[name]!r} is needed here."
-            )
-
-
-def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTrainedModel]:
+def peer_of(model: weftformer.WeftForConditionalGeneration, batch: BatchEncoding) -> tuple[str, PreTrainedModel]:
     """Build the model of transformers' BART family that computes what a Weft model computes.
+
+    Args:
+        model: the Weft model.
+        batch: inputs for which both must have the same logits.
 
     Returns:
         The name of its family, and the model with the Weft model's weights, dtype and settings of `generate`.
@@ -85,7 +53,6 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
         ValueError: no such family has this architecture.
     """
     config = model.config
-    check_peer(config)
     family = _FAMILY_OF[config.norm_first, config.normalize_embedding]
     model_class, config_class = _FAMILIES[family]
     fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
@@ -106,11 +73,16 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
             table[offset : offset + rows] = own(torch.arange(rows)[None])[0].detach()
         weights[f"model.{stack}.embed_positions.weight"] = table
     weights.setdefault("final_logits_bias", torch.zeros(1, config.vocab_size, dtype=model.dtype))
-    peer.load_state_dict(weights)
+    try:
+        peer.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"The weights are not those of {family}: {error}") from error
     for module in peer.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = config.norm_eps
     peer.generation_config = copy.deepcopy(model.generation_config)
+    if not (difference := difference_of_logits(peer, model, batch)) < _CLOSE:
+        raise ValueError(f"The logits of {family} with these weights are not Weft's: {difference:.0e}.")
     return family, peer
 
 
@@ -222,15 +194,10 @@ class TranslationCase(FileCase):
     def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
         """Yield the model of transformers with the same weights, if there is one."""
         try:
-            title, peer = peer_of(model)
+            title, peer = peer_of(model, batches[0])
         except ValueError as error:
             print(f"{self.name}: Weft's plain path comes first. {error}")
             return
-        difference = difference_of_logits(peer, model, batches[0])
-        if not difference < _CLOSE:
-            raise ValueError(
-                f"The logits of {title} with the weights of {self.model} are not Weft's: {difference:.0e}."
-            )
         yield Contender(f"{title} (transformers)", self.generating(peer, batches))
 
     def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:

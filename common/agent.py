@@ -1,4 +1,4 @@
-"""What a process owes to the `torchrun` agent that has started it."""
+"""Ends a process that `torchrun` has started when its agent dies."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def end_with_agent() -> None:
     agent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this process cannot be bound to its torchrun agent")
-    if os.getppid() != agent:  # it has died meanwhile
+    if os.getppid() != agent:  # it has died in the meantime
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,8 @@
-"""Atomic writing: a file or a folder appears under its name only when it is complete."""
+"""Atomic writing: a file or a folder appears under its name only when it is complete.
+
+Files and folders that grow for a long time are locked, so that two runs cannot write the same one. The system removes the
+lock when the process ends, even if it is killed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -40,6 +49,25 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
         raise
 
 
+def _lock(descriptor: int, path: Path, name: Path) -> None:
+    """Lock the open file or folder `path` until its descriptor is closed.
+
+    Raises:
+        ValueError: another process has the lock, or has just finished. The message names the output, `name`.
+    """
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_taken = not os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        is_taken = True
+    except OSError:  # a file system without locks
+        return
+    if is_taken:
+        raise ValueError(f"Another run is writing {name}: wait until it has ended, or choose another name.")
+
+
 @contextmanager
 def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """Yield a text file to write to. It is called `path` with `.part` behind it until the block ends.
@@ -47,22 +75,23 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     When the block is cut short, what was written stays under that name: it may be the work of hours.
 
     Raises:
+        ValueError: another run is writing the file.
         OSError: the file cannot be written, or cannot be renamed.
     """
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
+    part = Path(f"{os.fspath(path)}.part")
+    with open_lines(part) as file:
         yield file
     os.replace(part, path)
 
 
 def complete_lines(path: str | os.PathLike[str]) -> int:
-    """Count the lines of a file that were written to their end, and take off what is left of one that was cut.
+    """Count the complete lines of a file, and remove an incomplete last line.
 
     Args:
         path: the file. One that does not exist has no lines.
 
     Raises:
+        ValueError: another run is writing the file.
         OSError: the file cannot be read or written.
     """
     path = Path(path)
@@ -70,6 +99,7 @@ def complete_lines(path: str | os.PathLike[str]) -> int:
         return 0
     count, end = 0, 0
     with path.open("rb+") as stream:
+        _lock(stream.fileno(), path, path)
         for line in stream:
             if line.endswith(b"\n"):
                 count, end = count + 1, end + len(line)
@@ -78,42 +108,83 @@ def complete_lines(path: str | os.PathLike[str]) -> int:
 
 
 def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
-    """Open a file to write lines to, or to go on behind its last line.
+    """Open a file to write lines to, from its beginning or behind its last line.
 
-    The end of a line is one character everywhere: that is how [`complete_lines`] counts them.
+    The end of a line is one character on every system, as [`complete_lines`] expects.
 
     Raises:
+        ValueError: another run is writing the file.
         OSError: the file cannot be written.
     """
-    return Path(path).open("a" if append else "w", encoding="utf-8", newline="\n")
+    path = Path(path)
+    file = path.open("a", encoding="utf-8", newline="\n")  # which keeps the content until the file is locked
+    try:
+        _lock(file.fileno(), path, path)
+        if not append:
+            file.truncate(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 @contextmanager
 def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder to write into, and rename it to `folder` when the block ends. An error removes it.
+    """Yield a temporary folder to write into, and rename it to `folder` when the block ends.
+
+    An error removes the temporary folder. The next call for the same `folder` removes what a killed process has left.
 
     Args:
         folder: its name.
-        replace: whether the new folder takes the place of one that has this name and is not empty.
+        replace: whether the new folder replaces one that has this name and is not empty.
 
     Raises:
-        ValueError: `folder` is a file, or is not empty, and `replace` is False.
+        ValueError: `folder` is a file, or is not empty and `replace` is False, or another run is writing it.
+        OSError: the folder cannot be made or renamed.
     """
     folder = Path(folder)
-    is_there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if is_there and not replace:
+    is_filled = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if is_filled and not (replace and folder.is_dir()):
         raise ValueError(f"{folder} exists and is not empty: choose another output folder.")
-    staging = folder.with_name(f".{folder.name}.part-{os.getpid()}")
-    old = folder.with_name(f".{folder.name}.old-{os.getpid()}")
-    staging.mkdir(parents=True)
+    staging, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("part", "old"))
     try:
-        yield staging
-        if is_there:
-            os.replace(folder, old)
-        os.replace(staging, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        staging.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # the caller knows nothing of the temporary name
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+    with _locked(staging, folder):
+        for path in staging.iterdir():  # left by a killed process
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        _restore(folder, old)
+        try:
+            yield staging
+            if is_filled:
+                os.replace(folder, old)
+            os.replace(staging, folder)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        finally:
+            _restore(folder, old)
+
+
+@contextmanager
+def _locked(folder: Path, name: Path) -> Iterator[None]:
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder, name)
+        yield
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _restore(folder: Path, old: Path) -> None:
+    """Rename a folder back that was put aside if nothing has taken its place, or else remove it."""
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike[str], data: Any, **settings: Any) -> None:

@@ -1,4 +1,5 @@
-"""Dataclasses of settings. The metadata of each field has its help and its bounds, so that every door makes its options from them."""
+"""Dataclasses of settings. The metadata of each field has its help and its bounds, from which every interface makes its
+options."""
 
 from __future__ import annotations
 

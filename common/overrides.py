@@ -8,7 +8,7 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse_overrides(text: dict | str | None, argument: str = "config_overrides") -> dict[str, Any]:
-    """Fields of a configuration from JSON or from `key=value,key=value`; values are read as JSON where they are JSON.
+    """Return fields of a configuration from JSON or from `key=value,key=value`. Values are read as JSON if they are valid JSON.
 
     Args:
         argument: the argument that holds the text, for messages.

@@ -78,9 +78,11 @@ class Progress:
     def _print(self) -> None:
         seconds = time.monotonic() - self._start
         of = "" if self.total is None else f" of {self._shown(self.total)}"
-        rate = (self.done - self._before) / seconds if seconds else 0.0
+        new = self.done - self._before
+        rate = new / seconds if seconds else 0.0
+        here = f"{self._shown(new)} of them in " if self._before else ""
         print(
-            f"{self.what}: {self._shown(self.done)}{of} {self.unit}, {seconds:.0f} s, {rate:.3g} a second",
+            f"{self.what}: {self._shown(self.done)}{of} {self.unit}, {here}{seconds:.0f} s, {rate:.3g} a second",
             file=sys.stderr,
         )
 

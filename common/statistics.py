@@ -37,15 +37,14 @@ class Estimate:
         return {name: None if number != number else number for name, number in vars(self).items()}
 
 
-def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of a proportion (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927, doi 10.2307/2276774).
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a proportion (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927, doi 10.2307/2276774).
 
     Unlike p ± z·sqrt(p(1-p)/n), it stays within [0, 1], and has the right coverage near 0 and 1 and for small n.
 
     Args:
         successes: number of successes, 0 to `n`.
         n: number of trials, at least 1.
-        level: level of confidence.
 
     Returns:
         Lower and upper end.
@@ -56,19 +55,18 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
-    found = _scipy_stats().binomtest(successes, n).proportion_ci(level, method="wilson")
+    found = _scipy_stats().binomtest(successes, n).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
 
 
-def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
+def student_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
     10.2307/2331554).
 
     It supposes that the values are drawn from a normal distribution.
 
     Args:
         values: at least two values, such as those of several seeds.
-        level: level of confidence.
 
     Returns:
         Lower and upper end.
@@ -79,7 +77,7 @@ def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) 
     """
     if len(values) < 2:
         raise ValueError(f"An interval of a mean needs at least two values: got {len(values)}.")
-    quantile = float(_scipy_stats().t.ppf((1 + level) / 2, len(values) - 1))
+    quantile = float(_scipy_stats().t.ppf(0.975, len(values) - 1))
     mean, half = float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return mean - half, mean + half
 

@@ -7,7 +7,7 @@ from transformers import LogitsProcessor
 
 
 class Watch(LogitsProcessor):
-    """Calls a function before each token. (A stopping criterion would be asked about every candidate of a beam search.)
+    """Calls a function before each token. (A stopping criterion would be called for every candidate of a beam search.)
 
     Args:
         check: the function. What it raises ends the generation.
@@ -20,5 +20,5 @@ class Watch(LogitsProcessor):
         self.check()
         return scores
 
-    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Sources may leave the batch: no row is looked at."""
+    def select_sources(self, sources: Sequence[int], beams: int) -> None:
+        """Called when sources leave the batch. The function does not depend on the rows."""

@@ -137,11 +137,8 @@ class WeftConfig(PreTrainedConfig):
         router_noise (`str`, *optional*, defaults to `"training"`):
             When `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
         expert_capacity_factor (`float`, *optional*):
-            Limit of the tokens that an expert takes: at most factor * tokens * experts per token / experts of a batch.
-            What goes beyond it is dropped. Defaults to no limit.
-        expert_capacity_mode (`str`, *optional*, defaults to `"training"`):
-            When the limit holds: `"training"`, where pads do not count, or `"always"` as in DirectMultiStep, where
-            they do.
+            Limit of the tokens that an expert takes, as in DirectMultiStep: at most factor * tokens * experts per token /
+            experts of a batch, pads included, at inference too. What goes beyond it is dropped. Defaults to no limit.
         router_bias_update_rate (`float`, *optional*, defaults to 0.0):
             Step of the balancing by a bias for each expert (Wang et al. 2024), taken after each step of the optimizer.
             0 switches it off.
@@ -263,7 +260,6 @@ class WeftConfig(PreTrainedConfig):
     router_bias: bool = False
     router_noise: str = "training"
     expert_capacity_factor: float | None = None
-    expert_capacity_mode: str = "training"
     router_bias_update_rate: float = 0.0
     router_aux_loss_coef: float = 0.01
     router_z_loss_coef: float = 0.001

@@ -4,13 +4,9 @@ from copy import copy
 from typing import Any
 
 from transformers import ROPE_INIT_FUNCTIONS
+from transformers.activations import ACT2FN
 
 from .fields import closest, number
-
-try:
-    from transformers.activations import ACT2FN
-except ImportError:  # the model needs it, and says what to install
-    ACT2FN = None
 
 
 def check_consistency(config: Any) -> None:
@@ -22,7 +18,7 @@ def check_consistency(config: Any) -> None:
     Raises:
         ValueError: they do not. The message names the fields, their values and what to do.
     """
-    if ACT2FN is not None and config.activation_function not in ACT2FN:
+    if config.activation_function not in ACT2FN:
         raise ValueError(
             f"activation_function={config.activation_function!r} is not allowed: set it to one of "
             f"{', '.join(sorted(ACT2FN))}.{closest(str(config.activation_function), ACT2FN)}"

@@ -109,7 +109,7 @@ _FIELDS: list[tuple[Rule, str]] = [
     (_LAYER_TYPES, "encoder_mlp_layer_types decoder_mlp_layer_types"),
     (integer(2), "num_experts"),
     (choice(ROUTER_TYPES), "router_type"),
-    (choice(("training", "always")), "router_noise expert_capacity_mode"),
+    (choice(("training", "always")), "router_noise"),
     (number(0.0, above=True, optional=True), "expert_capacity_factor init_std"),
     (number(0.0), "router_bias_update_rate router_aux_loss_coef router_z_loss_coef"),
     (integer(0, optional=True), "pad_token_id bos_token_id decoder_start_token_id"),

@@ -65,7 +65,7 @@ _DMS: dict[str, Any] = (
 )
 
 # Deterministic at inference and without dropped tokens. The published behaviour (noise at inference, capacity factor
-# 1.0) is router_noise="always", expert_capacity_factor=1.0, expert_capacity_mode="always".
+# 1.0) is router_noise="always", expert_capacity_factor=1.0.
 _DMS_SPARSE: dict[str, Any] = _DMS | {
     "encoder_mlp_layer_types": "sparse",
     "decoder_mlp_layer_types": "sparse",

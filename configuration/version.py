@@ -28,8 +28,6 @@ def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str,
     """
     is_saved = "transformers_version" in saved  # a file written by hand gets today's defaults
     fields = saved | given
-    if is_saved and saved.get("expert_capacity_factor") is not None and "expert_capacity_mode" not in fields:
-        fields = fields | {"expert_capacity_mode": "always"}
     if is_saved and "infer_attention_mask" not in fields:
         pad, ends = fields.get("pad_token_id", 0), fields.get("eos_token_id", 2)
         # an older Weft always inferred the mask from pads; if pad and end were the same token, it wrongly masked ends
@@ -42,6 +40,7 @@ def with_later_fields(saved: dict[str, Any], given: dict[str, Any]) -> dict[str,
 # Fields of earlier versions that are gone, each with the value that changed nothing.
 REMOVED = {
     "cross_attention_hidden_size": None,
+    "expert_capacity_mode": "always",
     "n_shared_experts": 0,
     "routed_scaling_factor": 1.0,
     "router_sequence_aux_loss_coef": 0.0,
@@ -56,6 +55,8 @@ def without_removed(fields: dict[str, Any]) -> dict[str, Any]:
         ValueError: one of them has a value that changed the model.
     """
     fields = {name: value for name, value in fields.items() if name != "label_smoothing"}  # it changed training alone
+    if fields.get("expert_capacity_factor", 1.0) is None:  # a mode of no limit
+        fields.pop("expert_capacity_mode", None)
     for name, without_effect in REMOVED.items():
         if fields.get(name, without_effect) != without_effect:
             raise ValueError(

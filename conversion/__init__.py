@@ -11,6 +11,7 @@ import torch
 from . import (
     directmultistep,
     haiku,
+    llama,
     notebook,
     symm_learning,
     torch_transformer,
@@ -18,8 +19,7 @@ from . import (
     transformers_t5,
     tutorial,
 )
-from .adaptation import FAMILIES, adapt, adapted_config, special_token_ids
-from .files import checkpoint_folder, read_source_config, read_tokenizer, read_weights
+from .files import read_source_config, read_tokenizer, read_weights
 from .source import Conversion, DoesNotFit, Source, clean_keys, convert, export
 from .upcycling import upcycle
 
@@ -34,6 +34,7 @@ SOURCES: dict[str, Source] = {
         torch_transformer,
         transformers_bart,
         transformers_t5,
+        llama,
     )
 }
 
@@ -52,15 +53,11 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
         [`Source`]
 
     Raises:
-        ValueError: no source knows the keys, or several do, or the checkpoint is decoder-only.
+        ValueError: no source knows the keys, or several do.
     """
     model_type = (source_config or {}).get("model_type")
     found = [source for source in SOURCES.values() if model_type in source.model_types]
     found = found or [source for source in SOURCES.values() if source.recognises(weights)]
-    if not found and model_type in FAMILIES:
-        raise ValueError(
-            f"A {model_type} checkpoint is decoder-only: `weftformer adapt` makes an encoder-decoder of it."
-        )
     if len(found) != 1:
         names = ", ".join(f"{source.name} ({source.title})" for source in found or SOURCES.values())
         raise ValueError(
@@ -76,9 +73,6 @@ __all__ = [
     "Conversion",
     "DoesNotFit",
     "Source",
-    "adapt",
-    "adapted_config",
-    "checkpoint_folder",
     "clean_keys",
     "convert",
     "detect",
@@ -86,6 +80,5 @@ __all__ = [
     "read_source_config",
     "read_tokenizer",
     "read_weights",
-    "special_token_ids",
     "upcycle",
 ]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+from ..hub.loading import load
 from ..modeling.loading import check_weights_files
 from .haiku import flatten
 from .table import Weights
@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 
 PICKLES = (".ckpt", ".pt", ".pth", ".bin")
 READABLE = (".safetensors", *PICKLES, ".npz")
-# The files of a repository on the Hub that are read before its weights, and its weights.
-_SETTINGS = ("*.json", "*.model", "*.txt", "*.jinja")
-_WEIGHTS = ("model*.safetensors",)
 # The keys under which training loops store the weights.
 _NESTS = ("state_dict", "model_state_dict", "model")
 
@@ -95,38 +92,19 @@ def _state_dict(file: Path, content: Any) -> Weights:
         (name for name in _NESTS if isinstance(content, Mapping) and isinstance(content.get(name), Mapping)), None
     )
     weights = content[nest] if nest else content
-    others = [key for key, value in weights.items() if not isinstance(value, torch.Tensor)] if isinstance(
-        weights, Mapping) else [type(weights).__name__]  # fmt: skip
+    others = [type(weights).__name__]
+    if isinstance(weights, Mapping):
+        others = [
+            name for name, value in weights.items() if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+        ]
     if others or not weights:
         raise ValueError(
             f"{file} holds no state dict: "
-            + (f"{', '.join(map(str, others[:5]))} is not a tensor." if others else "it is empty.")
+            + (f"{', '.join(map(str, others[:5]))} is not a tensor with a name." if others else "it is empty.")
         )
     if nest == "state_dict" and all(key.startswith("model.") for key in weights):
         weights = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
     return dict(weights)
-
-
-def checkpoint_folder(folder_or_hub_id: str, with_weights: bool = True) -> Path:
-    """
-    Return the folder of a checkpoint. For one on the Hub this is a copy of its files, in the cache of the Hub.
-
-    Args:
-        folder_or_hub_id (`str`):
-            A folder, or the name of a repository on the Hub.
-        with_weights (`bool`, *optional*, defaults to `True`):
-            Whether the copy needs the weights, or only configuration and tokenizer.
-
-    Returns:
-        `Path`
-
-    Raises:
-        OSError, ValueError: there is no such repository, or it cannot be read.
-    """
-    if Path(folder_or_hub_id).is_dir():
-        return Path(folder_or_hub_id)
-    patterns = [*_SETTINGS, *(_WEIGHTS if with_weights else ())]
-    return Path(snapshot_download(folder_or_hub_id, allow_patterns=patterns))
 
 
 def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
@@ -148,15 +126,15 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     if path.is_dir() and not file.is_file():
         return {}
+    text = file.read_bytes()
     try:
-        text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+        if not isinstance(content, dict):
+            raise ValueError(f"it must hold a mapping, but holds a {type(content).__name__}.")
+        if content.get("model_type") in CONFIG_MAPPING_NAMES:
+            return load(AutoConfig, str(file)).to_dict()
+    except Exception as error:  # each kind of configuration has its own errors
         raise ValueError(f"{file} cannot be read as a configuration: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a mapping, but holds a {type(content).__name__}.")
-    if content.get("model_type") in CONFIG_MAPPING_NAMES:
-        return AutoConfig.from_pretrained(str(file)).to_dict()
     return content
 
 
@@ -169,10 +147,13 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
             The folder.
 
     Returns:
-        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, and a warning says so.
+        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, which is logged as a warning.
+
+    Raises:
+        ValueError: the tokenizer cannot be read, or needs code of its own.
     """
-    # without this question transformers makes up an empty one
+    # in a folder without these files, transformers makes up an empty tokenizer
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        logger.warning(f"{folder} has no tokenizer: none goes with the model.")
+        logger.warning(f"{folder} has no tokenizer: the converted model gets none.")
         return None
-    return AutoTokenizer.from_pretrained(folder)
+    return load(AutoTokenizer, folder)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -27,6 +28,14 @@ HEADS = ("encoder_attention_heads", "decoder_attention_heads")
 
 def _whole_model(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
     return WeftForConditionalGeneration, ""
+
+
+def base_model_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
+    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
+
+    Such a file is enough for a whole model if the head is tied to the embeddings.
+    """
+    return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class Conversion:
 
     def build(self, seed: int = 0) -> WeftPreTrainedModel:
         """
-        Build the model, in the dtype of the weights.
+        Build the model in the dtype of the weights, or in the smallest dtype that rounds none of them.
 
         Args:
             seed (`int`, *optional*, defaults to 0):
@@ -136,11 +145,9 @@ class Conversion:
             model = self.model_class(self.config)
         prefix = _PREFIX_IN_MODEL[self.model_class]
         weights = {key.removeprefix(prefix): tensor for key, tensor in self.found.weights.items()}
+        model.to(reduce(torch.promote_types, {tensor.dtype for tensor in weights.values()}))
         # not strict, because tied and new weights are missing; `convert` has checked all others
         model.load_state_dict(weights, strict=False)
-        dtypes = {tensor.dtype for tensor in weights.values()}
-        if len(dtypes) == 1:
-            model.to(dtypes.pop())
         for name, value in self.source.generation(self.source_config).items():
             setattr(model.generation_config, name, value)
         return model.eval()
@@ -223,7 +230,7 @@ def convert(
 
     Raises:
         DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.
-        ValueError: a field of the configuration is unknown, or the keys are those of another source.
+        ValueError: a field of the configuration is unknown or missing, or the keys are those of another source.
     """
     overrides, source_config = dict(overrides or {}), source_config or {}
     model_class, prefix = source.part(weights)
@@ -241,7 +248,10 @@ def convert(
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)
     else:
-        fields = source.fields(weights, source_config) | overrides
+        try:
+            fields = source.fields(weights, source_config) | overrides
+        except KeyError as error:
+            raise ValueError(f"The configuration of {source.title} has no field {error}.") from error
         if unknown := [name for name in HEADS if name not in fields]:
             raise ValueError(
                 f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "

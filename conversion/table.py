@@ -217,6 +217,7 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
         if not targets:
             continue  # the keys match, but a model of this configuration has no such tensor
         used += keys
+        found.wrong += [f"{key} has values that are NaN or infinite" for key in keys if not _is_finite(weights[key])]
         try:
             tensors = rule.operation.forward([weights[key] for key in keys], heads_of(config, targets[0][0]))
         except RuntimeError as error:  # a shape that the operation cannot split or join
@@ -233,6 +234,10 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
     if used:
         found.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(used)))
     return used
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or bool(tensor.isfinite().all())
 
 
 def _targets(rule: Rule, places: Places, shapes) -> list[list[str]]:

@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from .operations import DropFirstAxis, SkipRows, Stack
-from .source import Fields, Source
+from .source import Fields, Source, base_model_part
 from .table import Ignored, Rule, Table, rename, renames
 
 _PRE_NORM = {"norm_first": True, "final_norm": True}
@@ -55,8 +54,10 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     family = source_config["model_type"]
     fields = {name: source_config[name] for name in SAME_NAME if name in source_config}
     # None if the configuration has none: Weft's default would be another token
-    fields |= {name: source_config.get(name) for name in ("bos_token_id", "decoder_start_token_id")}
-    shared = source_config.get("share_encoder_decoder_embeddings", True)
+    bos, start = source_config.get("bos_token_id"), source_config.get("decoder_start_token_id")
+    # transformers' `generate` starts with the bos too
+    fields |= {"bos_token_id": bos, "decoder_start_token_id": bos if start is None else start}
+    shared = _shares_embeddings(weights, source_config)
     fields |= _FAMILIES[family] | {
         "decoder_vocab_size": None if shared else source_config.get("decoder_vocab_size"),
         "share_encoder_decoder_embeddings": shared,
@@ -78,6 +79,18 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
     return fields
+
+
+def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> bool:
+    """Return whether the stacks have one embedding table.
+
+    Without tied embeddings, each stack has a table of its own, but files of older versions of transformers have equal ones.
+    """
+    shared = weights.get("model.shared.weight")
+    if shared is None or source_config.get("tie_word_embeddings", True):
+        return source_config.get("share_encoder_decoder_embeddings", True)
+    tables = [weights.get(f"model.{stack}.embed_tokens.weight", shared) for stack in ("encoder", "decoder")]
+    return all(torch.equal(table, shared) for table in tables)
 
 
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
@@ -119,6 +132,7 @@ def _embeddings(config: WeftConfig) -> Table:
         ]
     else:
         entries.append(rename("model.<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
+        entries.append(Ignored("model.shared.weight", "never read"))
     if config.tie_word_embeddings:
         entries.append(Ignored("lm_head.weight", copies, same_as=tied))
     else:
@@ -164,14 +178,6 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     return [*rules, *_experts(source_config)] if is_sparse_family else rules
 
 
-def _part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
-
-    Such a file is enough for a whole model, because the head is tied to the embeddings.
-    """
-    return WeftForConditionalGeneration, "" if any(key.startswith("model.") for key in weights) else "model."
-
-
 def _generation(source_config: Mapping[str, Any]) -> Fields:
     forced = ("forced_bos_token_id", "forced_eos_token_id")
     return {name: source_config[name] for name in forced if source_config.get(name) is not None}
@@ -187,6 +193,6 @@ SOURCE = Source(
     fields=_fields,
     table=_table,
     model_types=tuple(_FAMILIES),
-    part=_part,
+    part=base_model_part,
     generation=_generation,
 )

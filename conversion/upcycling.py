@@ -1,5 +1,6 @@
 """Sparse upcycling: makes a sparse model from a dense one, with copies of its feed-forwards as experts."""
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -71,8 +72,11 @@ def upcycle(
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        sparse = type(model)(config)
-    sparse.to(device=model.device, dtype=model.dtype)
+        sparse = (
+            type(model)
+            ._from_config(config, dtype=model.dtype, attn_implementation=model.config._attn_implementation)
+            .to(model.device)
+        )
     sparse.load_state_dict(model.state_dict(), strict=False)
     for name, block in sparse.named_modules():
         if isinstance(block, SparseFeedForward):
@@ -80,7 +84,7 @@ def upcycle(
             assert isinstance(dense, FeedForward)
             _copy(dense, block)
     if model.can_generate():
-        sparse.generation_config = model.generation_config
+        sparse.generation_config = copy.deepcopy(model.generation_config)
     return sparse.train(model.training)
 
 

@@ -17,7 +17,7 @@ from ..common.atomic import write_json
 from ..inference.tasks import RouteTask
 from ..routes import PlanSettings, Stock
 from ..routes.drawing.page import save_page
-from ..routes.drawing.picture import arranged, contents
+from ..routes.drawing.picture import route_picture
 from ..routes.drawing.svg import picture_svg, save_picture
 from ..routes.files.entries import BROKEN_GZIP
 from ..routes.reaction_names import plan_with_names
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]
 # The number of routes that the tab draws. The page to download has all of them.
 _SHOWN = 10
-# Wider pictures are folded.
-_WIDE = 1300.0
 # Bytes of a gzipped stock. `style.py` bounds what is uploaded, and a file can unpack to a thousand times as much.
 _MOST_UNPACKED = 100_000_000
 
@@ -47,7 +45,7 @@ Of the best candidate: {{ plan.failed[0].problem or "it is no route" }}</p>
 among {{ plan.candidates|length }} candidates
 {%- if shown|length < plan.distinct|length %}; the first {{ shown|length }} are shown{% endif %}
 {%- if plan.failed %}; {{ plan.failed|length }} are no routes{% endif %}.</p>
-{%- for candidate, pictures in shown %}
+{%- for candidate, svg, width in shown %}
 <details{{ " open" if loop.first }}><summary><b>Rank {{ loop.index }}</b>
 {%- if candidate.missing %}<span class="weft-badge weft-lacking">✕ {{ candidate.missing|length }} not in stock</span>
 {%- elif candidate.missing is not none %}<span class="weft-badge weft-purchasable">✓ purchasable</span>
@@ -56,12 +54,9 @@ among {{ plan.candidates|length }} candidates
 {%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
 <span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span>\
 </summary>
-{%- set rank = loop.index %}
-{%- for svg, width in pictures %}
-<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ rank }}" \
+<div class="weft-view" tabindex="0" role="group" aria-label="Route of rank {{ loop.index }}" \
 style="--width:{{ width }}px">
 {{- svg }}</div>
-{%- endfor %}
 {%- if candidate.missing %}<p class="weft-needs">Not in stock:
 {%- for smiles in candidate.missing %} <code>{{ smiles }}</code>{{ "," if not loop.last }}{% endfor %}</p>
 {%- endif %}</details>
@@ -138,12 +133,11 @@ def routes_html(plan: Plan) -> str:
     return _TEMPLATE.render(plan=plan, shown=[_drawn(candidate) for candidate in plan.distinct[:_SHOWN]])
 
 
-def _drawn(candidate: Candidate) -> tuple[Candidate, list[tuple[Markup, str]]]:
-    """Return a candidate with the drawing of its route for wide windows and the one for narrow ones, and their widths."""
+def _drawn(candidate: Candidate) -> tuple[Candidate, Markup, str]:
+    """Return a candidate with the drawing of its route and the width of that."""
     assert candidate.route is not None  # `Plan.distinct` has only candidates with a route
-    shown = contents(candidate.route, candidate.missing, joined_at=candidate.joined_at)
-    pictures = [arranged(shown, max_width=_WIDE), arranged(shown, down=True)]
-    return candidate, [(Markup(picture_svg(picture)), f"{picture.width:.0f}") for picture in pictures]
+    picture = route_picture(candidate.route, candidate.missing, candidate.joined_at)
+    return candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"
 
 
 def build_routes_tab(task: RouteTask) -> None:

@@ -36,18 +36,13 @@ _CSS = """
 .weft-purchasable { color: #17693a; } .weft-lacking { color: #a11f1f; }
 .dark .weft-purchasable { color: #86d9a6; } .dark .weft-lacking { color: #ffa8a8; }
 .weft-view { overflow-x: auto; padding: 0 14px 14px; }
-.weft-view + .weft-view { display: none; }
-@media (max-width: 900px) {
-  .weft-view { display: none; }
-  .weft-view + .weft-view { display: block; }
-}
 /* a narrow window scrolls sideways, so that letters of molecules (13 pixels in the drawing) stay readable */
 .weft-view > svg { min-width: calc(var(--width) * .72); }
 .weft-needs { padding: 0 14px 12px; overflow-wrap: anywhere; }
 .dark { --color-accent: var(--primary-400); }
 """
 
-# Keyword arguments of `Blocks.launch`, which a Space uses too.
+# Keyword arguments of `Blocks.launch`.
 LAUNCH: dict[str, Any] = {
     "theme": _THEME,
     "css": _CSS,

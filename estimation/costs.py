@@ -1,4 +1,4 @@
-"""What a model costs before anybody pays for it: parameters, memory, operations, time, energy, and the memory of decoding.
+"""What a model costs before anybody pays for it: parameters, memory, operations, time, and the memory of decoding.
 
 The model's own code runs on tensors that have shapes and no data, forward and backward. torch's trackers count the memory
 (`MemTracker`, and `FSDPMemTracker` with the collectives of FSDP2) and the operations (`FlopCounterMode`).
@@ -48,11 +48,11 @@ _PARTS = {
 @dataclass(frozen=True)
 class Memory:
     """
-    Bytes of one process in training, when they are most.
+    Bytes of one process in training, at the peak.
 
     Args:
         weights (`int`): weights and buffers, in fp32.
-        gradients (`int`): gradients, which may not be there yet.
+        gradients (`int`): gradients, which may not exist yet at the peak.
         optimizer (`int`): Adam's two moments.
         activations (`int`): what the backward pass and the loss need.
         communication (`int`): what is gathered or sent of weights and gradients: buckets of DDP, buffers of FSDP2.
@@ -70,20 +70,18 @@ class Memory:
 @dataclass(frozen=True)
 class Time:
     """
-    Seconds of an optimizer step at the assumed utilisation of the device's peak, and what follows.
+    Seconds of an optimizer step at the assumed utilisation of the device's peak, and figures that follow from them.
 
     Args:
         step (`float`): seconds of a step.
         tokens_per_second (`float`): of all processes.
-        days, device_hours, kilowatt_hours (`float`, *optional*): of the whole training, where its tokens are given; energy
-            is that of the devices at full power, times the PUE.
+        days, device_hours (`float`, *optional*): of the whole training, if its tokens are given.
     """
 
     step: float
     tokens_per_second: float
     days: float | None = None
     device_hours: float | None = None
-    kilowatt_hours: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,9 @@ class Estimate:
 
     Args:
         device ([`Device`]): the device.
-        workload ([`Workload`]): what was asked.
-        precision (`str`): what is computed in.
-        processes (`int`): how many there are.
+        workload ([`Workload`]): the workload.
+        precision (`str`): the precision of the computation.
+        processes (`int`): the number of processes.
         rows (`int`): pairs in a batch of one process.
         tokens_per_step (`int`): tokens of an optimizer step, in whole pairs.
         parameters (`int`): parameters, each weight once.
@@ -150,7 +148,7 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         config ([`WeftConfig`]):
             The model.
         workload ([`Workload`], *optional*):
-            What is trained and decoded, and how.
+            What is trained and decoded, and how. Defaults to `Workload()`.
         device ([`Device`] or `str`, *optional*, defaults to `"h100"`):
             What it runs on: a `Device`, or what [`find_device`] takes.
 
@@ -181,8 +179,16 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
     processes, shards = split_of(workload)
     pair, accumulated = sum(lengths), workload.gradient_accumulation_steps
     rows = -(-workload.tokens_per_batch // (pair * processes * accumulated))
-    total, active = count_parameters(config)
-    operations = count_operations(config, lengths, workload.gradient_checkpointing)
+    try:
+        total, active = count_parameters(config)
+        operations = count_operations(config, lengths, workload.gradient_checkpointing)
+        memory = _memory(config, workload, (rows, *lengths), shards, processes, precision, device.is_cpu)
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        sizes = config.to_dict() | {"source_length": lengths[0], "target_length": lengths[1]}
+        size, name = max((value, name) for name, value in sizes.items() if type(value) is int)
+        raise ValueError(f"{name}={size} is not allowed: a tensor would be larger than torch can count.") from error
     seconds = rows * accumulated * pair * operations / (peak * workload.utilization)
     tokens = rows * pair * processes * accumulated
     return Estimate(
@@ -195,8 +201,8 @@ def estimate(config: WeftConfig, workload: Workload | None = None, device: Devic
         parameters=total,
         active_parameters=active,
         operations=operations,
-        memory=_memory(config, workload, (rows, *lengths), shards, processes, precision, device.is_cpu),
-        time=_time(workload, device, seconds, tokens, processes),
+        memory=memory,
+        time=_time(workload, seconds, tokens, processes),
         decoding=_decoding(config, workload, lengths, device, precision, total),
     )
 
@@ -290,13 +296,12 @@ def _on_cpu(snapshot: dict[torch.device, dict[Any, int]]) -> dict[Any, int]:
     return {part: size for part, size in snapshot[torch.device("cpu")].items() if part != "Total"}
 
 
-def _time(workload: Workload, device: Device, seconds: float, tokens: int, processes: int) -> Time:
+def _time(workload: Workload, seconds: float, tokens: int, processes: int) -> Time:
     per_second = tokens / seconds
     if workload.tokens is None:
         return Time(seconds, per_second)
     hours = workload.tokens / per_second / 3600
-    energy = hours * processes * device.watts / 1000 * workload.pue if device.watts else None
-    return Time(seconds, per_second, hours / 24, hours * processes, energy)
+    return Time(seconds, per_second, hours / 24, hours * processes)
 
 
 def _decoding(
@@ -316,19 +321,19 @@ def _decoding(
 def _without_data() -> Iterator[None]:
     """Tensors have shapes and no data."""
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
-        warnings.simplefilter("ignore")  # what torch says of kernels is for those who train
+        warnings.simplefilter("ignore")  # torch's warnings about kernels concern training
         yield
 
 
 @contextmanager
 def _fake_mesh(shards: int | None) -> Iterator[DeviceMesh | None]:
-    """The mesh of so many processes that are not there."""
+    """Yield a mesh of so many processes, none of which exists."""
     if shards is None:
         yield None
         return
     if torch.distributed.is_initialized():
         raise ValueError(
-            "An estimate of FSDP2 makes up its processes: call it where torch.distributed is not initialized."
+            "An estimate of FSDP2 simulates its processes: call it where torch.distributed is not initialized."
         )
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=shards)
     try:
@@ -338,7 +343,7 @@ def _fake_mesh(shards: int | None) -> Iterator[DeviceMesh | None]:
 
 
 def _without_lengths_in_frequencies(config: WeftConfig) -> WeftConfig:
-    """Return a configuration whose rotary frequencies do not ask how long a sequence is. They take no other memory."""
+    """Return a configuration whose rotary frequencies do not depend on the length of a sequence. They take the same memory."""
     rope = config.rope_parameters or {}
     if rope.get("rope_type") not in ("dynamic", "longrope"):
         return config

@@ -1,9 +1,9 @@
-"""Accelerators as their data sheets describe them: what [`estimate`] divides work by.
+"""Accelerators as their data sheets describe them. [`estimate`] divides work by their peaks.
 
 Peaks are those of dense matrices. Where a sheet gives the peak with structured sparsity only, it is half of that.
 
 Sources, all NVIDIA's: the data sheets of H100 (SXM), H200 (SXM), A100 (SXM4, 40 and 80 GB), V100 (SXM2, 32 GB), L40S, T4
-and HGX B200 (180 GB, 1,000 W), and for the GeForce RTX 4090 the white paper of the Ada architecture.
+and HGX B200 (180 GB), and for the GeForce RTX 4090 the white paper of the Ada architecture.
 """
 
 import re
@@ -16,14 +16,13 @@ GB = 10**9
 @dataclass(frozen=True)
 class Device:
     """
-    An accelerator, or what stands in for one.
+    An accelerator, or another device.
 
     Args:
-        name (`str`): what it is called.
+        name (`str`): its name.
         memory (`float`): bytes of memory.
         fp32_flops (`float`): floating-point operations a second in fp32, as torch computes without TF32.
         bf16_flops (`float`, *optional*): those in bf16. None if it has no bf16.
-        watts (`float`, *optional*, defaults to 0): power of the board, at most. 0 if it is not known.
         is_cpu (`bool`, *optional*, defaults to `False`): whether the memory is that of torch's kernels on a CPU.
     """
 
@@ -31,7 +30,6 @@ class Device:
     memory: float
     fp32_flops: float
     bf16_flops: float | None = None
-    watts: float = 0.0
     is_cpu: bool = False
 
     def peak(self, precision: str) -> float:
@@ -47,24 +45,23 @@ class Device:
         return self.bf16_flops
 
 
-def _device(name: str, memory: float, flops: tuple[float, float | None], watts: float):
-    """Return a device of gigabytes, TFLOP/s in fp32 and bf16, and watts."""
-    fp32, bf16 = flops
-    return Device(name, memory * GB, fp32 * 1e12, bf16 and bf16 * 1e12, watts=watts)
+def _device(name: str, memory: float, fp32: float, bf16: float | None) -> Device:
+    """Return a device from gigabytes, and TFLOP/s in fp32 and bf16."""
+    return Device(name, memory * GB, fp32 * 1e12, bf16 and bf16 * 1e12)
 
 
 DEVICES: dict[str, Device] = {
     device.name: device
     for device in (
-        _device("h100", 80, (67, 989.5), 700),
-        _device("h200", 141, (67, 989.5), 700),
-        _device("b200", 180, (80, 2250), 1000),
-        _device("a100-80gb", 80, (19.5, 312), 400),
-        _device("a100-40gb", 40, (19.5, 312), 400),
-        _device("l40s", 48, (91.6, 362), 350),
-        _device("rtx-4090", 24, (82.6, 165.2), 450),
-        _device("v100-32gb", 32, (15.7, None), 300),
-        _device("t4", 16, (8.1, None), 70),
+        _device("h100", 80, 67, 989.5),
+        _device("h200", 141, 67, 989.5),
+        _device("b200", 180, 80, 2250),
+        _device("a100-80gb", 80, 19.5, 312),
+        _device("a100-40gb", 40, 19.5, 312),
+        _device("l40s", 48, 91.6, 362),
+        _device("rtx-4090", 24, 82.6, 165.2),
+        _device("v100-32gb", 32, 15.7, None),
+        _device("t4", 16, 8.1, None),
     )
 }
 
@@ -74,7 +71,6 @@ _GIVEN = {
     "memory_gb": ("memory", GB),
     "fp32_tflops": ("fp32_flops", 1e12),
     "bf16_tflops": ("bf16_flops", 1e12),
-    "watts": ("watts", 1),
 }
 _NEEDED = ("memory_gb", "fp32_tflops")
 
@@ -84,10 +80,9 @@ def find_device(text: str) -> Device:
     Return a device of the table, a changed one, or a new one.
 
     Args:
-        text (`str`): a name (`"h100"`), a name and what is different (`"h100,watts=500"`), or all of it
+        text (`str`): a name (`"h100"`), a name and what is different (`"h100,memory_gb=94"`), or all of it
             (`"memory_gb=64,fp32_tflops=2"`). The name `cpu` in front (`"cpu,memory_gb=64,..."`) says that
-            torch's kernels are those of a CPU, which keep other tensors. Keys: name, memory_gb, fp32_tflops, bf16_tflops,
-            watts.
+            torch's kernels are those of a CPU, which keep other tensors. Keys: name, memory_gb, fp32_tflops, bf16_tflops.
 
     Returns:
         `Device`

@@ -31,8 +31,6 @@ class Workload:
         num_beams (`int`, *optional*, defaults to 5): beams of a search.
         utilization (`float`, *optional*, defaults to 0.4): share of the peak that a training step reaches. The model FLOPs
             utilisation of Llama 3 405B on 8,192 to 16,384 H100 was 38 to 43 % in bf16 (arXiv:2407.21783, table 4).
-        pue (`float`, *optional*, defaults to 1.1): power of the data centre over that of the devices, as Google published
-            it for 2021. The mean of large data centres was 1.57 (Uptime Institute's survey of 2021).
 
     Raises:
         ValueError: a number is out of range.
@@ -50,7 +48,6 @@ class Workload:
     distributed_config: str | dict[str, Any] | None = None
     num_beams: int = 5
     utilization: float = 0.4
-    pue: float = 1.1
 
     def __post_init__(self):
         for name in (
@@ -65,7 +62,5 @@ class Workload:
             raise ValueError(
                 f"utilization={self.utilization} is not allowed: give a share of the peak, above 0 and at most 1."
             )
-        if not 1 <= self.pue < math.inf:
-            raise ValueError(f"pue={self.pue} is not allowed: give at least 1, which is the devices alone.")
         if self.precision not in (None, *PRECISIONS):
             raise ValueError(f"precision={self.precision!r} is not allowed: choose one of {', '.join(PRECISIONS)}.")

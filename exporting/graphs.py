@@ -238,14 +238,10 @@ def check_exportable(config: WeftConfig) -> None:
             f'rope_type="{rope_type}" chooses its frequencies by the length of each sequence, which a graph cannot do: take '
             '"default".'
         )
-    if (
-        config.has_sparse_layers
-        and config.expert_capacity_factor is not None
-        and config.expert_capacity_mode == "always"
-    ):
+    if config.has_sparse_layers and config.expert_capacity_factor is not None:
         raise ValueError(
             f"expert_capacity_factor={config.expert_capacity_factor} counts the tokens of each call, but an export would keep "
-            'the count of its example: set expert_capacity_mode to "training".'
+            "the count of its example: set it to None."
         )
     if config.has_sparse_layers and config.router_type == "noisy_top_k" and config.router_noise == "always":
         raise ValueError('router_noise="always" chooses experts at random in each call: set it to "training".')

@@ -24,8 +24,6 @@ AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
     "AutoModelForSeq2SeqLM": "modeling_weft.WeftForConditionalGeneration",
-    "AutoModelForSequenceClassification": "modeling_weft.WeftForSequenceClassification",
-    "AutoModelForTextEncoding": "modeling_weft.WeftEncoderModel",
 }
 
 

@@ -18,7 +18,7 @@ from .card import FOLDER, Facts, build_card, writes_routes
 _FREE = frozenset(
     ["vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
      "dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef", "router_bias_update_rate", "router_noise",
-     "expert_capacity_factor", "expert_capacity_mode", "output_router_logits", "use_cache", "init_std"]
+     "expert_capacity_factor", "output_router_logits", "use_cache", "init_std"]
 )  # fmt: skip
 # The first sentence of the card that transformers writes for a repository without one.
 _DEFAULT_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."
@@ -153,68 +153,19 @@ def converted_card(
         `huggingface_hub.ModelCard`
     """
     known = written_facts()["sources"][source]
+    keys = ", ".join(f"`{key}`" for key in new)
+    random = [f"These weights are random and need training before use: {keys}."] if new else []
     facts = facts_of(
         model,
         name,
         summary=f"Weights of {title} as a Weft model: the same numbers, with transformers' `generate`, caches and Trainer.",
+        origin=known.get("origin"),
         has_tokenizer=has_tokenizer,
         parity=known["parity"],
         **({"citation": bibtex(known["citation"])} if "citation" in known else {}),
         license_note=f"the licence of the original weights applies. {known.get('license', '')}".rstrip(" ."),
         data="The weights were trained before they were converted. How they were trained is not recorded here.",
-        limits=[f"These weights are random and need training before use: {', '.join(f'`{key}`' for key in new)}."]
-        if new
-        else [],
-    )
-    return build_card(facts)
-
-
-def adapted_card(
-    model: WeftPreTrainedModel, name: str, base: str, encoder: str | None = None, *, has_tokenizer: bool = True
-) -> ModelCard:
-    """
-    Build the card of an encoder-decoder that was made from decoder-only checkpoints.
-
-    Args:
-        model ([`WeftPreTrainedModel`]):
-            The model.
-        name (`str`):
-            The name for `from_pretrained`.
-        base (`str`):
-            The checkpoint: its name on the Hub, which the metadata has too, or its folder.
-        encoder (`str`, *optional*):
-            The checkpoint of the encoder, if it has one of its own.
-        has_tokenizer (`bool`, *optional*, defaults to `True`):
-            Whether there is a tokenizer beside the weights.
-
-    Returns:
-        `huggingface_hub.ModelCard`
-    """
-    bases = [base] if encoder is None else [base, encoder]
-    # a folder says nothing to others but its name
-    shown = [
-        Path(one).resolve().name if Path(one).is_dir() else f"[{one}](https://huggingface.co/{one})" for one in bases
-    ]
-    on_hub = [one for one in bases if not Path(one).is_dir()]
-    names = " and ".join(shown)
-    origin = (
-        "Both stacks begin with the layers of the decoder"
-        if encoder is None
-        else f"The decoder begins with the layers of {shown[0]}, the encoder with those of {shown[1]}"
-    )
-    facts = facts_of(
-        model,
-        name,
-        summary=f"An encoder-decoder made from the decoder-only checkpoint{'s' * (len(bases) - 1)} {names}. It needs training "
-        "before use.",
-        base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
-        has_tokenizer=has_tokenizer,
-        origin=f"{origin}, and the cross-attention with the decoder's self-attention, as in T5Gemma "
-        "([arXiv:2504.06225](https://arxiv.org/abs/2504.06225)).",
-        citation=bibtex("t5gemma"),
-        license_note=f"the licence of {names} applies",
-        data=f"The weights are those of {names}. They were not trained as an encoder-decoder yet.",
-        limits=["The cross-attention was never trained: what the model writes before it is means nothing."],
+        limits=[*known.get("limits", []), *random],
     )
     return build_card(facts)
 

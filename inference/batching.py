@@ -1,20 +1,28 @@
-"""A queue of inputs, and a worker thread that computes them.
+"""A queue of the inputs of requests, and pools that compute them, each in a thread of its own.
 
-An input joins a pool: a running computation that inputs join and leave between steps. Inputs of one key share a pool, and
-pools take their steps in turn.
+An input joins a pool: a running computation that inputs join and leave between steps. Inputs of one key share a pool. Requests
+share the model: inputs begin in turn, one of each request, and pools compute in turn, each for a slice of time.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Thread
 from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
+
+# Seconds that a pool computes before the next has its turn. A call of the model is not interrupted.
+_SLICE = 0.02
+# Rows of the inputs that are computed at once, and rows of an input that begins though there is no room: with it, many wide
+# searches do not keep a narrow one waiting.
+ROWS, _FEW_ROWS = 240, 10
 
 
 class Pool(Protocol):
@@ -39,12 +47,16 @@ class Pools(Protocol):
     def pool_key(self, work: Any) -> Hashable:
         """Return what inputs of one pool have in common."""
 
+    def rows(self, work: Any) -> int:
+        """Return how many rows an input has in the calls of the model."""
+
     def open_pool(self, key: Any, watch: Callable[[], None]) -> Pool:
-        """Return an empty pool for inputs of this key. It calls `watch` now and then, and lets [`Unwanted`] through."""
+        """Return an empty pool for inputs of this key. It calls `watch` before each call of the model, and lets
+        [`Unwanted`] through. Others compute meanwhile."""
 
 
 class Unwanted(Exception):
-    """Nobody wants what is computed any more."""
+    """The clients that asked for what is computed have left."""
 
 
 class QueueFull(Exception):
@@ -52,7 +64,7 @@ class QueueFull(Exception):
 
 
 class Stopping(Exception):
-    """The worker is stopping and accepts no new inputs."""
+    """No new inputs are accepted."""
 
 
 class Failed(Exception):
@@ -60,48 +72,94 @@ class Failed(Exception):
 
 
 @dataclass(eq=False)
+class _Request:
+    """The inputs of a request that wait, and those that are computed."""
+
+    waiting: deque[Item] = field(default_factory=deque)
+    computing: int = 0
+    rows: int = 0
+
+
+@dataclass(eq=False)
 class Item:
     """An input in the queue or in a pool. `answer` will have its result, unless the input is abandoned."""
 
     work: Any
+    rows: int
+    request: _Request
     answer: Future[Any] = field(default_factory=Future)
     is_wanted: bool = True
 
 
+@dataclass(eq=False)
+class _OpenPool:
+    """A pool with its inputs, and those that join before its next step."""
+
+    key: Hashable
+    pool: Pool | None = None
+    members: list[Item] = field(default_factory=list)
+    joining: list[Item] = field(default_factory=list)
+
+
+class _Turns:
+    """A lock that threads have in turn."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._line: deque[object] = deque()  # the first has its turn
+        self._end = 0.0
+
+    def __enter__(self) -> None:
+        place = object()
+        with self._changed:
+            self._line.append(place)
+            self._changed.wait_for(lambda: self._line[0] is place)
+        self._end = time.monotonic() + _SLICE
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._line.popleft()
+            self._changed.notify_all()
+
+    def pass_on(self) -> None:
+        """Let all others have their turns, once the slice of time is over."""
+        if len(self._line) > 1 and time.monotonic() >= self._end:
+            self.__exit__()
+            self.__enter__()
+
+
 class Batcher:
-    """A queue with a worker thread. Inputs are begun in the order in which they came.
+    """Computes the inputs of requests.
+
+    A request that has an input in a pool already gets at most half of what is free, so that there is room for the next.
 
     Args:
-        pools: makes pools. Only the worker's thread calls it.
+        pools: makes pools.
         max_batch_size: the largest number of inputs in all pools together.
         max_queue: the largest number of waiting inputs.
     """
 
     def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int):
         self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
-        self._waiting: deque[Item] = deque()
-        self._changed = Condition()
+        self._requests: deque[_Request] = deque()  # those with waiting inputs; the first is next
+        self._changed, self._turns = Condition(), _Turns()
+        self._open: dict[Hashable, _OpenPool] = {}
         self._is_stopping = False
-        self._pools: dict[Hashable, Pool] = {}
-        self._members: dict[Item, Hashable] = {}  # inputs in pools, and the keys of the pools
-        self.computing = 0
-        self._thread = Thread(target=self._work, name="weft-batches", daemon=True)
+        self.computing = self._rows = 0
 
     @property
     def waiting(self) -> int:
         """The number of waiting inputs."""
-        return len(self._waiting)
+        with self._changed:
+            return sum(len(request.waiting) for request in self._requests)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker runs and accepts new inputs."""
-        return self._thread.is_alive() and not self._is_stopping
-
-    def start(self) -> None:
-        self._thread.start()
+        """Whether new inputs are accepted."""
+        return not self._is_stopping
 
     def submit(self, works: Sequence[Any]) -> list[Item]:
-        """Put inputs into the queue: all of them, or none if an error is raised.
+        """Put the inputs of a request into the queue: all of them, or none if an error is raised.
 
         Raises:
             QueueFull: they do not fit.
@@ -110,11 +168,13 @@ class Batcher:
         with self._changed:
             if self._is_stopping:
                 raise Stopping
-            if len(self._waiting) + len(works) > self._max_queue:
+            if self.waiting + len(works) > self._max_queue:
                 raise QueueFull
-            items = [Item(work) for work in works]
-            self._waiting.extend(items)
-            self._changed.notify()
+            request = _Request()
+            items = [Item(work, self._make.rows(work), request) for work in works]
+            request.waiting.extend(items)
+            self._requests.append(request)
+            self._begin()
             return items
 
     def abandon(self, items: Iterable[Item]) -> None:
@@ -122,109 +182,138 @@ class Batcher:
         with self._changed:
             for item in items:
                 item.is_wanted = False
-                if item in self._waiting:
-                    self._waiting.remove(item)
+                if item in item.request.waiting:
+                    item.request.waiting.remove(item)
 
     def stop(self) -> None:
-        """Stop when the pools are empty. Waiting inputs fail with [`Stopping`]."""
+        """Accept no more inputs. Those that wait fail with [`Stopping`]."""
         with self._changed:
             self._is_stopping = True
-            dropped = list(self._waiting)
-            self._waiting.clear()
-            self._changed.notify()
-        for item in dropped:
-            if item.answer.set_running_or_notify_cancel():
-                item.answer.set_exception(Stopping())
+            for request in self._requests:
+                for item in request.waiting:
+                    if item.answer.set_running_or_notify_cancel():
+                        item.answer.set_exception(Stopping())
+            self._requests.clear()
+
+    def give_up(self) -> None:
+        """Let the inputs in pools fail with [`Stopping`]."""
+        with self._changed:
+            for open_pool in self._open.values():
+                for item in (*open_pool.members, *open_pool.joining):
+                    if item.is_wanted:
+                        item.is_wanted = False
+                        item.answer.set_exception(Stopping())
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the worker has ended, after [`stop`]."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-
-    def _work(self) -> None:
-        while (joining := self._next()) is not None:
-            while joining:  # a variable of a loop would keep the last answer in memory until the next turn
-                self._join(joining.pop(0))
-            for key in list(self._pools):
-                self._step(key)
-            self.computing = len(self._members)
-
-    def _next(self) -> list[Item] | None:
-        """Return the inputs that join pools now. Wait as long as there is nothing to do.
-
-        Return None after [`stop`], once the pools are empty.
-        """
+        """Wait until the pools are empty, after [`stop`]."""
         with self._changed:
-            while not self._waiting and not self._members:
-                if self._is_stopping:
-                    return None
-                self._changed.wait()
-            joining: list[Item] = []
-            while self._waiting and len(self._members) + len(joining) < self._max_batch_size:
-                item = self._waiting.popleft()
-                # after this call a future cannot be cancelled, so setting its result cannot fail
-                if item.answer.set_running_or_notify_cancel():
-                    joining.append(item)
-            self.computing = len(self._members) + len(joining)
-            return joining
+            self._changed.wait_for(lambda: not self._open, timeout)
 
-    def _open(self, key: Hashable, members: Callable[[], Iterable[Item]]) -> Pool:
-        def watch() -> None:
-            if not any(item.is_wanted for item in members()):
-                raise Unwanted
+    def _begin(self) -> None:
+        """Let inputs join pools, one of each request in turn, as long as there is room."""
+        refused = 0
+        while refused < len(self._requests):
+            request = self._requests.popleft()
+            if not request.waiting:
+                continue
+            self._requests.append(request)
+            if self._has_room(request):
+                self._join(request.waiting.popleft())
+                refused = 0
+            else:
+                refused += 1
 
-        return self._make.open_pool(key, watch)
-
-    def _of(self, key: Hashable) -> list[Item]:
-        return [item for item, own in self._members.items() if own == key]
+    def _has_room(self, request: _Request) -> bool:
+        inputs, rows, new = self._max_batch_size - self.computing, ROWS - self._rows, request.waiting[0].rows
+        if not request.computing:
+            return inputs > 0 and (new <= max(rows, _FEW_ROWS) or not self.computing)
+        return (
+            2 * (request.computing + 1) <= inputs + request.computing
+            and 2 * (request.rows + new) <= rows + request.rows
+        )
 
     def _join(self, item: Item) -> None:
-        try:
-            key = self._make.pool_key(item.work)
-            if key not in self._pools:
-                self._pools[key] = self._open(key, lambda: self._of(key))
-            self._pools[key].add(item, item.work)
-            self._members[item] = key
-        except Exception:
-            _logger.exception("an input could not join: %r", item.work)
-            self._alone(item)
+        # after this call a future cannot be cancelled
+        if not item.answer.set_running_or_notify_cancel():
+            return
+        self._count(item, 1)
+        key = self._make.pool_key(item.work)
+        if key not in self._open:
+            self._open[key] = _OpenPool(key)
+            Thread(target=self._work, args=(self._open[key],), name="weft-batches", daemon=True).start()
+        self._open[key].joining.append(item)
 
-    def _step(self, key: Hashable) -> None:
-        """Take a step of a pool. If it fails, each of its inputs is computed by itself, as one may be the cause."""
-        pool = self._pools[key]
+    def _count(self, item: Item, change: int) -> None:
+        self.computing += change
+        item.request.computing += change
+        self._rows += change * item.rows
+        item.request.rows += change * item.rows
+
+    def _work(self, own: _OpenPool) -> None:
+        with self._turns:
+            while self._step(own):
+                self._turns.pass_on()
+            own.pool = None
+
+    def _step(self, own: _OpenPool) -> bool:
+        """Take a step of a pool, and return whether it is open still."""
+        with self._changed:
+            joining, own.joining = own.joining, []
+            own.members += joining
+            if not own.members:
+                del self._open[own.key]
+                self._changed.notify_all()
+                return False
         try:
-            for item in self._of(key):
-                if not item.is_wanted:
-                    del self._members[item]
-                    pool.remove(item)
-            for item, answer in pool.step():
-                del self._members[item]
-                item.answer.set_result(answer)
+            if own.pool is None:
+                own.pool = self._make.open_pool(own.key, partial(self._watch, own.members))
+            for item in joining:
+                own.pool.add(item, item.work)
+            for item in [item for item in own.members if not item.is_wanted]:
+                own.pool.remove(item)
+                self._leave(own, item)
+            for item, answer in own.pool.step():
+                self._leave(own, item, answer)
         except Exception as error:
             if not isinstance(error, Unwanted):
-                _logger.exception("a step of %d inputs failed", len(pool))
-            left = self._of(key)
-            del self._pools[key], pool, error
-            for item in left:
-                del self._members[item]
-                self._alone(item)
-            return
-        if not len(pool):
-            del self._pools[key]
+                _logger.exception("a step of %d inputs failed", len(own.members))
+            own.pool = None
+        if own.pool is None:  # one of the inputs may be the cause: each is computed by itself
+            for item in list(own.members):
+                self._alone(own, item)
+        return True
 
-    def _alone(self, item: Item) -> None:
+    def _watch(self, members: Sequence[Item]) -> None:
+        if not any(item.is_wanted for item in members):
+            raise Unwanted
+        self._turns.pass_on()
+
+    def _leave(self, own: _OpenPool, item: Item, answer: Any = None, error: Exception | None = None) -> None:
+        """Take an input out of a pool, answer it if it is wanted, and let others begin."""
+        with self._changed:
+            own.members.remove(item)
+            self._count(item, -1)
+            if item.is_wanted and error is not None:
+                item.answer.set_exception(error)
+            elif item.is_wanted:
+                item.answer.set_result(answer)
+            self._begin()
+
+    def _alone(self, own: _OpenPool, item: Item) -> None:
         """Compute an input in a pool of its own."""
-        failure: str | None = None
+        left, error = False, None
         try:
-            pool = self._open(self._make.pool_key(item.work), lambda: [item])
+            pool = self._make.open_pool(own.key, partial(self._watch, [item]))
             pool.add(item, item.work)
-            while item.is_wanted and not item.answer.done():
+            while item.is_wanted and not left:
                 for _, answer in pool.step():
-                    item.answer.set_result(answer)
+                    self._leave(own, item, answer)
+                    left = True
+                self._turns.pass_on()
         except Unwanted:
-            return
-        except Exception as error:
+            pass
+        except Exception as failure:
             _logger.exception("an input failed: %r", item.work)
-            failure = type(error).__name__  # not the error itself: its traceback holds tensors
-        if failure is not None:
-            item.answer.set_exception(Failed(failure))
+            error = Failed(type(failure).__name__)  # not the error itself: its traceback holds tensors
+        if not left:
+            self._leave(own, item, error=error)

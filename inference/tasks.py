@@ -12,8 +12,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
 from ..configuration import WeftConfig
+from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..routes.planning.pool import PlanPool
+from ..routes.planning.pool import AT_ONCE, ROWS, PlanPool
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
@@ -95,11 +96,12 @@ class RouteTask:
         *,
         n_steps: list[int] | None = None,
         starting_material: str | list[str | None] | None = None,
+        on_error: str = "raise",
     ) -> list[PlanRequest]:
         """Check a request.
 
         Args:
-            targets, settings, starting_material: as in [`RoutePlanner.stream`].
+            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
             n_steps: the numbers that are tried for each target.
 
         Returns:
@@ -111,12 +113,26 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
         return self.planner.requests(
-            targets, settings, n_steps=tried, starting_material=starting_material, stock=self.stock
+            targets,
+            settings,
+            n_steps=tried,
+            starting_material=starting_material,
+            stock=self.stock,
+            on_error=on_error,
         )
+
+    def count_tokens(self, plan: Plan) -> int:
+        """The number of tokens of all candidates."""
+        return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
     def pool_key(self, work: PlanRequest) -> PlanSettings:
         """The settings of the search, which works of one pool have in common."""
         return work.settings.for_search
+
+    def rows(self, work: PlanRequest) -> int:
+        """The rows of the searches that a pool makes at once for a work."""
+        beams = work.settings.beams
+        return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
         """A pool of works of these settings, for a [`Batcher`]."""
@@ -148,10 +164,11 @@ class TextWork:
 
 
 class Written(NamedTuple):
-    """A text, and the logarithm of the probability that the model gives it, its end included (None where nobody asked)."""
+    """A text, the logarithm of its probability with its end (None unless wanted), and whether it was cut at the limit of tokens."""
 
     text: str
     score: float | None = None
+    is_cut: bool = False
 
 
 class TextPool:
@@ -270,9 +287,17 @@ class TextTask:
         """The number of beams, which works of one pool have in common."""
         return work.settings.beams
 
+    def rows(self, work: TextWork) -> int:
+        """The number of beams."""
+        return work.settings.beams
+
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
         """A pool of works of this number of beams, for a [`Batcher`]."""
         return TextPool(self, key, watch)
+
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text."""
+        return len(self.tokenizer.tokenize(text))
 
     @torch.no_grad()
     def write(
@@ -312,7 +337,10 @@ class TextTask:
         scores = (
             self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
         )
-        written = [Written(text, score) for text, score in zip(texts, scores, strict=True)]
+        ends = self.model.generation_config.eos_token_id
+        has_end = torch.isin(sequences[:, 1:], torch.as_tensor(-1 if ends is None else ends, device=sequences.device))
+        is_cut = (~has_end.any(1)).tolist()
+        written = [Written(*one) for one in zip(texts, scores, is_cut, strict=True)]
         several = [
             written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
         ]
@@ -357,14 +385,15 @@ def load_task(
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family. OSError: there
-            is no such model.
+        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family, or
+            has weights that are NaN. OSError: there is no such model.
     """
-    model_type = AutoConfig.from_pretrained(folder_or_hub_id).model_type
+    model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
         raise ValueError(f"{folder_or_hub_id} is a {model_type} model: `weftformer convert` makes a Weft model of it.")
-    tokenizer = AutoTokenizer.from_pretrained(folder_or_hub_id)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id)
+    tokenizer = load(AutoTokenizer, folder_or_hub_id)
+    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
+    check_finite(model, folder_or_hub_id)
     if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
         from ..routes import RoutePlanner
 

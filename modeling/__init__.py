@@ -3,9 +3,7 @@ from .decoding import dispatch, fast_decoding
 from .modeling_weft import (
     WeftDecoder,
     WeftEncoder,
-    WeftEncoderModel,
     WeftForConditionalGeneration,
-    WeftForSequenceClassification,
     WeftModel,
     WeftPreTrainedModel,
     WeftStack,
@@ -18,9 +16,7 @@ WeftForConditionalGeneration.fast_path = dispatch
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
-    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
     "fast_decoding",

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import at_least_float32
+from .layers import Recorded, at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 from .transformers_names import ALL_ATTENTION_FUNCTIONS
@@ -76,7 +76,7 @@ def eager_attention_forward(
     return torch.matmul(weights_BHLM, value).transpose(1, 2).contiguous(), weights_BHLM
 
 
-class AttentionBase(nn.Module):
+class AttentionBase(Recorded):
     """The projections, head norms and position tables that self-attention and cross-attention have in common."""
 
     is_causal = False

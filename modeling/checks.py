@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 # Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` besides its
 # parameters.
 _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
-    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits", "output_selected_experts",
+    "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
 }  # fmt: skip
 
@@ -217,6 +217,18 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
         raise ValueError(
             f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape {tuple(decoder_inputs.shape)}: give "
             "one label for each position of the input, or leave the input out (it is then `labels` shifted right)."
+        )
+
+
+def check_labels_are_kept(config: WeftConfig) -> None:
+    """Raise a ValueError if the routers need labels, for a training pass whose loss is computed elsewhere."""
+    if config.has_sparse_layers and (
+        config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
+    ):
+        raise ValueError(
+            "The Trainer calls this sparse model without `labels`, because of label_smoothing_factor or compute_loss_func, so that "
+            "the routers would be neither balanced nor have a loss: train with weftformer.training.WeftTrainer, which gives the "
+            "factor to the model, or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.generation import GenerationMode
 
 from .attention import new_cache
 from .checks import check_ids, mask_of_pads
@@ -46,7 +47,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
             self.look()
         return scores
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Go on with the rows of some sources, in this order (see `decoding/search.py`)."""
         self.look()
         self._seen.clear()
@@ -183,6 +184,33 @@ class WeftGenerationMixin(GenerationMixin):
                 return
         super()._prepare_cache_for_generation(
             generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
+        )
+
+    def _validate_generation_mode(self, generation_mode, generation_config, generation_mode_kwargs):
+        super()._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
+        if generation_mode == GenerationMode.BEAM_SAMPLE and "streamer" in generation_mode_kwargs:
+            raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
+        for name, value in (("guidance_scale", 1), ("prefill_chunk_size", None)):
+            if getattr(generation_config, name) not in (None, value):
+                raise ValueError(
+                    f"{name}={getattr(generation_config, name)} is for decoder-only models: leave it out for this encoder-decoder."
+                )
+
+    def _prepare_decoder_input_ids_for_generation(
+        self, batch_size, model_input_name, model_kwargs, decoder_start_token_id, device=None
+    ):
+        """Return the ids that the targets begin with.
+
+        transformers adds the start token if no row has it in column 0. In rows that are padded on the left, it is behind
+        the pads.
+        """
+        ids, mask = model_kwargs.get("decoder_input_ids"), model_kwargs.get("decoder_attention_mask")
+        if ids is not None and mask is not None and mask.shape == ids.shape:
+            first = ids.gather(1, mask.long().argmax(dim=1, keepdim=True))
+            if (first == decoder_start_token_id.view(-1, 1)).any():
+                return model_kwargs.pop("decoder_input_ids"), model_kwargs
+        return super()._prepare_decoder_input_ids_for_generation(
+            batch_size, model_input_name, model_kwargs, decoder_start_token_id, device
         )
 
     @staticmethod

@@ -1,15 +1,31 @@
 """Parts of layers: norms, the dense feed-forward, and modules that stay in fp32 in a half-precision model."""
 
+from collections import OrderedDict
+from typing import Any
+
 import torch
 from torch import nn
 
 from ..configuration.configuration_weft import WeftConfig
-from .transformers_names import ACT2FN
+from .transformers_names import ACT2FN, OutputRecorder
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """Return float64 for float64, which must not lose precision, and float32 for any other dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+class Recorded(nn.Module):
+    """A module whose outputs transformers records, by a hook that it installs when they are first wanted.
+
+    The hook is a local function, which cannot be pickled. So copies do not have it, and get their own.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        hooks = state["_forward_hooks"].items()
+        kept = {key: hook for key, hook in hooks if getattr(hook, "__module__", None) != OutputRecorder.__module__}
+        return state | {"_forward_hooks": OrderedDict(kept)}
 
 
 class Float32Buffers(nn.Module):
@@ -77,7 +93,7 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """
     if not training or p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
         return nn.functional.dropout(states, p=p, training=training)
-    words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),))
+    words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),), device=states.device)
     dropped = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
     is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= dropped - (1 << 15)
     return states * is_kept * (1 / (1 - dropped / (1 << 16)))

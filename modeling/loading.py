@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
+
+from ..configuration.fields import RULES
 
 # the names of weights files on the Hub
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -100,31 +101,13 @@ class LoadingMixin:
                 f"{source} holds {name} of shape {tuple(found)}, but by the configuration its shape is {tuple(wanted)}: these "
                 "are the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
             )
-        info["missing_keys"] |= fill_lost_tables(model)
         if not (allow_missing_weights or wants_info or state_dict == {}):
             missing = sorted(info["missing_keys"] - may_be_new(model, info["missing_keys"]))
             _refuse_missing(cls.__name__, source, missing, sorted(info["unexpected_keys"]), any_size)
+        if (generation := getattr(model, "generation_config", None)) is not None:
+            for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+                RULES[name].check(f"generation_config.{name}", getattr(generation, name))
         return (model, info) if wants_info else model
-
-
-@torch.no_grad()
-def fill_lost_tables(model: Any) -> set[str]:
-    """Initialize the parameters that transformers has left without weights, and return their names.
-
-    This happens to an embedding table in several places of the model that no file contains. transformers takes the
-    table for loaded, because each place is tied to another.
-    """
-    lost = {name: parameter for name, parameter in model.named_parameters() if parameter.is_meta}
-    somewhere = next((parameter for parameter in model.parameters() if not parameter.is_meta), None)
-    # a model that is spread over several devices and the disk has meta parameters on purpose
-    if not lost or somewhere is None or hasattr(model, "hf_device_map"):
-        return set()
-    for name in lost:
-        module = model.get_submodule(name.rpartition(".")[0])
-        module.to_empty(device=somewhere.device, recurse=False)
-        model._init_weights(module)
-    model.tie_weights()
-    return set(lost)
 
 
 def may_be_new(model: Any, missing: set[str]) -> set[str]:

@@ -142,14 +142,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if d_weight is not None:
                 _add_product(d_weight, d_logits, hidden)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        ctx.dtype = weight_VD.dtype
+        ctx.dtypes = hidden_ND.dtype, weight_VD.dtype, weight_VD.dtype
         return total
 
     @staticmethod
     def backward(ctx, d_total):
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
-        by = [None if grad is None else grad * d_total.to(grad.dtype) for grad in (d_hidden, d_weight, d_bias)]
-        return by[0], *(None if grad is None else grad.to(ctx.dtype) for grad in by[1:]), None, None
+        # scaled in fp32, because the scale of a loss in fp16 is larger than the largest number of fp16
+        scaled = (
+            None if grad is None else (grad.to(d_total.dtype) * d_total).to(dtype)
+            for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
+        return *scaled, None, None
 
 
 def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int]]:

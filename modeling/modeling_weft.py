@@ -8,18 +8,17 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
-from typing import ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache, GradientCheckpointingLayer, PreTrainedModel, logging
 from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
+    MoEModelOutput,
+    MoEModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-    SequenceClassifierOutput,
+    Seq2SeqMoEModelOutput,
 )
 
 from ..configuration.configuration_weft import WeftConfig
@@ -32,6 +31,7 @@ from .checks import (
     check_kwargs,
     check_label_values,
     check_labels,
+    check_labels_are_kept,
     check_length,
     check_mask,
     check_positions,
@@ -43,11 +43,11 @@ from .checks import (
     with_hint,
 )
 from .generation import WeftGenerationMixin
-from .layers import FeedForward, at_least_float32, build_norm, dropout
+from .layers import FeedForward, Recorded, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
-from .moe import ExpertsBase, Router, SparseFeedForward, router_losses, weighed
+from .moe import ExpertsBase, Router, SparseFeedForward, router_losses
 from .positions import (
     AttentionPositions,
     TokenPositions,
@@ -75,55 +75,6 @@ logger = logging.get_logger(__name__)
 
 
 @dataclass
-class WeftEncoderOutput(BaseModelOutput):
-    r"""
-    The output of [`WeftEncoder`]. It has these fields in addition to those of [`~modeling_outputs.BaseModelOutput`]:
-
-    Args:
-        router_logits (`tuple` of `torch.FloatTensor` of shape `(batch * length, num_experts)`, *optional*):
-            Router logits, one tensor for each sparse layer.
-        selected_experts (`tuple` of `torch.LongTensor` of shape `(batch * length, num_experts_per_tok)`, *optional*):
-            Ids of the experts of each token, one tensor for each sparse layer.
-    """
-
-    router_logits: tuple[torch.Tensor, ...] | None = None
-    selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class WeftDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    r"""
-    The output of [`WeftDecoder`]. It has these fields in addition to those of
-    [`~modeling_outputs.BaseModelOutputWithPastAndCrossAttentions`]:
-
-    Args:
-        router_logits, selected_experts (*optional*):
-            As in [`WeftEncoderOutput`].
-    """
-
-    router_logits: tuple[torch.Tensor, ...] | None = None
-    selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class WeftModelOutput(Seq2SeqModelOutput):
-    r"""
-    The output of [`WeftModel`]. It has these fields in addition to those of [`~modeling_outputs.Seq2SeqModelOutput`]:
-
-    Args:
-        encoder_router_logits, encoder_selected_experts (*optional*):
-            `router_logits` and `selected_experts` of the [`WeftEncoderOutput`].
-        decoder_router_logits, decoder_selected_experts (*optional*):
-            Those of the [`WeftDecoderOutput`].
-    """
-
-    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    encoder_selected_experts: tuple[torch.Tensor, ...] | None = None
-    decoder_selected_experts: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
 class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
     r"""
     The output of [`WeftForConditionalGeneration`]. It has these fields in addition to those of
@@ -135,7 +86,7 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
         z_loss (`torch.FloatTensor` of shape `()`, *optional*):
             Router z-loss, the mean over the sparse layers, without its weight in `loss`.
         encoder_router_logits, decoder_router_logits (*optional*):
-            As in [`WeftModelOutput`].
+            As in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
     """
 
     aux_loss: torch.Tensor | None = None
@@ -202,7 +153,7 @@ def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> 
     return (SparseFeedForward if layer_types[layer_idx] == "sparse" else FeedForward)(config, ffn_dim)
 
 
-class ResidualLayer(GradientCheckpointingLayer):
+class ResidualLayer(Recorded, GradientCheckpointingLayer):
     """A layer with residual sums in pre-norm order, x + f(norm(x)), or in post-norm order, norm(x + f(x))."""
 
     def __init__(self, config: WeftConfig):
@@ -319,6 +270,11 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # copies have no recorders yet, see `Recorded`
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_output_capturing_hooks_installed"}
+
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
@@ -404,8 +360,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         base = self.base_model
         if not hasattr(base, "decoder"):  # a stack alone
             return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even if the configuration names both sizes
-            self.config.decoder_vocab_size = None
 
         def resized(table):
             return self._get_resized_embeddings(table, new_num_tokens, pad_to_multiple_of, mean_resizing)
@@ -417,11 +371,6 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             if not self.config.share_encoder_decoder_embeddings:
                 base.decoder.embed_tokens = resized(base.decoder.embed_tokens)
         return self.get_input_embeddings()
-
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied weights as in transformers, and a shared table, which transformers omits if the head is not tied."""
-        tied = super().get_expanded_tied_weights_keys(all_submodels)
-        return tied if getattr(self, "shared", None) is None else tied | self._tied_weights_keys
 
     def routers(self) -> list[Router]:
         """
@@ -464,6 +413,21 @@ class WeftStack(WeftPreTrainedModel):
         self.layer_norm = build_norm(config) if config.has_final_norm else None
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
+
+    def borrow_table(self, table: nn.Module) -> None:
+        """Read the table of tokens from the model that this stack is part of.
+
+        The table is registered there alone. Registered in several places, it would be one weight with several names,
+        which `torch.func.functional_call` and FSDP2 cannot handle.
+        """
+        self._modules.pop("embed_tokens", None)
+        self.__dict__["embed_tokens"] = table
+
+    def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
+        state: Any = super().state_dict(*args, prefix=prefix, **kwargs)
+        if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own
+            state["embed_tokens.weight"] = plain_table(self.embed_tokens).weight.detach()
+        return state
 
     def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
         """Read the values of inputs, and raise a ValueError if a table lacks one of them.
@@ -541,7 +505,6 @@ class WeftEncoder(WeftStack):
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -564,7 +527,7 @@ class WeftEncoder(WeftStack):
         position_mask: torch.BoolTensor | None = None,
         condition_values: torch.Tensor | None = None,
         **kwargs,
-    ) -> WeftEncoderOutput:
+    ) -> MoEModelOutput:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
@@ -583,7 +546,7 @@ class WeftEncoder(WeftStack):
                 Numbers that scale the learned vectors added at every source position.
 
         Returns:
-            [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
+            [`~modeling_outputs.MoEModelOutput`]: states of shape `(batch, source, d_model)`.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -637,7 +600,7 @@ class WeftEncoder(WeftStack):
                 hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
             return self._finish(hidden_states)
 
-        return WeftEncoderOutput(last_hidden_state=with_hint(run, check))
+        return MoEModelOutput(last_hidden_state=with_hint(run, check))
 
 
 class WeftDecoder(WeftStack):
@@ -656,7 +619,6 @@ class WeftDecoder(WeftStack):
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
-        "selected_experts": OutputRecorder(Router, index=2),
     }
 
     def __init__(self, config: WeftConfig):
@@ -687,7 +649,7 @@ class WeftDecoder(WeftStack):
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
         **kwargs,
-    ) -> WeftDecoderOutput:
+    ) -> MoEModelOutputWithPastAndCrossAttentions:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
@@ -725,7 +687,7 @@ class WeftDecoder(WeftStack):
                 False for pads, which no expert computes. Defaults to what a 2-D `attention_mask` says.
 
         Returns:
-            [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
+            [`~modeling_outputs.MoEModelOutputWithPastAndCrossAttentions`]: states of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
@@ -829,7 +791,9 @@ class WeftDecoder(WeftStack):
                 )
             return self._finish(hidden_states)
 
-        return WeftDecoderOutput(last_hidden_state=with_hint(run, check), past_key_values=past_key_values)
+        return MoEModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=with_hint(run, check), past_key_values=past_key_values
+        )
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -893,25 +857,30 @@ class WeftModel(WeftPreTrainedModel):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
+        self.shared: nn.Embedding | None
+        self.register_module("shared", None)  # the first of the parameters
         self.encoder = WeftEncoder(config)
         self.decoder = WeftDecoder(config)
-        self.shared: nn.Embedding | None = None
         if config.share_encoder_decoder_embeddings:
-            # one module in three places, not three modules with tied weights, which FSDP2 cannot wrap
-            self.set_input_embeddings(nn.Embedding(config.vocab_size, config.d_model))
-            self._tied_weights_keys = {
-                "encoder.embed_tokens.weight": "shared.weight",
-                "decoder.embed_tokens.weight": "shared.weight",
-            }
+            self.shared = nn.Embedding(config.vocab_size, config.d_model)
+            # in weights that were not saved by `save_pretrained`
+            self._keys_to_ignore_on_load_unexpected = [r"(en|de)coder\.embed_tokens\.weight"]
         self.post_init()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "shared" and value is not None:
+            for stack in (self.encoder, self.decoder):
+                stack.borrow_table(value)
+
     def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
+        return self.encoder.embed_tokens if self.shared is None else self.shared
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.encoder.embed_tokens = value
-        if self.config.share_encoder_decoder_embeddings:
-            self.shared = self.decoder.embed_tokens = value
+        if self.shared is None:
+            self.encoder.embed_tokens = value
+        else:
+            self.shared = value
 
     @can_return_tuple
     def forward(
@@ -920,7 +889,7 @@ class WeftModel(WeftPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        encoder_outputs: MoEModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -936,7 +905,7 @@ class WeftModel(WeftPreTrainedModel):
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> WeftModelOutput:
+    ) -> Seq2SeqMoEModelOutput:
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
@@ -946,13 +915,13 @@ class WeftModel(WeftPreTrainedModel):
                 `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 What [`WeftDecoder.forward`] takes, there without `decoder_`.
-            encoder_outputs (`WeftEncoderOutput` or `tuple`, *optional*):
+            encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
                 What the encoder has returned for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
 
         Returns:
-            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
+            [`~modeling_outputs.Seq2SeqMoEModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
             encoder, and what else was asked for.
 
         Raises:
@@ -985,7 +954,7 @@ class WeftModel(WeftPreTrainedModel):
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = WeftEncoderOutput(*encoder_outputs)
+            encoder_outputs = MoEModelOutput(*encoder_outputs)
         assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
         if encoder_attention_mask is None:
             encoder_attention_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
@@ -1007,7 +976,7 @@ class WeftModel(WeftPreTrainedModel):
             is_causal=is_causal,
             **kwargs,
         )
-        return WeftModelOutput(
+        return Seq2SeqMoEModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -1018,8 +987,6 @@ class WeftModel(WeftPreTrainedModel):
             encoder_attentions=encoder_outputs.attentions,
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
-            encoder_selected_experts=getattr(encoder_outputs, "selected_experts", None),
-            decoder_selected_experts=decoder_outputs.selected_experts,
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
@@ -1062,7 +1029,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: WeftEncoderOutput | tuple | None = None,
+        encoder_outputs: MoEModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -1135,9 +1102,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         ```
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        if labels is None and num_items_in_batch is not None and self.training:
+            check_labels_are_kept(self.config)
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)
+            labels = cast(torch.LongTensor, labels.long())
             check_first_batch(self, lambda: check_label_values(labels, self.config.target_vocab_size))
             use_cache = False
             if decoder_inputs is None:
@@ -1168,7 +1138,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
             output_router_logits=wants_routers or has_router_losses,
-            output_selected_experts=has_router_losses,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -1188,9 +1157,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             )
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            aux_loss, z_loss = self._router_losses(outputs, non_pads, sum_router_counts)
+            # a given output of the encoder has no part in this batch's losses
+            of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
+            logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())
+            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts)
             if self.training:
-                extra = weighed(self.config, aux_loss, z_loss)
+                extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # without it the losses are means of this batch, which count by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
@@ -1210,6 +1182,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
         )
+
+    def save_pretrained(self, *args, **kwargs):
+        """Save the model as in transformers, with a configuration that says whether the head is tied."""
+        # PEFT compares the head with the encoder's table after merging, and calls it untied where each stack has a table
+        if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
+            self.config.tie_word_embeddings = True
+        super().save_pretrained(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """
@@ -1253,18 +1232,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         target_mask = decoder_attention_mask if has_target_mask else labels != -100
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
-    def _router_losses(self, outputs, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
+    def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
         """Return balance loss and z-loss, means over the sparse layers. In training, also count the load of the routers."""
-        encoder_ids, decoder_ids = outputs.encoder_selected_experts or (), outputs.decoder_selected_experts or ()
-        ids = (*encoder_ids, *decoder_ids)
-        if not ids:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
-            zero = outputs.last_hidden_state.new_zeros((), dtype=torch.float)
+        (in_encoder, in_decoder), (source, target) = logits_of_stacks, non_pads_of_stacks
+        logits, non_pads = (*in_encoder, *in_decoder), [source] * len(in_encoder) + [target] * len(in_decoder)
+        if not logits:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
+            zero = target.new_zeros((), dtype=torch.float)
             return zero, zero
-        logits = (*(outputs.encoder_router_logits or ()), *(outputs.decoder_router_logits or ()))[-len(ids) :]
-        source, target = non_pads_of_stacks
-        non_pads = [source] * len(encoder_ids) + [target] * len(decoder_ids)
+        routers = self.routers()[-len(logits) :]  # without the encoder's if the call gave `encoder_outputs`
+        ids = [router.choose(one)[1] for router, one in zip(routers, logits, strict=True)]
         if self.training:
-            routers = self.routers()[-len(ids) :]  # without the encoder's if the call gave `encoder_outputs`
             for router, *layer in zip(routers, ids, non_pads, strict=True):
                 router.count_load(*layer)
         return router_losses(self.config, logits, ids, non_pads, sum_counts)
@@ -1295,218 +1272,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return decoder.embed_tokens
 
 
-class WeftEncoderPreTrainedModel(WeftPreTrainedModel):
-    """Base class of the models without a decoder: they read the folder of any Weft model with an encoder and a decoder."""
-
-    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
-
-    def _resize_token_embeddings(self, *args, **kwargs):
-        table = super()._resize_token_embeddings(*args, **kwargs)
-        if self.config.share_encoder_decoder_embeddings:  # one vocabulary, even where both sizes are named
-            self.config.decoder_vocab_size = None
-        return table
-
-
-class WeftEncoderModel(WeftEncoderPreTrainedModel):
-    """The encoder of a Weft model: `AutoModelForTextEncoding` loads it from the folder of any model with a decoder.
-
-    Its weights have the names that they have in [`WeftModel`]. Those of decoder and head are left out when it is loaded.
-    """
-
-    def __init__(self, config: WeftConfig):
-        super().__init__(config)
-        self.encoder = WeftEncoder(config)
-        self.shared: nn.Embedding | None = None
-        if config.share_encoder_decoder_embeddings:
-            # the name that the table has in files of the whole model
-            self.shared = self.encoder.embed_tokens
-            self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.encoder.embed_tokens = value
-        if self.shared is not None:
-            self.shared = value
-
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        condition_values: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> WeftEncoderOutput:
-        r"""
-        Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
-
-        Returns:
-            [`WeftEncoderOutput`]: states of shape `(batch, source, d_model)`.
-
-        Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
-
-        Example:
-
-        ```python
-        >>> import torch
-        >>> from weftformer import WeftConfig, WeftEncoderModel
-
-        >>> model = WeftEncoderModel(WeftConfig(vocab_size=20, d_model=32))
-        >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
-        torch.Size([1, 3, 32])
-        ```
-        """
-        check_kwargs(kwargs, WeftEncoderModel.forward, "WeftEncoderModel.forward")
-        return self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            position_mask=position_mask,
-            condition_values=condition_values,
-            **kwargs,
-        )
-
-
-class WeftForSequenceClassification(WeftEncoderPreTrainedModel):
-    """The encoder with a classifier: a linear layer over the mean of the states of a text's tokens.
-
-    `num_labels` and `problem_type` of the configuration are transformers' own. Without a `problem_type` the first labels
-    decide, as in transformers, and it is written to the configuration: one output is a regression, whole numbers name one
-    of several classes, other numbers give each class a truth.
-    """
-
-    def __init__(self, config: WeftConfig):
-        super().__init__(config)
-        self.model = WeftEncoderModel(config)
-        self.classifier = nn.Linear(config.d_model, config.num_labels)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        condition_values: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> SequenceClassifierOutput:
-        r"""
-        Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
-            labels (`torch.Tensor` of shape `(batch,)` or `(batch, num_labels)`, *optional*):
-                The class of each text, -100 for a text that does not count; or a number for each output.
-            num_items_in_batch (`int` or `torch.Tensor`, *optional*):
-                Labels in all accumulated batches and processes, from the Trainer. The loss is divided by it.
-
-        Returns:
-            [`~transformers.modeling_outputs.SequenceClassifierOutput`]: the loss where labels are given, in training with the
-            losses of the routers, and logits of shape `(batch, num_labels)`.
-
-        Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
-
-        Example:
-
-        ```python
-        >>> import torch
-        >>> from weftformer import WeftConfig, WeftForSequenceClassification
-
-        >>> model = WeftForSequenceClassification(WeftConfig(vocab_size=20, d_model=32, num_labels=3))
-        >>> output = model(torch.tensor([[5, 6, 7]]), labels=torch.tensor([2]))
-        >>> output.loss.shape, output.logits.shape
-        (torch.Size([]), torch.Size([1, 3]))
-        ```
-        """
-        check_kwargs(kwargs, WeftForSequenceClassification.forward, "WeftForSequenceClassification.forward")
-        attention_mask = inferred_mask(self.config, attention_mask, input_ids)
-        trains_routers = (
-            labels is not None and self.training and "sparse" in (self.config.encoder_mlp_layer_types or ())
-        )
-        if trains_routers:
-            kwargs["output_router_logits"] = kwargs["output_selected_experts"] = True
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            position_mask=position_mask,
-            condition_values=condition_values,
-            **kwargs,
-        )
-        states_BSD = outputs.last_hidden_state
-        mask_BS = key_mask_of(attention_mask, len(states_BSD))
-        mask_BS = states_BSD.new_ones(states_BSD.shape[:2], dtype=torch.bool) if mask_BS is None else mask_BS.bool()
-        weights_BS1 = mask_BS[..., None].to(states_BSD.dtype)
-        pooled_BD = (states_BSD * weights_BS1).sum(dim=1) / weights_BS1.sum(dim=1).clamp(min=1)
-        pooled_BD = dropout(pooled_BD, self.config.dropout, self.training)
-        logits = self.classifier(pooled_BD)
-        loss = None
-        if labels is not None:
-            labels = labels.to(logits.device)
-            total = self._sum_of_losses(logits, labels)
-            # -100 is no class, but it may be a number
-            is_class = self.config.problem_type == "single_label_classification"
-            own = labels.ne(-100).sum() if is_class else labels.numel()
-            count = counted_items(labels, own if num_items_in_batch is None else num_items_in_batch)
-            loss = total / count
-            if trains_routers:  # a mean, so each batch counts by its share of the labels
-                loss = loss + self._router_loss(outputs, mask_BS.flatten()) * (own / count)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-    def _sum_of_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses of all labels. Their mean is the loss of transformers."""
-        config, number = self.config, self.config.num_labels
-        if config.problem_type is None:  # pipelines read it from the saved configuration
-            is_class = labels.dtype in (torch.long, torch.int)
-            several = "single_label_classification" if is_class else "multi_label_classification"
-            config.problem_type = "regression" if number == 1 else several
-        logits = logits.to(at_least_float32(logits.dtype))
-        if config.problem_type == "single_label_classification":
-            if labels.numel() != len(logits) or labels.is_floating_point():
-                raise ValueError(
-                    f"labels of shape {tuple(labels.shape)} and type {labels.dtype}: one class of {number} is asked for each "
-                    f"text, so give whole numbers of shape ({len(logits)},)."
-                )
-            return nn.functional.cross_entropy(logits, labels.flatten().long(), reduction="sum")
-        if labels.numel() != logits.numel():
-            raise ValueError(
-                f"labels have the shape {tuple(labels.shape)}, and problem_type={config.problem_type!r} asks for numbers of "
-                f"shape {tuple(logits.shape)}."
-            )
-        labels = labels.view_as(logits).to(logits.dtype)
-        if config.problem_type == "regression":
-            return nn.functional.mse_loss(logits, labels, reduction="sum")
-        return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-
-    def _router_loss(self, outputs: WeftEncoderOutput, non_pads: torch.Tensor) -> torch.Tensor:
-        """Return the weighed balance losses and z-loss, and let the routers count their load."""
-        ids, logits = outputs.selected_experts or (), outputs.router_logits or ()
-        for router, layer in zip(self.routers(), ids, strict=True):
-            router.count_load(layer, non_pads)
-        return weighed(self.config, *router_losses(self.config, logits, ids, [non_pads] * len(ids)))
-
-
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
-    "WeftEncoderModel",
     "WeftForConditionalGeneration",
-    "WeftForSequenceClassification",
     "WeftModel",
     "WeftPreTrainedModel",
 ]

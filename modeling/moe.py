@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import Float32Buffers, Float32Linear, dropout
+from .layers import Float32Buffers, Float32Linear, Recorded, dropout
 from .transformers_names import ACT2FN, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.
@@ -38,7 +38,7 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
                 routers[id(parameter)].update_selection_bias()
 
 
-class Router(Float32Buffers):
+class Router(Recorded, Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
     The scores of the experts are the softmax of the logits. The weights are the scores of the chosen experts, divided by
@@ -58,7 +58,6 @@ class Router(Float32Buffers):
         self.top_k = config.num_experts_per_tok
         self.renormalise = config.norm_topk_prob
         self.capacity_factor = config.expert_capacity_factor
-        self.always_capacity = config.expert_capacity_mode == "always"
         self.update_rate = config.router_bias_update_rate
         self.classifier = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
         balanced = self.update_rate > 0
@@ -80,54 +79,34 @@ class Router(Float32Buffers):
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         return self.classifier(tokens_ND)
 
-    def forward(
-        self, tokens_ND: torch.Tensor, non_pad_N: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return logits (N, E) and weights (N, K) in fp32, and the ids of the selected experts (N, K).
-
-        `non_pad_N` is False for pads, and None if there are none.
-        """
+    def forward(self, tokens_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return logits (N, E) and weights (N, K) in fp32, and the ids of the selected experts (N, K)."""
         with maybe_autocast(tokens_ND.device.type, enabled=False):
             logits_NE = self._logits(tokens_ND)
-            scores_NE = logits_NE.softmax(dim=-1)
-            biased_NE = scores_NE if self.selection_bias is None else scores_NE + self.selection_bias
-            ids_NK = biased_NE.topk(self.top_k, dim=-1).indices
+            scores_NE, ids_NK = self.choose(logits_NE)
             weights_NK = scores_NE.gather(-1, ids_NK)
             if self.renormalise:
                 # the scores that a bias has chosen may all be 0
                 weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True).clamp(min=1e-20)
-            if self.limits_experts:
-                weights_NK = self._drop_over_capacity(weights_NK, ids_NK, None if self.always_capacity else non_pad_N)
+            if self.capacity_factor is not None:
+                weights_NK = self._drop_over_capacity(weights_NK, ids_NK, self.capacity_factor)
         return logits_NE, weights_NK, ids_NK
 
-    @property
-    def limits_experts(self) -> bool:
-        """Whether experts drop tokens beyond their capacity: in training, and with `expert_capacity_mode="always"`.
+    def choose(self, logits_NE: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the scores of the experts (N, E), and the ids of those selected (N, K), best first."""
+        scores_NE = logits_NE.softmax(dim=-1)
+        biased_NE = scores_NE if self.selection_bias is None else scores_NE + self.selection_bias
+        return scores_NE, biased_NE.topk(self.top_k, dim=-1).indices
 
-        The default is training alone, because a decoding step is a batch of a few tokens, whose capacity may be 0.
+    def _drop_over_capacity(self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, factor: float) -> torch.Tensor:
+        """Return the weights with 0 for each token that an expert has no capacity for.
+
+        The first tokens of the batch come first, and pads count, as in DirectMultiStep.
         """
-        return self.capacity_factor is not None and (self.training or self.always_capacity)
-
-    def _drop_over_capacity(
-        self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Return the weights with 0 for each token that an expert has no capacity for, and for pads.
-
-        The first tokens of the batch come first.
-        """
-        assert self.capacity_factor is not None
-        taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
-        assignments: torch.Tensor | int = ids_NK.numel()
-        if non_pad_N is not None:
-            taken_NE = taken_NE * non_pad_N[:, None]
-            assignments = non_pad_N.sum() * self.top_k  # stays on the device: reading it would wait for the device
-        capacity = assignments / self.num_experts * self.capacity_factor
         # the number of each token in the queues of its experts, from 1 on
+        taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
         queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
-        is_dropped_NK = queue_number_NK > (capacity.floor() if isinstance(capacity, torch.Tensor) else int(capacity))
-        if non_pad_N is not None:
-            is_dropped_NK = is_dropped_NK | ~non_pad_N[:, None]
-        return weights_NK.masked_fill(is_dropped_NK, 0.0)
+        return weights_NK.masked_fill(queue_number_NK > int(ids_NK.numel() / self.num_experts * factor), 0.0)
 
     @torch.no_grad()
     def count_load(self, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None) -> None:
@@ -291,7 +270,8 @@ _WITHOUT_PADS = (None, "eager", "batched_mm", "grouped_mm")
 class SparseFeedForward(nn.Module):
     """A router and its experts. The call and the shapes are those of the dense feed-forward.
 
-    Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0.
+    Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0. With
+    a limited capacity pads are tokens like others, as in DirectMultiStep.
     """
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
@@ -306,14 +286,14 @@ class SparseFeedForward(nn.Module):
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
 
-        `token_mask` (...) is False for pads, which use no capacity and whose output is 0. It is None if there are no pads.
+        `token_mask` (...) is False for pads, whose output is 0. It is None if there are no pads.
         """
         tokens_ND = hidden_states.flatten(0, -2)
         non_pad_N = None if token_mask is None else token_mask.flatten().bool()
-        _, weights_NK, ids_NK = self.router(tokens_ND, non_pad_N)
-        # capacity as published counts pads too
-        is_published = self.router.capacity_factor is not None and self.router.always_capacity
-        dispatch = self.experts if non_pad_N is None or is_published else partial(self._without_pads, non_pad_N)
+        _, weights_NK, ids_NK = self.router(tokens_ND)
+        if self.router.capacity_factor is not None:  # as published, pads have places in it
+            non_pad_N = None
+        dispatch = self.experts if non_pad_N is None else partial(self._without_pads, non_pad_N)
         return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
 
     def _without_pads(
@@ -420,8 +400,3 @@ def router_losses(
     aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
     z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
     return aux, z
-
-
-def weighed(config: WeftConfig, aux: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the two losses, each times its coefficient."""
-    return config.router_aux_loss_coef * aux + config.router_z_loss_coef * z

@@ -45,8 +45,8 @@ _EXPERTS = {
     "down_proj": "rowwise",
 }
 
-# The plan of the head alone. The two stacks have their own plans.
-HEAD_TP_PLAN = {"lm_head": "colwise_gather_output"}
+# The plan of the head and of a table that the stacks share. The two stacks have their own plans.
+MODEL_TP_PLAN = {"lm_head": "colwise_gather_output", "shared": "embedding_rowwise"}
 # Tensor parallelism of one stack: the encoder or the decoder.
 STACK_TP_PLAN = {
     "embed_tokens": "embedding_rowwise",
@@ -164,7 +164,7 @@ def install(model_class: Any, stack_class: Any) -> None:
         stack_class: `WeftStack`, the base class of encoder and decoder.
     """
     model_class.parallelism = sys.modules[__name__]
-    model_class._tp_plan = HEAD_TP_PLAN
+    model_class._tp_plan = MODEL_TP_PLAN
     stack_class._tp_plan, stack_class._ep_plan = STACK_TP_PLAN, STACK_EP_PLAN
     stack_class._fsdp_plan = STACK_FSDP_PLAN
 

@@ -98,7 +98,6 @@ class WeftRotaryEmbedding(Float32Buffers):
 
     def __init__(self, config: WeftConfig):
         super().__init__()
-        self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
         self.config = config
         assert config.rope_parameters is not None  # transformers sets it when the configuration is made
@@ -126,9 +125,21 @@ class WeftRotaryEmbedding(Float32Buffers):
         With `follows_length=False`, `dynamic` and `longrope` do not change the frequencies of a sequence that is
         longer than `max_position_embeddings`.
         """
-        if follows_length:
-            return self._scaled(x, position_ids)
-        return self._cos_sin(x, position_ids, self.original_inv_freq)
+        if not follows_length:
+            return self._cos_sin(x, position_ids, self.original_inv_freq)
+        if self.rope_type == "dynamic":
+            return self._cos_sin(x, position_ids, self._dynamic_frequencies(position_ids))
+        return self._scaled(x, position_ids)
+
+    def _dynamic_frequencies(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return the frequencies for the length of these sequences, computed where the positions are.
+
+        `dynamic_rope_update` would read the length, which waits for the device, and keep the frequencies of the longest
+        sequence so far.
+        """
+        length = position_ids.max() + 1
+        scaled, _ = ROPE_INIT_FUNCTIONS["dynamic"](self.config, position_ids.device, seq_len=length)
+        return torch.where(length > self.original_max_seq_len, scaled, self.inv_freq)
 
     @dynamic_rope_update
     def _scaled(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -54,9 +54,14 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        missing = {"rdkit": "RDKit", "PIL": "Pillow", "jinja2": "Jinja2", "resvg_py": "resvg-py", "rdchiral": "rdchiral", "syntheseus": "syntheseus"}.get(
-            (error.name or "").split(".")[0]
-        )
+        missing = {
+            "rdkit": "RDKit",
+            "PIL": "Pillow",
+            "jinja2": "Jinja2",
+            "resvg_py": "resvg-py",
+            "rdchiral": "rdchiral",
+            "syntheseus": "syntheseus",
+        }.get((error.name or "").split(".")[0])
         if missing is None:
             raise
         raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[chem]") from error

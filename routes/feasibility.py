@@ -1,6 +1,6 @@
 """Check whether a route is possible at all: molecules can be read, atoms have an origin, and no molecule is made from itself.
 
-These are the least demands of chemistry. A route that meets them may still not work; a route that breaks one cannot. Of the 27,243
+These are minimal requirements of chemistry. A route that meets them may still not work; a route that violates one cannot work. Of the 27,243
 recorded reactions of PaRoutes n1 and n5, 4 lack an atom, and no route makes a molecule from itself.
 """
 
@@ -44,8 +44,8 @@ class ReactionCheck:
             read.
         unreadable: molecules of the reaction that RDKit cannot read.
         circular: reactants that are the product itself, or a molecule that is made from it.
-        repeated: reactants that stand there more often than the product's atoms ask for. That is no contradiction, but
-            in recorded routes it does not occur.
+        repeated: reactants that occur more often than the product's atoms require. That is not impossible, but does not
+            occur in recorded routes.
     """
 
     product: str
@@ -75,7 +75,7 @@ class ReactionCheck:
 
 @dataclass(frozen=True)
 class RouteCheck:
-    """What is wrong with a route: the reactions that are not as they should be, from the target backwards."""
+    """What is wrong with a route: the reactions with a finding, from the target backwards."""
 
     findings: tuple[ReactionCheck, ...] = ()
 
@@ -91,7 +91,7 @@ class RouteCheck:
 
     @property
     def remarks(self) -> list[str]:
-        """What is odd and not impossible, in words."""
+        """What is unusual but not impossible, in words."""
         return [f"{smiles} is used twice" for finding in self.findings for smiles in finding.repeated]
 
 
@@ -123,7 +123,7 @@ def _findings(route: Route, above: tuple[Molecule, ...]) -> Iterator[ReactionChe
         route.smiles,
         names,
         missing=missing_atoms(product, readable) if product is not None and is_read else {},
-        # one that cannot be read is told where it is made from something, and where something is made from it
+        # an unreadable molecule is reported both as product and as reactant
         unreadable=tuple(
             name
             for name, molecule in zip((route.smiles, *names), (product, *reactants), strict=True)

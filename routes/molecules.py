@@ -14,7 +14,7 @@ from typing import Any, cast
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolDescriptors
 
-from .tree import Route
+from .tree import SMILES_CHARACTERS, Route
 
 # A longer SMILES is no molecule. RDKit writes one by recursion: a chain of 20,000 atoms ends the process.
 MOST_CHARACTERS = 2000
@@ -23,6 +23,8 @@ _KNOWN = 1 << 16
 # The beginning of a line of RDKit's log, and the position of an error in it.
 _STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
 _PLACE = re.compile(r" around position \d+")
+# The beginning of an atom with an isotope of more than three digits, or a charge or hydrogens of more than two.
+_TOO_LARGE = re.compile(r"\[(?:\d{4,}|[^\[\]]*[H+-]\d{3,})")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
@@ -31,18 +33,29 @@ def canonical_smiles(smiles: str) -> str:
     """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
 
     Raises:
-        ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters. The message quotes it, with
-            RDKit's reason.
+        ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character that no
+            SMILES has, such as a line break, or a number that is too large for an isotope, a charge or hydrogens. The message
+            quotes it, with the reason.
     """
     if len(smiles) > MOST_CHARACTERS:
         raise ValueError(
             f"{smiles[:80]!r}... has {len(smiles)} characters, and a molecule has at most {MOST_CHARACTERS}."
         )
+    smiles = smiles.strip()
+    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
+    if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
+        raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
+    if found := _TOO_LARGE.search(smiles):
+        raise ValueError(f"{_quoted(smiles)}: the number in {found[0]!r} is too large.")
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles.strip())
+        molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(unreadable(smiles))
     return Chem.MolToSmiles(molecule)
+
+
+def _quoted(smiles: str) -> str:
+    return f"{smiles!r} is not a molecule that RDKit can read"
 
 
 def canonical_or_given(smiles: str) -> str:
@@ -59,7 +72,7 @@ def unreadable(smiles: str) -> str:
     The reason is in a log that all threads share: of two threads at once, one may get none.
     """
     smiles = smiles.strip()
-    told = f"{smiles!r} is not a molecule that RDKit can read"
+    told = _quoted(smiles)
     if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
         return f"{told}."
     with rdBase.CaptureErrorLog() as log:
@@ -176,15 +189,18 @@ def read_molecule(smiles: str) -> Molecule | None:
 
 @lru_cache(_KNOWN)
 def is_beyond_repair(smiles: str) -> bool:
-    """Return whether RDKit can read no SMILES that begins with this one, which is closed and which RDKit cannot read.
+    """Return whether it is certain that RDKit can read no SMILES that begins with this one, which RDKit cannot read.
 
-    An atom with too many bonds keeps them, whatever follows. But an aromatic ring may still get the substituent that
-    it lacks. Where RDKit fails instead of naming a problem, the answer is no.
+    A parenthesis that closes no branch stays, and an atom with too many bonds keeps them, whatever follows. But an open
+    ring may still be closed, and an aromatic one may get the substituent that it lacks. Where RDKit fails instead of
+    naming a problem, the answer is no.
     """
+    if smiles.count(")") > smiles.count("("):
+        return True
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, sanitize=False)
         if molecule is None:
-            return True
+            return False
         try:
             problems = cast(Any, Chem).DetectChemistryProblems(molecule)
         except RuntimeError:

@@ -102,19 +102,23 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read what `to_dict` gives, also where it says `solved` for `purchasable`, as it did before."""
+        """Read what `to_dict` gives.
+
+        Raises:
+            KeyError, TypeError, ValueError: `data` is something else.
+        """
         missing = data.get("missing")
         return cls(
-            text=data["text"],
-            score=float("-inf") if data["score"] is None else data["score"],
-            n_steps=data.get("n_steps"),
+            text=str(data["text"]),
+            score=_number(data["score"], -math.inf),
+            n_steps=_number(data.get("n_steps"), None, int),
             route=None if data.get("route") is None else Route.from_dict(data["route"]),
-            problem=data.get("problem"),
-            missing=None if missing is None else tuple(missing),
-            rank=data.get("rank") or 0,
-            group=data.get("group") or 0,
-            joined_at=tuple(data.get("joined_at") or ()),
-            feasibility=data.get("feasibility"),
+            problem=_text(data.get("problem")),
+            missing=None if missing is None else tuple(map(str, missing)),
+            rank=_number(data.get("rank"), 0, int),
+            group=_number(data.get("group"), 0, int),
+            joined_at=tuple(map(str, data.get("joined_at") or ())),
+            feasibility=_number(data.get("feasibility"), None),
         )
 
 
@@ -195,15 +199,31 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Plan:
-        """Read what `to_dict` gives."""
+        """Read what `to_dict` gives.
+
+        Raises:
+            KeyError, TypeError, ValueError: `data` is something else.
+        """
         return cls(
-            data["target"],
+            str(data["target"]),
             [Candidate.from_dict(item) for item in data["candidates"]],
-            data.get("problem"),
-            data.get("id"),
-            data.get("seconds"),
-            tuple(data.get("remarks") or ()),
+            _text(data.get("problem")),
+            _text(data.get("id")),
+            _number(data.get("seconds"), None),
+            tuple(map(str, data.get("remarks") or ())),
         )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any, default: Any, kind: type = float) -> Any:
+    if value is None:
+        return default
+    if not math.isfinite(value):
+        raise ValueError(f"expected a number, got {value}")
+    return kind(value)
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -21,7 +21,10 @@ def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | Non
         is no header.
     """
     for delimiter in (",", "\t", ";"):
-        header = [name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])]
+        try:
+            header = [name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])]
+        except csv.Error:  # a cell is longer than any name, or has the end of a line in it
+            continue
         if not set(header).isdisjoint(known):
             return delimiter, header
     return None

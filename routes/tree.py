@@ -21,7 +21,6 @@ from typing import Any
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
 MAX_DEPTH = 64
-MAX_LENGTH = 20_000
 
 _SMILES_KEY = "{'smiles':'"
 _CHILDREN_KEY = ",'children':["
@@ -122,8 +121,8 @@ class Route:
             `Route`: the route.
 
         Raises:
-            ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in a row. The message
-                names the place, such as `children[1].smiles`.
+            ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in a
+                row. The message names the place, such as `children[1].smiles`.
         """
         return _from_dict(data, "", MAX_DEPTH)
 
@@ -132,25 +131,21 @@ class Route:
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod
-    def from_string(cls, text: str, *, max_length: int = MAX_LENGTH) -> Route:
+    def from_string(cls, text: str) -> Route:
         """
         Parse the DirectMultiStep text. `to_string` returns every accepted text character for character.
 
         Args:
             text (`str`):
                 The text, without spaces.
-            max_length (`int`, *optional*, defaults to 20000):
-                The largest allowed number of characters.
 
         Returns:
             `Route`: the route.
 
         Raises:
-            ValueError: the text is too long, has more than 64 reactions in a row or does not follow the grammar. The message names the position
-                and what was expected there.
+            ValueError: the text has more than 64 reactions in a row or does not follow the grammar. The message names
+                the position and what was expected there.
         """
-        if len(text) > max_length:
-            raise ValueError(f"route text has {len(text)} characters, at most {max_length} are allowed")
         route, end = _parse(text, 0, MAX_DEPTH)
         if end != len(text):
             raise _unexpected(text, end, "the end of the text")

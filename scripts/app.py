@@ -1,13 +1,11 @@
-"""Show models on a page in the browser, which plans routes and writes texts. Or write the folder of a Space on the Hub with
-the same page."""
+"""Show models on a page in the browser, which plans routes and writes texts."""
 
 import argparse
-from pathlib import Path
+from typing import Any
 
 EPILOG = """examples:
   weftformer app                                               # the route model that comes with Weft
-  weftformer app --model runs/routes --text-model runs/de-en
-  weftformer app --model runs/routes --space runs/space        # ready for `hf upload NAME runs/space --repo-type space`"""
+  weftformer app --model runs/routes --text-model runs/de-en"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,43 +16,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")
     add("--port", type=int, metavar="N", help="port to listen at (default: the first from 7860 that is free)")
     add("--share", action="store_true", help="also open it to the world, through gradio's servers, for a week")
-    add = parser.add_argument_group("as a Space").add_argument
-    add("--space", type=Path, metavar="FOLDER",
-        help="show nothing, and write the folder of a Space: a model of a folder is copied, one of the Hub is downloaded when the "
-        "Space starts; the folder must not hold anything yet")  # fmt: skip
-    add("--title", default="Weft", help="of the Space (default: %(default)s)")
 
 
 def main(args: argparse.Namespace) -> None:
-    """Load the models and show them until Ctrl-C, or write the Space.
+    """Load the models and show them until Ctrl-C.
 
     Raises:
-        ValueError: as [`load_models`] and [`write_space`], or there is no such device. OSError: no such model, or the port is taken.
+        ValueError: as [`load_models`], or there is no such device. OSError: no such model, or the port is taken.
     """
-    from weftformer.demo import LAUNCH, build_demo, write_space
-    from weftformer.demo.loading import load_models
     from weftformer.scripts.arguments import move_to, take_shipped_model
 
     if args.text_model is None:
         take_shipped_model(args)
-    if args.space is not None:
-        write_space(args.space, args.model, args.text_model, title=args.title)
-        print(_how_to_push(args))
-        return
     tasks = load_models(args.model, args.text_model)
     for task in filter(None, tasks):
         move_to(task, args.device)
+
+    from weftformer.demo import LAUNCH, build_demo
+
     build_demo(*tasks).launch(server_name=args.host, server_port=args.port, share=args.share, **LAUNCH)
 
 
-def _how_to_push(args: argparse.Namespace) -> str:
-    lines = [
-        f"{name} is no folder here: the Space downloads it from the Hub when it starts."
-        for name in (args.model, args.text_model)
-        if name is not None and not Path(name).is_dir()
-    ]
-    lines.append(
-        f"The Space is in {args.space}. Try it: `python {args.space / 'app.py'}`. Push it: "
-        f"`hf repos create NAME --type space --space-sdk gradio`, then `hf upload NAME {args.space} --repo-type space`."
-    )
-    return "\n".join(lines)
+def load_models(route_model: str | None, text_model: str | None) -> list[Any]:
+    """Load the two arguments of `build_demo`.
+
+    Args:
+        route_model, text_model: folder or Hub id of each model, or None.
+
+    Returns:
+        The task of each model, or None for a model that is not given.
+
+    Raises:
+        ValueError: gradio or RDKit is not installed, or a model is of the other kind.
+    """
+    try:
+        import gradio  # noqa: F401
+
+        from weftformer.inference.tasks import RouteTask, TextTask, load_task
+
+        named = ((route_model, RouteTask), (text_model, TextTask))
+        tasks: list[Any] = [None if name is None else load_task(name) for name, _ in named]
+    except ModuleNotFoundError as error:
+        if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
+            raise
+        raise ValueError(f"The page needs {error.name}: pip install 'weftformer[app]'.") from error
+    except ImportError as error:  # RDKit is missing; the message says which extra to install
+        raise ValueError(str(error)) from error
+    for (name, kind), task in zip(named, tasks, strict=True):
+        if task is not None and not isinstance(task, kind):
+            wanted, option = ("texts", "--text-model") if kind is RouteTask else ("routes", "--model")
+            raise ValueError(f"{name} writes {wanted}: give it as {option}.")
+    return tasks

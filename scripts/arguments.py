@@ -8,7 +8,7 @@ from typing import Any
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
-    """Refuse a file to write in a folder that is not there: else the mistake shows when the work is done.
+    """Refuse a file that cannot be written, because the error would otherwise come when the work is done.
 
     Args:
         names: arguments with a path, or None.
@@ -18,8 +18,15 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     """
     for name in names:
         file = getattr(arguments, name)
-        if file is not None and not file.parent.is_dir():
-            raise ValueError(f"--{name.replace('_', '-')} {file}: there is no folder {file.parent}.")
+        if file is None:
+            continue
+        option = f"--{name.replace('_', '-')} {file}"
+        if not file.parent.is_dir():
+            raise ValueError(f"{option}: there is no folder {file.parent}.")
+        if file.is_dir():
+            raise ValueError(f"{option} is a folder: give the name of a file.")
+        if not os.access(file.parent, os.W_OK):
+            raise ValueError(f"{option}: the folder {file.parent} cannot be written to.")
 
 
 def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:

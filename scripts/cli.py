@@ -21,6 +21,7 @@ the options that are used most and answers `--help`. `main` gets all words as `a
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
@@ -44,26 +45,20 @@ COMMANDS = {
     "draw": "draw the routes of a file",
     "evaluate": "score planned routes against recorded ones",
     "convert": "turn another family's weights into a Weft model",
-    "adapt": "make an encoder-decoder from a decoder-only model",
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
     "app": "show models on a page in the browser",
 }
-# What commands of earlier versions are called now. They work until version 0.3.
+# What took the place of commands of 0.1.
 RENAMED = {
-    "tour": "`weftformer demo`",
-    "space": "`weftformer app --space`",
-    "completion": "`weftformer --print-completion`",
-    "compile": "`--compile` of `generate` and `plan`, which compile what they need and keep it",
-    "benchmark": "`python -m weftformer.benchmarks`",
+    "space": "A Space starts `weftformer app`: see docs/app.md.",
+    "benchmark": "It is now `python -m weftformer.benchmarks`.",
 }
-# Until 0.2 `weftformer demo` was the page.
-_OPTIONS_OF_THE_PAGE = {"--text-model", "--device", "--host", "--port", "--share"}
 SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
-INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -148,63 +143,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: after `--help`, and with 2 where arguments are wrong, as argparse has it.
     """
-    name, *rest = _current(list(sys.argv[1:] if argv is None else argv) or ["--help"])
-    if name == "compile":
-        return 0
-    if name == "benchmark":
-        return _benchmark(rest)
+    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if name.startswith("-"):
         shell = build_parser(())[0].parse_args([name, *rest]).print_completion
         return run_script("--print-completion", print_completion, shell)
     if name not in COMMANDS:
         matches = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean `{matches[0]}`?" if matches else ""
-        print(f"weftformer: there is no command {name!r}.{hint}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
+        hint = RENAMED.get(name) or (f"Did you mean `{matches[0]}`?" if matches else "")
+        told = f"weftformer: there is no command {name!r}. {hint}".rstrip()
+        print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
     importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
     return run_script(name, _module(name).main, args)
 
 
-def _current(words: list[str]) -> list[str]:
-    """Replace the name of a command in an earlier version by what it is called now, and tell the user on stderr."""
-    name, *rest = words
-    if name in RENAMED:
-        print(f"weftformer: `weftformer {name}` is now {RENAMED[name]}.", file=sys.stderr)
-        _, *new = RENAMED[name].strip("`").split()
-        return words if name in ("compile", "benchmark") else [*new, *rest]
-    if name == "demo" and not {"-h", "--help"} & set(rest):
-        print("weftformer: the page in the browser is now `weftformer app`.", file=sys.stderr)
-        if _OPTIONS_OF_THE_PAGE & {_hyphens(word).partition("=")[0] for word in rest}:
-            return ["app", *rest]
-    return words
-
-
-def _benchmark(words: Sequence[str]) -> int:
-    try:
-        return importlib.import_module("weftformer.benchmarks.__main__").main(words)
-    except ModuleNotFoundError as error:
-        if error.name != "weftformer.benchmarks":
-            raise
-        print("weftformer: error: benchmarks come with the repository: run this in a clone of it", file=sys.stderr)
-        return 1
-
-
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
     """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
 
     Returns:
-        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C.
+        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
     """
     try:
         return script(arguments) or 0
+    except BrokenPipeError:  # such as behind `| head`
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())  # Python flushes stdout when it exits
+        return CLOSED_PIPE
     except (ValueError, OSError) as error:
         if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
         print(f"weftformer {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"weftformer {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
         return INTERRUPTED
 
 

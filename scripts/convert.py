@@ -9,6 +9,7 @@ sources:
   torch     torch.nn.Transformer
   bart      transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)
   t5        transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)
+  llama     a decoder-only checkpoint of transformers (Llama, Qwen3), as both stacks
 """
 
 import argparse
@@ -19,27 +20,33 @@ EPILOG = """examples:
   weftformer convert flash.ckpt runs/flash
   weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
   weftformer convert bart folder-of-bart-base runs/bart
-  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true"""
+  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true
+  weftformer convert llama-3.2-1b runs/start --config-overrides pad_token_id=128004  # must be trained before use"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [SOURCE] PATH OUT [--option value ...]"
     add = parser.add_argument
-    add("source", nargs="?", metavar="SOURCE", help="where the weights come from (default: told by their keys)")
+    add("source", nargs="?", metavar="SOURCE", help="where the weights come from (default: detected from their keys)")
     add(
         "path",
         type=Path,
         metavar="PATH",
         help="a file of weights (.safetensors, .pt, .pth, .ckpt, .bin or .npz), or a folder with them",
     )
-    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
-    add("--preset", help="take the configuration of this preset instead of reading it off the weights")
-    add("--heads", type=int, metavar="N", help="attention heads of both stacks, where the weights do not tell")
-    add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration that win over all others")
+    add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
+    add("--preset", help="take the configuration of this preset instead of finding it from the weights")
+    add(
+        "--heads",
+        type=int,
+        metavar="N",
+        help="number of attention heads of both stacks, if it cannot be found from the weights",
+    )
+    add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration, which replace all others")
     add("--source-config", type=Path, metavar="FILE",
         help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
     add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
-        help="regular expression to replace in every key first; may be given several times")  # fmt: skip
+        help="regular expression to replace in every key; may be given several times")  # fmt: skip
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -82,6 +89,13 @@ def main(args: argparse.Namespace) -> None:
         weights = clean_keys(read_weights(args.path), _renames(args.rename))
         source_config = read_source_config(args.source_config or folder)
         source = SOURCES[args.source] if args.source else detect(weights, source_config)
+        # a tokenizer of our own, that of the source, or none
+        if source.tokenizer == "routes":
+            tokenizer = build_route_tokenizer()
+        else:
+            tokenizer = read_tokenizer(folder) if source.model_types else None
+        if tokenizer is not None and source_config.get("pad_token_id") is None:
+            source_config = {**source_config, "pad_token_id": tokenizer.pad_token_id}
         overrides = parse_overrides(args.config_overrides)
         if args.heads is not None:
             overrides = dict.fromkeys(HEADS, args.heads) | overrides
@@ -92,15 +106,12 @@ def main(args: argparse.Namespace) -> None:
             raise ValueError(error.summary) from error
         print(f"source      {source.name}: {source.title}\n{conversion.found.describe()}")
         model = conversion.build()
-        if source.model_types and (folder / GENERATION_CONFIG_NAME).is_file():
+        if source_config.get("is_encoder_decoder") and (folder / GENERATION_CONFIG_NAME).is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
         model.save_pretrained(staging)
-        # a tokenizer of our own, that of the source, or none
-        if source.tokenizer == "routes":
-            tokenizer = build_route_tokenizer()
-        else:
-            tokenizer = read_tokenizer(folder) if source.model_types else None
         if tokenizer is not None:
+            # a decoder-only checkpoint may pad on the left, or have no pad token
+            tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id
             tokenizer.save_pretrained(staging)
         name, new = args.out.resolve().name, conversion.found.new
         card = converted_card(model, name, source.name, source.title, new=new, has_tokenizer=tokenizer is not None)

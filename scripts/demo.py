@@ -11,6 +11,8 @@ from typing import Any
 
 from weftformer.scripts.arguments import check_at_least_one
 
+EPILOG = "The page in the browser, which had this name in 0.1, is `weftformer app`."
+
 # None of them is a product in the training data of the shipped model, also not without stereochemistry.
 DRUGS = {
     "lidocaine": "CCN(CC)CC(=O)Nc1c(C)cccc1C",
@@ -84,6 +86,7 @@ def main(args: argparse.Namespace) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 
     from weftformer import WeftConfig
+    from weftformer.hub.loading import load
     from weftformer.routes.shipped import MODEL, describe_model
 
     started = time.monotonic()
@@ -92,7 +95,7 @@ def main(args: argparse.Namespace) -> None:
     print(describe_model() if args.model is None else f"Model: {source}.")
     set_seed(args.seed)
     datasets.disable_progress_bars()  # a moment each
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    model, tokenizer = load(AutoModelForSeq2SeqLM, source), load(AutoTokenizer, source)
     plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
     new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
     print(
@@ -104,7 +107,7 @@ def main(args: argparse.Namespace) -> None:
     trainer.train()
     after = trainer.evaluate()["eval_loss"]
     trainer.save_model()
-    saved = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    saved = load(AutoModelForSeq2SeqLM, folder), load(AutoTokenizer, folder)
     again = trainer_of(*saved, folder, args.seed, args.max_steps).evaluate()["eval_loss"]
     if abs(again - after) > 1e-4 * max(1.0, after):
         raise ValueError(

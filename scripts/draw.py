@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weftformer.routes.files.plan_files import read_plans
-from weftformer.routes.files.streams import read_routes
-from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.tree import Route
+from weftformer.routes.plans import Plan
 from weftformer.scripts.arguments import check_at_least_one, check_folders, read_stock
 
 if TYPE_CHECKING:
@@ -39,15 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
 
 
-def as_plans(routes: Sequence[Route]) -> list[Plan]:
-    """The routes of each target in the order of the file, as if they had been planned, but for a score."""
-    plans: dict[str, Plan] = {}
-    for route in routes:
-        found = plans.setdefault(route.smiles, Plan(route.smiles)).candidates
-        found.append(Candidate(route.to_string(), math.nan, None, route, rank=len(found) + 1))
-    return list(plans.values())
-
-
 def held_against(plans: Sequence[Plan], stock: Stock) -> list[Plan]:
     """The plans, with what this stock lacks."""
     return [
@@ -58,34 +45,14 @@ def held_against(plans: Sequence[Plan], stock: Stock) -> list[Plan]:
     ]  # fmt: skip
 
 
-def _of_file(path: Path, limit: int | None) -> tuple[list[Plan], list[Candidate]]:
-    """The plans of a file, and their routes in its order."""
-    plans = read_plans(path)
-    if plans is None:
-        limit = limit or LIMIT
-        routes = list(itertools.islice(read_routes(path), limit + 1))
-        if not routes:
-            raise ValueError(f"{path} holds no route.")
-        is_cut = len(routes) > limit
-        plans = as_plans(routes[:limit])
-        left = {plan.target: iter(plan.candidates) for plan in plans}
-        candidates = [next(left[route.smiles]) for route in routes[:limit]]
-    else:
-        is_cut = limit is not None and sum(len(plan.routes) for plan in plans) > limit
-        plans = plans if limit is None else _first(plans, limit)
-        candidates = [candidate for plan in plans for candidate in plan.distinct]
-    if is_cut:
-        print(f"Only the first {limit} are drawn: --limit asks for more.")
-    return plans, candidates
-
-
 def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
     """The plans with their first routes, `limit` of them together."""
     cut = []
     for plan in plans:
         kept = plan.distinct[:limit]
-        cut.append(replace(plan, candidates=[one for one in plan.candidates if one.route is None or one in kept]))
         limit -= len(kept)
+        if kept or not plan.distinct:
+            cut.append(replace(plan, candidates=[one for one in plan.candidates if one.route is None or one in kept]))
     return cut
 
 
@@ -109,21 +76,25 @@ def main(args: argparse.Namespace) -> None:
     if args.picture is not None:
         check_picture(args.picture)
     stock = None if args.stock is None else read_stock(args.stock)
-    plans, drawn = _of_file(args.routes, args.limit)
+    rows = read_plans(args.routes, (args.limit or LIMIT) + 1)
+    plans, is_planned = [plan for plan, _ in rows], any(row for _, row in rows)
+    limit = args.limit or (None if is_planned else LIMIT)
+    if limit is not None and sum(len(plan.distinct if is_planned else plan.candidates) for plan in plans) > limit:
+        plans = _first(plans, limit)
+        print(f"Only the first {limit} are drawn: --limit asks for more.")
     if stock is not None:
         plans = held_against(plans, stock)
+    drawn = [candidate for plan in plans for candidate in plan.distinct]
+    if not drawn and not (is_planned and args.picture is None):
+        raise ValueError(f"{args.routes} holds no route.")
     if args.html is not None:
         # the page of planned routes is the one that `weftformer plan --html` writes
-        is_planned = any(not math.isnan(candidate.score) for plan in plans for candidate in plan.candidates)
         save_page(plans, args.html, **({} if is_planned else {"title": args.routes.name}))
         print(f"{_count(len(drawn))} drawn in {args.html}.")
     if args.picture is not None:
-        if not drawn:
-            raise ValueError(f"{args.routes} holds no route to draw a picture of.")
         for number, candidate in enumerate(drawn, start=1):
             assert candidate.route is not None
             path = args.picture
             path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
-            missing = candidate.missing if stock is None else stock.missing(candidate.route)
-            save_picture(candidate.route, path, missing=missing, joined_at=candidate.joined_at)
+            save_picture(candidate.route, path, missing=candidate.missing, joined_at=candidate.joined_at)
         print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else args.picture.parent.resolve()}.")

@@ -1,16 +1,14 @@
-"""Say what a model costs before anybody pays for it: parameters, memory of each process, operations, days and
-energy of training, and the memory of decoding. Nothing is computed with data, and no GPU is needed."""
+"""Estimate what a model costs before anybody pays for it: parameters, memory of each process, operations and days of
+training, and the memory of decoding. Nothing is computed with data, and no GPU is needed."""
 
 import argparse
 import json
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from weftformer.estimation import DEVICES, Workload
 from weftformer.estimation.workload import PRECISIONS
-from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_folders, check_model
 
 EPILOG = """examples:
@@ -39,13 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of a step of all processes, source and target together (default: %(default)s)")  # fmt: skip
     add("--source-length", type=int, metavar="N", help="tokens of a source (default: 512, or what the model takes)")
     add("--target-length", type=int, metavar="N", help="tokens of a target (likewise)")
-    add("--tokens", type=float, metavar="N", help="tokens of the whole training, for days and energy")
+    add("--tokens", type=float, metavar="N", help="tokens of the whole training, for days")
     add("--precision", choices=PRECISIONS, help="bf16 is --bf16 of training (default: bf16 where the GPU has it)")
     add("--gradient-checkpointing", action="store_true", help="layers are computed again in the backward pass")
     add("--gradient-accumulation-steps", type=int, metavar="N", help="batches a step (default: %(default)s)")
     add("--no-chunked-loss", dest="chunked_loss", action="store_false", help="keep the logits of a whole batch")
     add("--utilization", type=float, metavar="SHARE", help="of the peak arithmetic (default: %(default)s)")
-    add("--pue", type=float, metavar="N", help="power of the data centre over the GPUs' (default: %(default)s)")
     add = parser.add_argument_group("the rest").add_argument
     add("--num-beams", type=int, metavar="N", help="beams of a search when decoding (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write all numbers to a file, or - to print nothing else")
@@ -83,13 +80,14 @@ def find_config(preset: str | None, model: str | None, overrides: str | None) ->
 
     from weftformer import WeftConfig
     from weftformer.common.overrides import parse_overrides
+    from weftformer.hub.loading import load
 
     if preset and model:
         raise ValueError(f"--preset {preset} and --model {model} exclude each other: give one.")
     changes = parse_overrides(overrides)
     if model:
         check_model(model)
-        config = AutoConfig.from_pretrained(model)
+        config = load(AutoConfig, model)
         if not isinstance(config, WeftConfig):
             raise ValueError(f"--model {model} is a {config.model_type} model, and no model of this family.")
         return WeftConfig.from_pretrained(model, **changes)
@@ -118,9 +116,6 @@ def table(found: Any) -> str:
     if time.days is not None:
         hours = f"{time.device_hours:,.1f} hours of {device.name}"
         rows.append((f"  {workload.tokens:.3g} tokens", f"{time.days:,.2f} days", hours))
-    if time.kilowatt_hours is not None:
-        power = f"at {device.watts:g} W and a PUE of {workload.pue:g}"
-        rows.append(("  energy", f"{time.kilowatt_hours:,.1f} kWh", power))
     rows += [
         (f"Decoding on one {device.name} in {found.precision}", "", ""),
         ("  weights", _size(decoding.weights), ""),
@@ -143,7 +138,3 @@ def _size(size: float) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1000:,.2f} ms"
-
-
-if __name__ == "__main__":
-    sys.exit(cli.main(["estimate", *sys.argv[1:]]))

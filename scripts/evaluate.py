@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks"
     )
-    output.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg, .png or .pdf; needs matplotlib")
     output.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
 
 
@@ -68,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
     """
     from weftformer.routes.scoring.evaluation import Evaluation, evaluate
     from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
-    from weftformer.routes.scoring.reports import as_markdown, as_text, plot, write_json
+    from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
 
     settings = _check(args)
     references = load_references(args.routes, args.limit, args.seed)
@@ -100,15 +99,11 @@ def main(args: argparse.Namespace) -> None:
     print((as_markdown if args.markdown else as_text)(results))
     if args.json is not None:
         write_json(results, vars(args), args.json)
-    if args.plot is not None:
-        plot(results, args.plot)
 
 
 def _check(args: argparse.Namespace) -> PlanSettings:
     """Find mistakes that would show after the planning only."""
     from dataclasses import replace
-
-    from weftformer.common.figures import check_figure
 
     check_at_least_one(args, "limit", "batch_size")
     if min(args.ks) < 1:
@@ -116,8 +111,6 @@ def _check(args: argparse.Namespace) -> PlanSettings:
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
     check_folders(args, "json", "save_predictions")
-    if args.plot is not None:
-        check_figure(args.plot, "--plot")
     # the lengths of recorded routes are what they are
     return replace(plan_settings(args), enforce_limits=False)
 

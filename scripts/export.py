@@ -10,14 +10,14 @@ TOLERANCE = 1e-3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
-    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
+    add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--format", choices=("torch", "onnx", "ctranslate2"), required=True,
         help="torch: `torch.export` files; onnx: for onnxruntime; ctranslate2: dense models only")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:
     if not args.model.is_dir():
-        raise FileNotFoundError(f"{args.model} is no folder.")
+        raise FileNotFoundError(f"{args.model} is not a folder.")
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -31,10 +31,11 @@ def main(args: argparse.Namespace) -> None:
         write_onnx,
         write_torch,
     )
+    from weftformer.hub.loading import load
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
     has_tokenizer = (args.model / "tokenizer.json").is_file()
-    tokenizer = AutoTokenizer.from_pretrained(args.model) if has_tokenizer else None
+    tokenizer = load(AutoTokenizer, args.model) if has_tokenizer else None
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
@@ -47,13 +48,15 @@ def main(args: argparse.Namespace) -> None:
             model.set_experts_implementation("eager")
             if args.format == "onnx":
                 model.set_attn_implementation("eager")
-            write, load = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
+            write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
             write(model, staging)
-            difference = largest_difference(model, load(staging))
+            difference = largest_difference(model, read(staging))
             found = f"largest difference {difference:.1e}"
             is_right = difference <= TOLERANCE
         if not is_right:
-            raise ValueError(f"What was written does not do what the model does, and is deleted: {found}.")
+            raise ValueError(
+                f"The outputs of the exported model differ from those of the model, so it was deleted: {found}."
+            )
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
     print(f"{args.out}: {', '.join(sorted(file.name for file in args.out.iterdir()))}\n{found}")

@@ -1,5 +1,5 @@
-"""Write a text for each line: of the command line, of a file, or of standard input. Line n of the output belongs
-to line n of the input, or to row n of a table (a blank line of a csv is no row)."""
+"""Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the output
+belongs to line n of the input, or to row n of a table (a blank line of a csv is not a row)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("texts", nargs="*", metavar="TEXT", help="a text to answer (default: lines of --input-file or standard input)")
     add("--model", required=True, help="folder or Hub id of a trained model of texts")
     add("--input-file", metavar="FILE",
-        help="a text a line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
+        help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
     add("--output-file", type=Path, metavar="FILE", help="file to write (default: standard output)")
-    add("--resume", action="store_true", help="go on behind the last whole line of --output-file")
+    add("--resume", action="store_true", help="continue after the last complete line of --output-file")
     add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     add("--compile", action="store_true",
         help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
-    more = parser.add_argument_group("how texts are written")
+    more = parser.add_argument_group("generation")
     add = more.add_argument
     add(
         "--max-new-tokens",
@@ -58,20 +58,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="texts for a line, with --json-lines (default: 1)",
     )
-    add("--sample", action="store_true", help="draw texts instead of searching for the best")
-    add("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
-    add("--temperature", type=float, metavar="T", help="below 1 draws what is probable more often (default: 1)")
-    add("--top-k", type=int, metavar="K", help="draw among the K most probable tokens (default: all)")
-    add("--top-p", type=float, metavar="P", help="draw among the tokens that have this share together (default: 1)")
+    add("--sample", action="store_true", help="sample texts instead of searching for the best")
+    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
+    add("--temperature", type=float, metavar="T", help="below 1, probable tokens are sampled more often (default: 1)")
+    add("--top-k", type=int, metavar="K", help="sample among the K most probable tokens (default: all)")
+    add(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="sample among the most probable tokens whose probabilities add up to P (default: 1)",
+    )
     more = parser.add_argument_group("files")
     add = more.add_argument
     add("--condition-columns", metavar="A,B", help="columns of numbers for a model that was trained with some")
     add("--overwrite", action="store_true", help="replace --output-file")
-    add("--no-progress", action="store_true", help="say nothing of how far it is")
+    add("--no-progress", action="store_true", help="show no progress")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read the lines, write a line for each.
+    """Read the lines and write a line for each.
 
     Returns:
         1 when there are lines that the model cannot read; their own lines are empty.
@@ -88,10 +93,13 @@ def main(args: argparse.Namespace) -> int:
     settings = _settings(args, task)
     first = complete_lines(args.output_file) if args.resume else 0
     if total is not None and first > total:
-        raise ValueError(f"{args.output_file} has {first} lines already, and the input {total}: it is of another.")
+        raise ValueError(
+            f"{args.output_file} has {first} lines already, but the input has {total}: it belongs to another input."
+        )
     if first:
         print(f"{first:,} lines are in {args.output_file} already.", file=sys.stderr)
     problems: list[tuple[int, str]] = []
+    cut = 0
     number = first
     progress = Progress("generate", total, "lines", done=first, is_shown=not args.no_progress)
     with _sink(args) as sink, progress:
@@ -106,11 +114,18 @@ def main(args: argparse.Namespace) -> int:
         ):
             for answer in answers:
                 number += 1
+                cut += any(one.is_cut for one in answer.written[:1])
                 sink.write(_line(answer, args.json_lines, args.num_return_sequences) + "\n")
                 if answer.problem is not None:
                     problems.append((number, answer.problem))
             sink.flush()
             progress.update(len(answers))
+    if cut:
+        print(
+            f"weftformer generate: {cut} of {number - first} texts are cut after {settings.max_new_tokens} tokens: "
+            "--max-new-tokens allows more.",
+            file=sys.stderr,
+        )
     if problems:
         where, why = problems[0]
         print(
@@ -122,7 +137,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Mistakes that need no model to be seen.
+    """Check the arguments, as far as no model is needed.
 
     Raises:
         ValueError: naming the argument.
@@ -133,7 +148,7 @@ def check(args: argparse.Namespace) -> None:
     if not args.sample:
         for name in ("temperature", "top_k", "top_p"):
             if getattr(args, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is for drawn texts: give --sample too.")
+                raise ValueError(f"--{name.replace('_', '-')} is for sampled texts: give --sample too.")
     if args.num_return_sequences > 1 and not args.json_lines:
         raise ValueError("--num-return-sequences writes several texts for a line: give --json-lines too.")
     if not args.sample and args.num_return_sequences > (args.beams or args.num_return_sequences):
@@ -208,7 +223,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _settings(args: argparse.Namespace, task: TextTask) -> TextSettings:
-    """As the model was trained to write, where nothing is said."""
+    """The settings of generation. What is not given is as in the model's folder."""
     from weftformer.inference.tasks import Sampling, TextSettings
 
     defaults = task.model.generation_config
@@ -231,7 +246,9 @@ def _line(answer: Answer, as_json: bool, candidates: int) -> str:
     row: dict[str, Any] = {"source": answer.source, "text": answer.written[0].text if texts else ""}
     row["score"] = answer.written[0].score if texts else None
     if candidates > 1:
-        row["candidates"] = [one._asdict() for one in answer.written]
+        row["candidates"] = [{"text": one.text, "score": one.score} for one in answer.written]
+    if texts and answer.written[0].is_cut:
+        row["is_cut"] = True
     if answer.problem is not None:
         row["problem"] = answer.problem
     return json.dumps(row, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Command lines and files of arguments, as the dataclasses of `weftformer train` and `weftformer pretrain`."""
+"""Command lines and files of arguments, as the dataclasses of the commands of training."""
 
 import json
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import yaml
 from transformers import HfArgumentParser
 
 from weftformer.configuration.fields import closest
-from weftformer.training.arguments import WeftPretrainingArguments, WeftTrainingArguments
-from weftformer.training.options import DataArguments, ModelArguments, PretrainingArguments
+from weftformer.training.arguments import WeftTrainingArguments
+from weftformer.training.options import DataArguments, ModelArguments
 
 
 class ArgumentParser(HfArgumentParser):
@@ -93,15 +93,4 @@ def parse_arguments(argv: Sequence[str]) -> tuple[ModelArguments, DataArguments,
     model, data, training = ArgumentParser(
         [ModelArguments, DataArguments, WeftTrainingArguments], prog="weftformer train"
     ).parse(argv)
-    return model, data, training
-
-
-def parse_pretraining_arguments(
-    argv: Sequence[str],
-) -> tuple[ModelArguments, PretrainingArguments, WeftPretrainingArguments]:
-    """The arguments of `weftformer pretrain`, as [`parse_arguments`] has those of `weftformer train`."""
-    parser = ArgumentParser(
-        [ModelArguments, PretrainingArguments, WeftPretrainingArguments], prog="weftformer pretrain"
-    )
-    model, data, training = parser.parse(argv)
     return model, data, training

@@ -34,6 +34,8 @@ EPILOG = """examples:
 
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
+# Targets without a route that are named at the end.
+MOST_NAMES = 10
 _FORMS = {".csv": "csv", ".json": "json"}
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
-        help="SMILES, or @FILE as --input-file (default: standard input)")  # fmt: skip
+        help="SMILES (default: standard input)")  # fmt: skip
     add("--model", help="folder or Hub id of a route model (default: the one that comes with Weft, with its stock)")
     add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
@@ -123,12 +125,12 @@ def main(args: argparse.Namespace) -> int:
                 if log is not None and sink is not None:
                     sink.write(log.line(index, targets[index], plan))
                     sink.flush()
-                progress.print(described(plan, args.show))
                 lines[index] = plan.summary
+                progress.print(described(plan, args.show))
                 if is_kept:
                     kept[index] = plan
                 progress.update(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):
         if log is not None:
             print(f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume goes on.", file=sys.stderr)
         raise
@@ -137,9 +139,10 @@ def main(args: argparse.Namespace) -> int:
             sink.close()
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
     _finish(args, log, [kept[index] for index in sorted(kept)])
-    failed = sum(line["routes"] == 0 for line in lines.values())
+    failed = [lines[index]["id"] for index in sorted(lines) if lines[index]["routes"] == 0]
     if failed:
-        print(f"weftformer plan: {failed} of {len(targets)} targets have no route", file=sys.stderr)
+        names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
+        print(f"weftformer plan: {len(failed)} of {len(targets)} targets have no route: {names}", file=sys.stderr)
     return NO_ROUTE if failed else 0
 
 
@@ -181,16 +184,12 @@ def read(args: argparse.Namespace) -> list[Target]:
 
     columns = {"smiles_column": args.smiles_column, "id_column": args.id_column}
     if args.targets:
-        found: list[Target] = []
-        for word in args.targets:
-            of_file = word.startswith("@")
-            found += read_targets(Path(word[1:]), **columns) if of_file else [Target(str(len(found) + 1), word)]
-        return found
+        return [Target(str(number), word) for number, word in enumerate(args.targets, 1)]
     if args.input_file not in (None, "-"):
         return read_targets(Path(args.input_file), **columns)
     if args.input_file is None and sys.stdin.isatty():
         raise ValueError("Nothing to plan: give SMILES, --input-file FILE, or targets on standard input.")
-    return targets_in(sys.stdin.buffer.read(), "standard input", **columns)
+    return targets_in(sys.stdin.buffer, "standard input", **columns)
 
 
 def _form(args: argparse.Namespace) -> str:

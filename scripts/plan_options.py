@@ -7,12 +7,6 @@ from typing import Any, get_args, get_type_hints
 from weftformer.common.options import NotAllowed
 from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
 
-# Old names of options and of their values, which are understood for one version.
-_OLD_NAMES = {
-    "num_augmentations": "--texts", "on_salt": "--salts", "on_impossible": "--impossible", "enforce_limits": "--no-bounds",
-}  # fmt: skip
-_OLD_VALUES = {"refuse": "error", "behind": "rank_last"}
-
 
 def add_fields(parser: Any, kind: type, *names: str) -> None:
     """Add an option for each field of a dataclass that has a help.
@@ -36,15 +30,10 @@ def add_fields(parser: Any, kind: type, *names: str) -> None:
             value = next((one for one in get_args(hints[field.name]) if one is not type(None)), hints[field.name])
             more |= {"type": value, "metavar": about.get("metavar", "N")}
         if "choices" in about:
-            more |= {"choices": about["choices"], "type": lambda text: _OLD_VALUES.get(text, text.replace("-", "_"))}
-            more["metavar"] = about.get("metavar")
+            more |= {"choices": about["choices"], "type": lambda text: text.replace("-", "_")}
         if not isinstance(default, bool | tuple) and default is not None:
             more["help"] += " (default: %(default)s)"
         parser.add_argument(_flag(field), **more)
-        if field.name in _OLD_NAMES:
-            parser.add_argument(
-                _OLD_NAMES[field.name], **more | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-            )
 
 
 def _flag(field: Any) -> str:

@@ -28,24 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
     add("--starting-material", choices=STARTING_MATERIALS, default="none",
         help="tell the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
-    add("--validation", type=float, default=0.0, metavar="SHARE",
-        help="share of the targets, with all their routes, for a split of its own (default: none)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the folder if it is a data set that this command made")
     add("--workers", type=int, metavar="N", help="processes (default: one a core)")
     add = parser.add_argument_group("which routes").add_argument
-    add("--exclude-by", choices=EXCLUDE_BY,
-        help="leave out all routes to an excluded target, also those that make it on the way (made), or only the very route "
-        "(default: target)")  # fmt: skip
-    add("--weights", type=float, nargs="+", metavar="W",
-        help="one for each FILE: how many times as many texts its routes have (default: 1)")  # fmt: skip
-    add("--min-depth", type=int, default=1, metavar="N", help="fewest reactions in a row (default: %(default)s)")
+    add("--exclude-by", choices=EXCLUDE_BY, default="target",
+        help="leave out all routes to an excluded target, or also those that make it on the way (default: %(default)s)")  # fmt: skip
     add("--max-depth", type=int, metavar="N", help="most reactions in a row (default: no limit)")
     add("--max-source-length", type=int, metavar="TOKENS",
         help="most tokens of target and starting material (default: 280, as published models read)")  # fmt: skip
     add("--max-target-length", type=int, metavar="TOKENS",
         help="most tokens of a route (default: 1075, as published models write)")  # fmt: skip
-    add("--keep-duplicates", dest="deduplicate", action="store_false",
-        help="keep routes that differ at most in the order of reactants")  # fmt: skip
     add("--seed", type=int, default=0, help="of everything that is drawn (default: %(default)s)")
     add("--no-progress", action="store_true", help="show no progress bar")
 
@@ -59,7 +51,6 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.data.preparation import Preparation, prepare
 
     given = {name: getattr(args, name) for name in Preparation.__dataclass_fields__}
-    given["weights"] = tuple(args.weights or ())
     settings = Preparation(**{name: value for name, value in given.items() if value is not None})
     report = prepare(
         args.files,
@@ -70,5 +61,6 @@ def main(args: argparse.Namespace) -> None:
         overwrite=args.overwrite,
         progress=not args.no_progress,
     )
-    rows = ", ".join(f"{count:,} rows for {name}" for name, count in report.rows.items())
-    print(f"{report.format_table()}\n{rows}, in {args.out}; counts and examples in {args.out / 'report.json'}")
+    print(
+        f"{report.format_table()}\n{report.rows:,} rows, in {args.out}; counts and examples in {args.out / 'report.json'}"
+    )

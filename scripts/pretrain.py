@@ -1,4 +1,4 @@
-"""Train a model to restore corrupted texts, and save it in a folder that `weftformer train` goes on from."""
+"""Train a model to restore corrupted texts, and save it in a folder from which `weftformer train` continues."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ EPILOG = """These are the options that are used most. `weftformer pretrain --hel
 transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names.
 
 examples:
-  weftformer pretrain --train-file corpus.txt.gz --objective span --preset modern-tiny --max-steps 20000 \\
+  weftformer pretrain --train-file corpus.txt.gz --preset modern-tiny --max-steps 20000 \\
       --output-dir runs/pretrained
   weftformer train --model-name-or-path runs/pretrained --train-file pairs.csv --output-dir runs/mine"""
 
@@ -30,17 +30,18 @@ def main(args: argparse.Namespace) -> None:
         ValueError, FileNotFoundError: something in the arguments or the texts is not as it should be.
     """
     from weftformer.common.agent import end_with_agent
-    from weftformer.scripts.parsing import parse_pretraining_arguments
+    from weftformer.scripts.parsing import ArgumentParser
     from weftformer.scripts.train import set_up_logging
-    from weftformer.training import fit_texts
+    from weftformer.training import WeftPretrainingArguments, fit_texts
 
     end_with_agent()  # before the arguments, which wait for the other processes
-    model_args, data_args, training_args = parse_pretraining_arguments(args.words)
+    kinds = [ModelArguments, PretrainingArguments, WeftPretrainingArguments]
+    model_args, data_args, training_args = ArgumentParser(kinds, prog="weftformer pretrain").parse(args.words)
     set_up_logging(training_args.is_main_process)
     fit_texts(model_args, data_args, training_args)
     if training_args.is_main_process:
         folder = training_args.output_dir
-        print(f"Saved in {folder}. To go on: weftformer train --model-name-or-path {folder} --train-file PAIRS ...")
+        print(f"Saved in {folder}. To continue: weftformer train --model-name-or-path {folder} --train-file PAIRS ...")
 
 
 if __name__ == "__main__":

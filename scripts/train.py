@@ -31,27 +31,24 @@ def main(args: argparse.Namespace) -> None:
     """
     from weftformer.common.agent import end_with_agent
     from weftformer.scripts.parsing import parse_arguments
-    from weftformer.tokenization import build_route_tokenizer
     from weftformer.training import fit_pairs
 
     end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_arguments(args.words)
     set_up_logging(training_args.is_main_process)
-    trainer, example = fit_pairs(model_args, data_args, training_args)
+    _, example = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
-        count = len(data_args.condition_names)
-        # there, conditions are columns of a table, and models of routes are asked by another command
-        in_a_shell = not count and trainer.processing_class.get_vocab() != build_route_tokenizer().get_vocab()
-        print(_how_to_use(training_args.output_dir, example, count, in_a_shell))
+        print(_how_to_use(training_args.output_dir, example, len(data_args.condition_names)))
 
 
-def _how_to_use(folder: str, source: str, num_conditions: int, in_a_shell: bool) -> str:
+def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     conditions = f", condition_values=torch.tensor([{[1.0] * num_conditions}])" if num_conditions else ""
     imports = (
         "import torch, weftformer, transformers as t" if num_conditions else "import weftformer, transformers as t"
     )
     words = ["weftformer", "generate", "--model", folder, *(["--"] if source.startswith("-") else []), source]
-    command = f"  {shlex.join(words)}\nOr in Python:\n" if in_a_shell else ""
+    # the command takes conditions from a table
+    command = "" if num_conditions else f"  {shlex.join(words)}\nOr in Python:\n"
     return (
         f"Saved in {folder}. To use it:\n{command}"
         f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, t.AutoModelForSeq2SeqLM))\n"

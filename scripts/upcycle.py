@@ -10,26 +10,27 @@ from weftformer.scripts.arguments import check_at_least_one
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
-    add("out", type=Path, metavar="OUT", help="folder to write; it must not hold anything yet")
+    add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
     add("--experts-per-token", type=int, default=2, metavar="N", help="experts a token goes to (default: %(default)s)")
     add("--every", type=int, default=2, metavar="N",
         help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
-    add("--seed", type=int, default=0, help="of the routers' first weights (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of the routers' initial weights (default: %(default)s)")
 
 
 def main(args: argparse.Namespace) -> None:
     check_at_least_one(args, "every")
     if not args.model.is_dir():
-        raise FileNotFoundError(f"{args.model} is no folder.")
+        raise FileNotFoundError(f"{args.model} is not a folder.")
     from transformers import AutoModelForSeq2SeqLM
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import upcycle
     from weftformer.hub import upcycled_card
+    from weftformer.hub.loading import load
 
     with atomic_folder(args.out) as staging:
-        dense = AutoModelForSeq2SeqLM.from_pretrained(args.model)
+        dense = load(AutoModelForSeq2SeqLM, args.model)
         layer_types = {
             f"{stack}_mlp_layer_types": [
                 "sparse" if (index + 1) % args.every == 0 else "dense"

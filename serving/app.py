@@ -1,8 +1,10 @@
-"""The HTTP face: /plan or /translate, /health, and the pages at / and /docs."""
+"""The HTTP face: /plan or /translate, /health, /ready, /metrics, /v1/models, and the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
 import asyncio
+import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,9 +17,14 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
+from starlette.authentication import AuthenticationBackend, AuthenticationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.requests import ClientDisconnect
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..configuration.version import __version__
@@ -25,9 +32,11 @@ from ..inference.batching import Batcher, Failed, QueueFull, Stopping
 from ..inference.tasks import RouteTask, TextTask
 from ..routes import Candidate, Plan, Route
 from ..routes.planning.settings import RULES, Constraints, PlanSettings
+from ..routes.planning.targets import PlanRequest
 from ..tokenization.checks import shown
 from .limits import Limits
-from .pages import add_pages
+from .observing import Metrics, Observed
+from .pages import add_page
 
 # Reasons quote the input; one that is long helps nobody.
 _REASON = 600
@@ -51,6 +60,7 @@ class Problem(BaseModel):
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The body is no JSON."},
+    401: {"model": Problem, "description": "The key is missing or wrong."},
     408: {"model": Problem, "description": "The body did not arrive in time."},
     413: {"model": Problem, "description": "The body is too large."},
     422: {"model": Problem, "description": "An input or a setting is not allowed."},
@@ -61,49 +71,77 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_app(task: RouteTask | TextTask, *, name: str, limits: Limits | None = None) -> FastAPI:
-    """The application that serves one model; its worker lives from the application's start to its end.
+def build_app(
+    task: RouteTask | TextTask,
+    *,
+    name: str,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    allowed_hosts: Sequence[str] = ("*",),
+) -> FastAPI:
+    """The application that serves one model.
 
     Args:
         task: the model, and what it can be asked.
         name: what /health calls it.
         limits: bounds on requests.
+        api_key: what requests have to send as `Authorization: Bearer KEY`, /health and /ready apart.
+        allowed_hosts: names that requests may call the server by, as in Starlette's `TrustedHostMiddleware`.
 
     Returns:
         A FastAPI application. `app.state.batcher.stop()` lets it finish what it computes and answer 503 to all else.
+
+    Raises:
+        ValueError: `limits.refuse` names what is no field that can be refused.
     """
     limits = limits or Limits()
     batcher = Batcher(task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
         yield
         batcher.stop()
-        await run_in_threadpool(batcher.join, limits.timeout_s)
+        await run_in_threadpool(batcher.join, limits.stop_timeout_s)
 
     app = FastAPI(
         title="Weft",
         version=__version__,
         description=f"Serves {name}: POST {task.path}.",
         lifespan=lifespan,
-        max_body_size=limits.max_request_bytes,
-        # FastAPI's own pages load their program from another server
-        docs_url=None,
         redoc_url=None,
     )
-    app.state.batcher = batcher
-    app.add_middleware(BodyInTime, seconds=limits.timeout_s)
-    _add_reasons(app, limits)
-    add_pages(app, task, name, limits)
+    app.state.batcher, app.state.metrics = batcher, Metrics(batcher)
+    app.add_middleware(BoundedBody, seconds=limits.timeout_s, most=limits.max_request_bytes)
+    if api_key is not None:
+        app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts))
+    app.add_middleware(Observed, metrics=app.state.metrics)
+    _add_reasons(app)
+    add_page(app, task, name, limits)
     _add_health(app, batcher, task.path, name)
     if isinstance(task, RouteTask):
-        _add_plan(app, batcher, task, limits)
+        _add_plan(app, task, limits)
         _add_refusal(app, "/translate", f"{name} writes routes: POST /plan.")
     else:
-        _add_translate(app, batcher, task, limits)
+        _add_translate(app, task, limits)
         _add_refusal(app, "/plan", f"{name} writes texts, not routes: POST /translate.")
     return app
+
+
+class Key(AuthenticationBackend):
+    """Refuses requests without the key; whether the server works may be asked without."""
+
+    def __init__(self, key: str):
+        self.wanted = f"Bearer {key}".encode()
+
+    async def authenticate(self, conn: HTTPConnection) -> None:
+        given = conn.headers.get("authorization", "").encode()
+        if conn.url.path not in ("/health", "/ready") and not secrets.compare_digest(given, self.wanted):
+            raise AuthenticationError("This server needs its key: send the header `Authorization: Bearer KEY`.")
+
+
+def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
+    return _problem(401, str(error), {"WWW-Authenticate": "Bearer"})
 
 
 def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]:
@@ -111,7 +149,7 @@ def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]
     most = {
         "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
         "max_new_tokens": task.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
-        "expand_leaves": limits.max_expand_leaves,
+        "num_routes": 100,
     }  # fmt: skip
     found: dict[str, Any] = {}
     for kind in (PlanSettings, Constraints):
@@ -135,14 +173,15 @@ def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]
     return found
 
 
-def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -> None:
+def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
     most = min(limits.max_characters, _MOST_SMILES)
     smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
+    target = Annotated[str, StringConstraints(max_length=most)]
     number = Annotated[int, Field(ge=1, le=_MOST_STEPS)]
 
     class Targets(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
-        targets: _one_or_more(smiles, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
+        targets: _one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
         n_steps: _one_or_more(number, _MOST_STEPS) | None = Field(  # type: ignore[valid-type]
             None,
             description="Longest path of the routes, in reactions; of a list each number is tried (default: 1 to 5).",
@@ -163,7 +202,8 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         )
         svg: bool = Field(False, description="Add a drawing to each route.")
 
-    PlanRequest: Any = create_model("PlanRequest", __base__=Targets, **_plan_fields(task, limits, smiles))
+    Wanted: Any = create_model("PlanRequest", __base__=Targets, **_plan_fields(task, limits, smiles))
+    _check_refusals(limits, Wanted, "targets")
 
     class PlanAnswer(BaseModel):
         plans: list[dict[str, Any]] = Field(
@@ -171,11 +211,16 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         )
 
     @app.post("/plan", responses=_PROBLEMS)
-    async def plan(wanted: PlanRequest, request: Request) -> PlanAnswer:
+    async def plan(wanted: Wanted, request: Request) -> PlanAnswer:
         """Ranked routes to each target, as "weftformer plan --json" writes them, and the names of their reactions."""
-        works = await _checked(partial(_planned, task), wanted.model_dump())
+        _refuse(wanted, limits)
+        works: Sequence[PlanRequest] = await _checked(partial(_planned, task), wanted.model_dump())
         end = time.monotonic() + limits.timeout_s
-        plans: list[Plan] = await _answers(request, batcher, works, limits.timeout_s)
+        plans = await _answers(request, task, [(work, work.problem) for work in works], limits.timeout_s)
+        plans = [
+            plan or Plan(work.target, problem=_of_fields(work.problem or ""))
+            for work, plan in zip(works, plans, strict=True)
+        ]
         try:  # drawing takes a while, and the loop has others to listen to
             told = await run_in_threadpool(_told, plans, wanted.max_routes, wanted.svg, end)
         except TimeoutError:
@@ -183,7 +228,7 @@ def _add_plan(app: FastAPI, batcher: Batcher, task: RouteTask, limits: Limits) -
         return PlanAnswer(plans=told)
 
 
-def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limits) -> None:
+def _add_translate(app: FastAPI, task: TextTask, limits: Limits) -> None:
     text = Annotated[str, StringConstraints(max_length=limits.max_characters)]
     number = Annotated[float, Field(allow_inf_nan=False, strict=False)]
 
@@ -198,14 +243,26 @@ def _add_translate(app: FastAPI, batcher: Batcher, task: TextTask, limits: Limit
             description="Numbers that the model is told beside each text, if it was trained with some.",
         )
 
-    class TranslateAnswer(BaseModel):
-        translations: list[str] = Field(description="One for each text.")
+    _check_refusals(limits, TranslateRequest, "texts")
 
-    @app.post("/translate", responses=_PROBLEMS)
+    class TranslateAnswer(BaseModel):
+        translations: list[str | None] = Field(description="One for each text, null where there is a problem.")
+        problems: list[str | None] | None = Field(
+            None, description="Why a text was not translated, or null, for each text; left out where all were."
+        )
+
+    @app.post("/translate", responses=_PROBLEMS, response_model_exclude_defaults=True)
     async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
-        """What the model writes for each text."""
-        works = await _checked(lambda values: task.works(**values), wanted.model_dump())
-        return TranslateAnswer(translations=await _answers(request, batcher, works, limits.timeout_s))
+        """What the model writes for each text. An empty text has an empty translation."""
+        _refuse(wanted, limits)
+        works = await _checked(partial(_works, task), wanted.model_dump())
+        answers = await _answers(request, task, works, limits.timeout_s)
+        problems = [problem and _of_fields(problem) for _, problem in works]
+        translations = [
+            "" if answer is None and problem is None else answer
+            for answer, problem in zip(answers, problems, strict=True)
+        ]
+        return TranslateAnswer(translations=translations, problems=problems if any(problems) else None)
 
 
 def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
@@ -217,20 +274,33 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
         waiting: int = Field(description="Inputs in the queue.")
         computing: int = Field(description="Inputs that are computed.")
 
+    @app.get("/health")
+    async def health() -> Health:
+        """Whether the server lives, and how many inputs wait."""
+        return Health(
+            status="ready" if batcher.is_ready else "stopping", model=name, endpoint=path, version=__version__,
+            waiting=batcher.waiting, computing=batcher.computing,
+        )  # fmt: skip
+
     @app.get(
-        "/health",
+        "/ready",
         responses={
             200: {"model": Health, "description": "The model takes requests."},
             503: {"model": Health, "description": "The server stops."},
         },
     )
-    async def health() -> JSONResponse:
-        """Whether the model takes requests, and how many wait."""
-        state = Health(
-            status="ready" if batcher.is_ready else "stopping", model=name, endpoint=path, version=__version__,
-            waiting=batcher.waiting, computing=batcher.computing,
-        )  # fmt: skip
-        return JSONResponse(state.model_dump(), status_code=200 if batcher.is_ready else 503)
+    async def ready() -> JSONResponse:
+        """Whether the model takes requests."""
+        return JSONResponse((await health()).model_dump(), status_code=200 if batcher.is_ready else 503)
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The model, in the form that clients of other servers read."""
+        return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "weftformer"}]}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(generate_latest(app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
@@ -239,7 +309,7 @@ def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
         raise HTTPException(404, reason)
 
 
-def _add_reasons(app: FastAPI, limits: Limits) -> None:
+def _add_reasons(app: FastAPI) -> None:
     """Every refusal is `{"detail": reason}`, with no more of what was sent than its beginning."""
 
     @app.exception_handler(RequestValidationError)
@@ -251,17 +321,11 @@ def _add_reasons(app: FastAPI, limits: Limits) -> None:
         reason = error.detail
         if error.status_code == 400 and error.__cause__ is not None:  # FastAPI's, which does not say what it was
             reason = f"The body cannot be read as JSON: {error.__cause__}"
-        if error.status_code == 413:
-            reason = f"The body is larger than {limits.max_request_bytes} bytes."
         return _problem(error.status_code, reason, error.headers)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)  # for the log alone; nginx's number
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "The server failed; its log has the cause.")  # uvicorn writes it there
 
 
 def _described(item: dict[str, Any]) -> str:
@@ -285,7 +349,37 @@ def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
 def _planned(task: RouteTask, values: dict[str, Any]) -> Sequence[Any]:
     """Works of a request; a molecule of its settings that cannot be read is refused as a target is."""
     asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
-    return task.works(asked.pop("targets"), PlanSettings.from_options(values), **asked)
+    return task.works(asked.pop("targets"), PlanSettings.from_options(values), on_error="skip", **asked)
+
+
+def _works(task: TextTask, values: dict[str, Any]) -> list[tuple[Any, str | None]]:
+    """The work of each text, None for a text that is empty, and what is wrong with it."""
+    found: list[tuple[Any, str | None]] = []
+    for text in values.pop("texts"):
+        try:
+            found.append((task.works([text], **values)[0] if text.strip() else None, None))
+        except ValueError as error:
+            found.append((None, str(error)))
+    return found
+
+
+def _check_refusals(limits: Limits, kind: type[BaseModel], needed: str) -> None:
+    allowed = kind.model_fields.keys() - {needed}
+    for name in limits.refuse:
+        if name not in allowed:
+            raise ValueError(f"refuse={name!r} is not allowed: choose among {', '.join(sorted(allowed))}.")
+
+
+def _refuse(wanted: BaseModel, limits: Limits) -> None:
+    for name in wanted.model_fields_set & set(limits.refuse):
+        raise HTTPException(422, f"body.{name}: This server does not take this field.")
+
+
+def _of_fields(reason: str) -> str:
+    """A reason with the fields of a request in place of a command's options and of arguments in Python."""
+    reason = re.sub(r" `--no-limits`[^.]*\.", "", reason)
+    reason = re.sub(r"`--[^`]*` \(`(?:Constraints\()?([^`]*?)\)?` in Python\)", r"`\1`", reason)
+    return re.sub(r" \(`--[^`]*`\)", "", reason)
 
 
 async def _checked(check: Any, values: dict[str, Any]) -> Sequence[Any]:
@@ -293,25 +387,33 @@ async def _checked(check: Any, values: dict[str, Any]) -> Sequence[Any]:
     try:
         return await run_in_threadpool(check, values)
     except ValueError as error:
-        raise HTTPException(422, str(error)) from error
+        raise HTTPException(422, _of_fields(str(error))) from error
 
 
-async def _answers(request: Request, batcher: Batcher, works: Sequence[Any], timeout_s: float) -> list[Any]:
+async def _answers(
+    request: Request, task: RouteTask | TextTask, checked: Sequence[tuple[Any, str | None]], timeout_s: float
+) -> list[Any]:
     """Submit the inputs of a request to the batcher, and wait for the answers. Abandon the inputs after an error.
 
     Args:
         request: the request, whose body has been read.
-        batcher: the batcher.
-        works: the inputs of the request.
+        task: the task.
+        checked: the inputs of the request, each with what is wrong with it; None asks for nothing.
         timeout_s: the longest time to wait, in seconds.
 
     Returns:
-        An answer for each input.
+        An answer for each input, None for those with a problem.
 
     Raises:
-        HTTPException: with the status 429, 500, 503 or 504, and the reason.
+        HTTPException: with the status 422, 429, 500, 503 or 504, and the reason.
         ClientDisconnect: the client has disconnected.
     """
+    batcher, metrics = request.app.state.batcher, request.app.state.metrics
+    is_asked = [work is not None and problem is None for work, problem in checked]
+    works = [work for (work, _), asked in zip(checked, is_asked, strict=True) if asked]
+    problems = [problem for _, problem in checked if problem is not None]
+    if len(problems) == len(checked):
+        raise HTTPException(422, _of_fields("; ".join(dict.fromkeys(problems))))
     try:
         items = batcher.submit(works)
     except QueueFull:
@@ -326,13 +428,16 @@ async def _answers(request: Request, batcher: Batcher, works: Sequence[Any], tim
     try:
         await asyncio.wait((computed, left), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if computed.done():
-            return computed.result()
+            answers = computed.result()
+            metrics.tokens.inc(sum(map(task.count_tokens, answers)))
+            return [answers.pop(0) if asked else None for asked in is_asked]
         if left.done():
             raise ClientDisconnect
         raise _too_late(timeout_s)
     except Stopping:
         raise HTTPException(503, _STOPPING) from None
     except Failed as error:
+        metrics.failures.inc()
         raise HTTPException(500, f"The model failed ({error}); the server's log has the cause.") from None
     finally:
         batcher.abandon(items)
@@ -350,20 +455,23 @@ async def _client_leaves(request: Request) -> None:
         pass
 
 
-class BodyInTime:
-    """Refuse requests whose body does not arrive in time (408), so that slow clients do not block connections."""
+class BoundedBody:
+    """Refuse requests whose body does not arrive in time (408) or is too large (413)."""
 
-    def __init__(self, app: ASGIApp, seconds: float):
-        self.app, self.seconds = app, seconds
+    def __init__(self, app: ASGIApp, seconds: float, most: int):
+        self.app, self.seconds, self.most = app, seconds, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         deadline: float | None = asyncio.get_running_loop().time() + self.seconds
+        announced, arrived = Headers(scope=scope).get("content-length", ""), 0
 
         async def receive_in_time() -> Message:
-            nonlocal deadline
+            nonlocal deadline, arrived
+            if arrived == 0 and announced.isdecimal():
+                self._check(int(announced))
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -371,9 +479,15 @@ class BodyInTime:
                 raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
             if not message.get("more_body", False):
                 deadline = None  # the body is complete, and further calls wait for the client to disconnect
+            arrived += len(message.get("body", b""))
+            self._check(arrived)
             return message
 
         await self.app(scope, receive_in_time, send)
+
+    def _check(self, size: int) -> None:
+        if size > self.most:
+            raise HTTPException(413, f"The body is larger than {self.most} bytes.")
 
 
 def _one_or_more(kind: Any, most: int) -> Any:

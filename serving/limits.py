@@ -19,8 +19,8 @@ class Limits:
     The limits of a server.
 
     Args:
-        max_batch_size (`int`, *optional*, defaults to 16):
-            The largest number of inputs (targets or texts) that are computed at once. Each input has its own beams.
+        max_batch_size (`int`, *optional*, defaults to 32):
+            The largest number of inputs (targets or texts) that are computed at once, at most half of them of one request.
         max_queue (`int`, *optional*, defaults to 256):
             The largest number of waiting inputs. Requests that exceed it are refused with status 429.
         max_inputs (`int`, *optional*, defaults to 32):
@@ -41,12 +41,20 @@ class Limits:
         timeout_s (`float`, *optional*, defaults to 120.0):
             The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
             504).
+        header_timeout_s (`float`, *optional*, defaults to 10.0):
+            The time in seconds for a request's header to arrive. The connection is closed after it.
+        stop_timeout_s (`float`, *optional*, defaults to 25.0):
+            The time in seconds that what is computed has to end when the server is stopped.
+        max_connections (`int`, *optional*, defaults to 512):
+            The largest number of connections. Further ones are refused with status 503.
+        refuse (`tuple[str, ...]`, *optional*, defaults to `()`):
+            The fields that a request must not have, such as `"ranking"`.
 
     Raises:
         ValueError: a limit is too small or not finite.
     """
 
-    max_batch_size: int = limit(16, "inputs computed together")
+    max_batch_size: int = limit(32, "inputs computed together")
     max_queue: int = limit(256, "inputs that may wait; more are refused with 429")
     max_inputs: int = limit(32, "inputs of one request")
     max_characters: int = limit(2000, "length of an input")
@@ -58,6 +66,13 @@ class Limits:
     max_time_limit: float = limit(60.0, "longest `time_limit` that may be asked for", 1e-3, "S")
     max_expand_leaves: int = limit(2, "most levels of `expand_leaves` that may be asked for; 0 for none", 0)
     timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
+    header_timeout_s: float = limit(10.0, "seconds until a connection without a whole header is closed", 1e-3, "S")
+    stop_timeout_s: float = limit(25.0, "seconds to finish what is computed after SIGTERM", 0, "S")
+    max_connections: int = limit(512, "open connections; more are refused with 503")
+    refuse: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "a field that requests must not have, e.g. ranking (repeatable)", "metavar": "FIELD"},
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -9,15 +9,13 @@ from .route_tokenizer import (
     encode_source,
     source_text,
 )
-from .sentinels import MODES, Objective, add_denoising_tokens, sentinel_ids
+from .sentinels import add_sentinels, sentinel_ids
 from .trained import iter_columns, train_tokenizer
 
 __all__ = [
-    "MODES",
     "PRODUCT_LENGTH",
     "SOURCE_LENGTH",
-    "Objective",
-    "add_denoising_tokens",
+    "add_sentinels",
     "build_route_tokenizer",
     "check_encodable",
     "encode_route",

@@ -10,19 +10,8 @@ if TYPE_CHECKING:
     from .arguments import WeftPretrainingArguments, WeftTrainingArguments
     from .averaging import average_checkpoints
     from .batching import TokenBudgetSampler
-    from .callbacks import (
-        EXPERT_LOAD,
-        ExpertStatisticsCallback,
-        PushCodeCallback,
-        RouterBiasCallback,
-        read_expert_load,
-    )
-    from .denoising import (
-        DataCollatorForSpanCorruption,
-        DataCollatorForTextInfilling,
-        DataCollatorForUL2,
-        DenoisingCollator,
-    )
+    from .callbacks import ExpertStatisticsCallback, PushCodeCallback, RouterBiasCallback
+    from .denoising import DataCollatorForSpanCorruption
     from .distillation import Distillation
     from .metrics import TextMetrics
     from .options import DataArguments, ModelArguments, PretrainingArguments
@@ -35,12 +24,8 @@ _MODULES = {
     "arguments": ("WeftPretrainingArguments", "WeftTrainingArguments"),
     "averaging": ("average_checkpoints",),
     "batching": ("TokenBudgetSampler",),
-    "callbacks": (
-        "EXPERT_LOAD", "ExpertStatisticsCallback", "PushCodeCallback", "RouterBiasCallback", "read_expert_load",
-    ),
-    "denoising": (
-        "DataCollatorForSpanCorruption", "DataCollatorForTextInfilling", "DataCollatorForUL2", "DenoisingCollator",
-    ),
+    "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback", "RouterBiasCallback"),
+    "denoising": ("DataCollatorForSpanCorruption",),
     "distillation": ("Distillation",),
     "metrics": ("TextMetrics",),
     "options": ("DataArguments", "ModelArguments", "PretrainingArguments"),
@@ -48,7 +33,7 @@ _MODULES = {
     "pretraining": ("fit_texts",),
     "streaming": ("ShuffledStream",),
     "trainer": ("WeftTrainer",),
-}  # fmt: skip
+}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = list(_MODULE_OF)
 

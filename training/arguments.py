@@ -34,6 +34,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                 "--overwrite-output-dir begins again and --resume-from-checkpoint true goes on: give one (the other as false, where "
                 "a file of arguments has it)."
             )
+        self._let_steps_set_strategies()
         super().__post_init__()
         if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
             self.dataloader_pin_memory = False
@@ -44,6 +45,14 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                     "torchrun and --distributed-config fsdp_size=<processes>, which splits a model on CPUs too."
                 )
 
+    def _let_steps_set_strategies(self) -> None:
+        for what in ("save", "eval"):  # a number of steps has no effect with another strategy
+            is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
+            if is_default and getattr(self, f"{what}_steps") is not None:
+                setattr(self, f"{what}_strategy", "steps")
+        if self.save_steps is None:
+            self.save_steps = 500
+
     @property
     def is_main_process(self) -> bool:
         """Whether this process speaks and writes for all."""
@@ -53,13 +62,6 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     def uses_fsdp_of_accelerate(self) -> bool:
         """Whether the Trainer is told to use FSDP, or `accelerate launch` is."""
         return bool(self.fsdp) or parse_flag_from_env("ACCELERATE_USE_FSDP")
-
-    @property
-    def metric_names(self) -> list[str] | None:
-        """The scores asked for, or None for the defaults."""
-        if self.generation_metrics is None:
-            return None
-        return [name.strip() for name in self.generation_metrics.split(",") if name.strip()]
 
     @property
     def wants_resume(self) -> bool:
@@ -84,9 +86,4 @@ class WeftPretrainingArguments(PretrainingOptions, WeftTrainingArguments):
             raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max-steps.")
         if self.predict_with_generate:
             raise ValueError("--predict-with-generate: pretraining is evaluated by its loss; leave it out.")
-        if self.max_tokens_per_batch is not None:
-            raise ValueError(
-                f"max_tokens_per_batch={self.max_tokens_per_batch} needs all lengths before training begins, and texts come "
-                "as a stream: give --per-device-train-batch-size."
-            )
         super().__post_init__()

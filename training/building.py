@@ -17,9 +17,10 @@ from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
 from ..configuration.presets import preset_fields
+from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
-from ..tokenization import build_route_tokenizer, train_tokenizer
+from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
 from .options import DataArguments, ModelArguments, PretrainingArguments
@@ -36,7 +37,7 @@ def build_tokenizer(
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, the route vocabulary, or one trained here.
+    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, or one trained here.
 
     One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
     labels are shifted to the right.
@@ -47,25 +48,16 @@ def build_tokenizer(
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
     """
-    name = checkpoint or args.tokenizer_name or (None if args.tokenizer else args.model_name_or_path or args.teacher)
-    if not checkpoint and (name or args.tokenizer == "routes"):
-        given = {
-            "--tokenizer-vocab-size": args.tokenizer_vocab_size,
-            "--tokenizer-lowercase": args.tokenizer_lowercase,
-        }
-        if ignored := [argument for argument, value in given.items() if value]:
-            logger.warning(
-                f"The vocabulary is that of {name or 'routes'}, so this has no effect: {', '.join(ignored)}"
-            )
+    name = checkpoint or args.tokenizer_name or args.model_name_or_path or args.teacher
     if name:
+        if args.tokenizer_vocab_size and not checkpoint:
+            logger.warning(f"The vocabulary is that of {name}: --tokenizer-vocab-size has no effect.")
         tokenizer = _load_tokenizer(name)
-    elif args.tokenizer == "routes":
-        tokenizer = build_route_tokenizer()
     else:
         shared: list[Any] = [None]
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
-            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size, lowercase=args.tokenizer_lowercase)
+            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
             merged = sum(len(token) > 1 for token in trained.get_vocab()) - len(trained.all_special_tokens)
             logger.info(f"The vocabulary has {len(trained):,} tokens, {merged:,} of them longer than a byte.")
             shared = [trained]
@@ -150,7 +142,7 @@ def build_model(
         options["state_dict"] = model.state_dict()
     if distributed_config is not None:
         options["distributed_config"] = distributed_config
-    model = WeftForConditionalGeneration.from_pretrained(args.model_name_or_path, config=config, **options)
+    model = load(WeftForConditionalGeneration, args.model_name_or_path, config=config, **options)
     model.config.name_or_path = args.model_name_or_path or ""
     return model
 
@@ -245,7 +237,7 @@ def set_generation_defaults(
     """Give the model's `generation_config` its special tokens, its `max_length` and its number of beams.
 
     Args:
-        max_target_length: most tokens of a target, its end included; the start token comes on top.
+        max_target_length: the most tokens of a generated text, with its end. The start token is added to it.
     """
     generation, config = model.generation_config, model.config
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
@@ -256,7 +248,7 @@ def set_generation_defaults(
 
 def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return load(AutoTokenizer, name)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"There is no tokenizer in {name}: {_first_line(error)}") from error
 
@@ -265,7 +257,7 @@ def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
     if name[0] in "./~" and not Path(name).is_dir():
         raise ValueError(f"--model-name-or-path {name}: there is no such folder.")
     try:
-        model_type = AutoConfig.from_pretrained(name).model_type
+        model_type = load(AutoConfig, name).model_type
     except (OSError, HFValidationError) as error:
         raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
     if model_type != WeftConfig.model_type:

@@ -1,12 +1,9 @@
-"""Callbacks for training a Weft model, and statistics of its routers as logs and as a file.
+"""Callbacks for training a Weft model, and statistics of its routers.
 
 Shape suffixes: N tokens, E experts, K selected experts. The sums of a layer have the shape (2 E + 5): load of each
 expert, probability of each expert, and `_SUMS`.
 """
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,13 +12,11 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
-from ..common.atomic import atomic_write
 from ..common.progress import Progress
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
 from ..modeling.moe import Router, expert_load
 
-EXPERT_LOAD = "expert_load.jsonl"
 # Maps the name of a sparse layer, such as decoder_1, to its statistics. `load` is the list of the experts' shares.
 Layers = dict[str, dict[str, Any]]
 _SUMS = ("entropy", "log_z", "log_z_squared", "dropped", "tokens")
@@ -108,8 +103,7 @@ class ExpertStatisticsCallback(TrainerCallback):
 
     For each sparse layer (`encoder_0`, `decoder_1`, ...) these are:
 
-    - `load`: the share of assignments that each expert received. It is only in the file `expert_load.jsonl`, which has
-      one line of JSON for each logging step;
+    - `load`: the list of the shares of assignments that each expert received, which is only in the `log_history`;
     - `max_load`, `min_load`: the largest and the smallest load of an expert, divided by the mean load;
     - `dead_experts`: the number of experts without any assignment;
     - `entropy`: the mean entropy of a token's router probabilities, in nats;
@@ -119,8 +113,8 @@ class ExpertStatisticsCallback(TrainerCallback):
     - `balance_loss`, `z_loss`: the two router losses without their coefficients, for all these tokens as one batch;
     - `tokens`: the number of tokens.
 
-    [`WeftTrainer`] sends the statistics to the services in `report_to`, and prints their [`expert_summary`]. With
-    another Trainer they are in the `log_history` of the state and in the file. Every process must have the callback.
+    They are in the `log_history` of the state, as `experts/<layer>/<name>`. [`WeftTrainer`] also sends them to the services
+    in `report_to`, and prints their [`expert_summary`]. Every process must have the callback.
     Statistics of modules inside `torch.compile` are not reliable.
     """
 
@@ -134,18 +128,10 @@ class ExpertStatisticsCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.watch(weft_model(model))
-        if state.is_world_process_zero:
-            _forget_after(Path(args.output_dir, EXPERT_LOAD), state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if "loss" not in (logs or {}):
-            return
-        layers = self.take(state)
-        if state.log_history:
-            state.log_history[-1] |= flat_statistics(layers)
-        if state.is_world_process_zero:
-            with Path(args.output_dir, EXPERT_LOAD).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step, "layers": layers}) + "\n")
+        if "loss" in (logs or {}) and state.log_history:
+            state.log_history[-1] |= flat_statistics(self.take(state))
 
     def on_train_end(self, args, state, control, **kwargs):
         self.stop()
@@ -229,14 +215,9 @@ class ExpertStatisticsCallback(TrainerCallback):
         }
 
 
-def flat_statistics(layers: Layers) -> dict[str, float]:
-    """Return all statistics except `load`, with the names `experts/<layer>/<name>`."""
-    return {
-        f"experts/{layer}/{name}": value
-        for layer, numbers in layers.items()
-        for name, value in numbers.items()
-        if name != "load"
-    }
+def flat_statistics(layers: Layers) -> dict[str, Any]:
+    """Return all statistics with the names `experts/<layer>/<name>`."""
+    return {f"experts/{layer}/{name}": value for layer, numbers in layers.items() for name, value in numbers.items()}
 
 
 def expert_summary(layers: Layers) -> dict[str, float]:
@@ -284,7 +265,7 @@ def _sums_of(router: Router, output: tuple[torch.Tensor, ...], non_pad_N: torch.
     probs_NE = logits_NE.softmax(dim=-1)
     entropy_N = torch.special.entr(probs_NE).sum(dim=-1)
     # dropped assignments have the weight 0; without a capacity, a weight of 0 is only an underflow
-    dropped_N = (weights_NK == 0).sum(dim=-1) if router.limits_experts else torch.zeros_like(log_z_N)
+    dropped_N = (weights_NK == 0).sum(dim=-1) if router.capacity_factor is not None else torch.zeros_like(log_z_N)
     columns = torch.stack([entropy_N, log_z_N, log_z_N.square(), dropped_N, torch.ones_like(log_z_N)], dim=-1)
     values = torch.cat([probs_NE, columns], dim=-1)
     if non_pad_N is not None:
@@ -309,36 +290,3 @@ def _numbers(sums: torch.Tensor, num_experts: int) -> dict[str, Any]:
         "z_loss": total["log_z_squared"] / tokens,
         "tokens": int(tokens),
     }
-
-
-def read_expert_load(file: str | os.PathLike) -> list[dict[str, Any]]:
-    """
-    Read an `expert_load.jsonl`. An incomplete last line is ignored.
-
-    Args:
-        file (`str` or `os.PathLike`):
-            The file.
-
-    Returns:
-        `list[dict[str, Any]]`: for each logging step `{"step": ..., "layers": {layer: statistics}}`.
-
-    Raises:
-        ValueError: a complete line is not valid JSON.
-        OSError: the file cannot be read.
-    """
-    lines = Path(file).read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):  # the process was killed while writing it
-        lines.pop()
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise ValueError(f"{file} is not a file of expert loads: {error}.") from error
-
-
-def _forget_after(file: Path, step: int) -> None:
-    """Remove the lines of later steps, which an interrupted run wrote after the checkpoint that is resumed."""
-    if not file.is_file():
-        return
-    kept = [record for record in read_expert_load(file) if record["step"] <= step]
-    with atomic_write(file) as temporary:
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
+from ..hub.loading import load
 from ..modeling.checks import inferred_mask
 from ..modeling.layers import at_least_float32
 from ..modeling.losses import counted_items, cross_entropy
@@ -104,7 +105,7 @@ def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedT
             f"--tokenizer-name {name}, or a teacher of the same vocabulary."
         )
     try:
-        return AutoModelForSeq2SeqLM.from_pretrained(name)
+        return load(AutoModelForSeq2SeqLM, name)
     except OSError as error:
         raise ValueError(f"--teacher {name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
 

@@ -99,7 +99,7 @@ class _StreamEncoder:
         self.encode, self.names, self.limits, self.truncate = encode, names, limits, truncate
         self._has_warned = False
 
-    def __call__(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+    def __call__(self, batch: dict[str, list], rows: list[int], rng: Any) -> dict[str, list]:
         for name in self.names:
             if name not in batch:
                 raise ValueError(

@@ -10,7 +10,7 @@ from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
 
 from ..modeling import WeftForConditionalGeneration
 from .arguments import WeftTrainingArguments
-from .checkpoints import check_output_dir, find_checkpoint, remove_checkpoints, save_model_folder
+from .checkpoints import check_output_dir, checkpoints, find_checkpoint, remove_checkpoints, save_model_folder
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -86,7 +86,10 @@ def fit(
     generation_config = copy.deepcopy(model.generation_config)
     if args.overwrite_output_dir and not checkpoint and args.is_main_process:
         remove_checkpoints(str(args.output_dir))
-    result = trainer.train(resume_from_checkpoint=checkpoint)
+    try:
+        result = trainer.train(resume_from_checkpoint=checkpoint)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_how_to_resume(str(args.output_dir))) from error
     size = {} if isinstance(data["train"], ShuffledStream) else {"train_samples": len(data["train"])}
     report(trainer, "train", result.metrics | size)
     trainer.save_state()
@@ -99,6 +102,13 @@ def fit(
     else:
         trainer.create_model_card(**details)
     return trainer
+
+
+def _how_to_resume(folder: str) -> str:
+    saved = checkpoints(folder)
+    if not saved:
+        return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
+    return f"The same command with --resume-from-checkpoint true continues from {saved[0]}."
 
 
 def report(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-from ..configuration.fields import closest
-
 logger = logging.getLogger(__name__)
 
 
@@ -71,44 +69,26 @@ METRICS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 _NEED_SACREBLEU = ("bleu", "chrf")
 
 
-def usable_metrics(names: Sequence[str]) -> list[str]:
-    """Return those metrics of `names` whose packages are installed. The others are named in a warning.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    for name in names:
-        if name not in METRICS:
-            raise ValueError(f"There is no metric {name!r}: choose from {', '.join(METRICS)}.{closest(name, METRICS)}")
-    missing = [name for name in names if name in _NEED_SACREBLEU and importlib.util.find_spec("sacrebleu") is None]
-    if missing:
-        logger.warning(
-            f"Metrics left out: {' and '.join(missing)}, because sacrebleu is not installed "
-            "(pip install 'weftformer[train]')."
-        )
-    return [name for name in names if name not in missing]
-
-
 class TextMetrics:
     """
     The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
-    A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the
+    The scores are exact match, and BLEU and chrF where sacrebleu is installed. A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the
     scores and `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in
     `predictions` and `references`.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
             The tokenizer that decodes the ids. Texts are compared without special tokens.
-        names (`Sequence[str]`, *optional*, defaults to all metrics):
-            Keys of `METRICS`: `"exact_match"`, `"bleu"` or `"chrf"`.
-
-    Raises:
-        ValueError: a name is unknown.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, names: Sequence[str] = tuple(METRICS)):
-        self.tokenizer, self.names = tokenizer, usable_metrics(names)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer, self.names = tokenizer, list(METRICS)
+        if importlib.util.find_spec("sacrebleu") is None:
+            self.names = [name for name in METRICS if name not in _NEED_SACREBLEU]
+            logger.warning(
+                "Metrics left out: bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
+            )
         self.predictions: list[str] = []
         self.references: list[str] = []
 

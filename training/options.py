@@ -58,17 +58,13 @@ class ModelArguments:
         None, "Fields of the configuration to change, such as d_model=256,dropout=0.2. JSON is understood too."
     )
     tokenizer_name: str | None = option(
-        None, "Folder or Hub id of a tokenizer. Without it: that of model_name_or_path, else --tokenizer."
-    )
-    tokenizer: Literal["bpe", "routes"] | None = option(
         None,
-        "Tokenizer of a new model: bpe trains a byte-level BPE vocabulary on the training pairs (the default), routes "
-        "is the vocabulary of DirectMultiStep for synthesis routes.",
+        "Folder or Hub id of a tokenizer. Without it: that of the model to continue from, else of the teacher, else a byte-level "
+        "BPE vocabulary is trained on the training pairs.",
     )
     tokenizer_vocab_size: int | None = common_option(
         None, "Most tokens of a trained vocabulary (default: 8,000, of pairs that occur 100 times)."
     )
-    tokenizer_lowercase: bool = option(False, "Lower-case all texts in a trained vocabulary.")
     teacher: str | None = common_option(
         None,
         "Learn from this model too, which has the same vocabulary. It is the folder or Hub id of an encoder-decoder of any "
@@ -93,15 +89,6 @@ class ModelArguments:
                 raise ValueError(
                     f"--{name.replace('_', '-')} {getattr(self, name)} is for a teacher: give --teacher too."
                 )
-        if self.model_name_or_path and self.tokenizer == "bpe":
-            raise ValueError(
-                f"--tokenizer bpe trains a new vocabulary, and --model-name-or-path {self.model_name_or_path} knows its own alone: "
-                "leave --tokenizer out."
-            )
-        if self.tokenizer_name and self.tokenizer:
-            raise ValueError(
-                f"--tokenizer-name {self.tokenizer_name} and --tokenizer {self.tokenizer} exclude each other: give one."
-            )
         if self.model_name_or_path and self.preset:
             raise ValueError(
                 f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has its "
@@ -212,11 +199,6 @@ class PretrainingArguments:
     validation_file: str | None = common_option(
         None, "Texts to evaluate on, as train_file: corrupted once, the same each time."
     )
-    objective: Literal["span", "infilling", "ul2"] = common_option(
-        "span",
-        "T5's span corruption, BART's text infilling or UL2's mixture. span is T5's span corruption, infilling is BART's text infilling with permuted sentences, ul2 is "
-        "UL2's mixture of denoisers.",
-    )
     max_source_length: int | None = option(
         None,
         "Most tokens of a corrupted text. Default: the model's max_source_positions. Longer texts are cut to pieces.",
@@ -224,7 +206,7 @@ class PretrainingArguments:
     max_target_length: int | None = option(
         None, "Most tokens of what is to be written. Default: the model's max_target_positions."
     )
-    shuffle_buffer: int = common_option(
+    shuffle_buffer_size: int = common_option(
         10_000,
         "Lines that are in memory at a time and are shuffled among each other, on each process; 1 keeps the order.",
     )
@@ -235,8 +217,9 @@ class PretrainingArguments:
         if not self.train_file:
             raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
         _check_positive(
-            self, "max_source_length", "max_target_length", "shuffle_buffer", "max_eval_samples", "pad_to_multiple_of"
-        )
+            self, "max_source_length", "max_target_length", "shuffle_buffer_size", "max_eval_samples",
+            "pad_to_multiple_of",
+        )  # fmt: skip
 
 
 @dataclass
@@ -262,18 +245,6 @@ class TrainingOptions:
         "Form batches by tokens instead of rows, on each device. Their rows are alike in length, and so many that rows times "
         "the longest source or target is at most this. Leaves out per_device_train_batch_size.",
     )
-    generation_metrics: str | None = option(
-        None,
-        "Comma-separated scores of generated texts: exact_match, bleu, chrf. Default: all three (bleu and chrf need "
-        "sacrebleu), and exact_match alone for synthesis routes.",
-    )
-
-    exact_balance_loss: bool = option(
-        False,
-        "With a balance loss (router_aux_loss_coef) and accumulated batches: balance over all of them, for which each goes "
-        "through the model once more, without gradients, about a third of the time. By default each batch balances by its "
-        "own load, summed over processes.",
-    )
     chunked_loss: bool = option(
         True,
         "With a vocabulary of 4,096 words or more: compute the training loss in pieces, so that the logits of a whole "
@@ -282,7 +253,7 @@ class TrainingOptions:
     log_expert_statistics: bool = option(
         True,
         "With sparse layers: log load, entropy, log-Z, drop rate and router losses of each to what report_to names, and "
-        "the load of each expert to expert_load.jsonl in output_dir.",
+        "with the load of each expert to trainer_state.json.",
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")
@@ -294,7 +265,9 @@ class TrainingOptions:
     )
     push_to_hub: bool = common_option(False, "Push model, tokenizer and card to the Hub.")
     do_train: bool = option(True, "Always on: this command trains.")
-    predict_with_generate: bool = option(True, "Generate in evaluation, and score what was generated.")
+    predict_with_generate: bool = option(
+        True, "Generate in evaluation, and score what was generated by exact match, BLEU and chrF."
+    )
     num_train_epochs: float = common_option(10.0, "How often to go through the training pairs.")
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
@@ -314,6 +287,16 @@ class TrainingOptions:
     )
     save_strategy: Literal["no", "steps", "epoch", "best"] = option(
         "epoch", "When to save a checkpoint: no, steps, epoch or best."
+    )
+    save_steps: float | None = option(
+        None,
+        "Save a checkpoint every so many steps, as a number or (below 1) as a share of all. It sets save_strategy to steps "
+        "where that has its default. Default: 500, with save_strategy steps.",
+    )
+    eval_steps: float | None = option(
+        None,
+        "Evaluate every so many steps, as a number or (below 1) as a share of all. It sets eval_strategy to steps where that "
+        "has its default. Default: logging_steps, with eval_strategy steps.",
     )
     save_total_limit: int | None = option(2, "Checkpoints to keep, beside the best; older ones are removed.")
     logging_steps: float = option(50, "Log every so many steps, as a number or (below 1) as a share of all.")

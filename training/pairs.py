@@ -29,7 +29,7 @@ from .checkpoints import check_same_model
 from .data import Columns, load_pairs, split_validation
 from .encoding import encode_pairs, encode_stream, longest
 from .fitting import fit, report, start
-from .metrics import METRICS, TextMetrics
+from .metrics import TextMetrics
 from .options import DataArguments, ModelArguments
 from .streaming import flattened
 from .trainer import WeftTrainer
@@ -97,8 +97,11 @@ def fit_pairs(
 
     def build() -> WeftForConditionalGeneration:
         model = build_model(model_args, config, distributed_config)
-        is_known = data_args.max_target_length or data_args.streaming
-        set_generation_defaults(model, limits[1] if is_known else max(map(longest, data.values())), training_args)
+        most = limits[1]
+        if not data_args.max_target_length and not data_args.streaming:
+            # an untrained model writes until it is stopped, and answers may be longer than all that was seen
+            most = min(most, 2 * max(map(longest, data.values())) + 16)
+        set_generation_defaults(model, most, training_args)
         return model
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
@@ -111,14 +114,9 @@ def fit_pairs(
             results += _measured(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results)
 
-    metrics = None
-    if training_args.predict_with_generate:
-        is_routes = model_args.tokenizer == "routes"
-        metrics = TextMetrics(
-            tokenizer, training_args.metric_names or (["exact_match"] if is_routes else list(METRICS))
-        )
     trainer = fit(
-        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint, compute_metrics=metrics,
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
+        compute_metrics=TextMetrics(tokenizer) if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         **build_teacher(model_args, tokenizer),
@@ -153,7 +151,7 @@ def _check_stream(
     if training_args.save_strategy == "epoch":
         logger.warning(
             "A stream has no length, so the Trainer takes all steps for one epoch, and saves at its end alone. Give "
-            "--save-strategy steps --save-steps N for checkpoints to resume from, and --eval-strategy steps --eval-steps N."
+            "--save-steps N for checkpoints to resume from, and --eval-steps N."
         )
 
 

@@ -1,8 +1,8 @@
-"""Training on plain texts, corrupted and to be mended: from a file to a folder that pairs are then trained from."""
+"""Pretraining on plain text by span corruption: from a file to a folder that training on pairs starts from."""
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 import datasets
 import numpy as np
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedTokenizerFast
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
 from ..configuration import WeftConfig
 from ..hub import measured
 from ..modeling import WeftForConditionalGeneration
-from ..tokenization import Objective, add_denoising_tokens, check_encodable, iter_columns
+from ..tokenization import add_sentinels, check_encodable, iter_columns
 from .arguments import WeftPretrainingArguments
 from .building import (
     VOCABULARY_TEXTS,
@@ -29,7 +29,7 @@ from .building import (
     source_and_target_limits,
 )
 from .checkpoints import check_same_model
-from .denoising import COLLATORS, DenoisingCollator
+from .denoising import DataCollatorForSpanCorruption
 from .fitting import fit, report, start
 from .options import ModelArguments, PretrainingArguments
 from .streaming import ShuffledStream
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 def fit_texts(
     model_args: ModelArguments, data_args: PretrainingArguments, training_args: WeftPretrainingArguments
 ) -> WeftTrainer:
-    """Train a model to mend corrupted texts, and save it with tokenizer and model card.
+    """Train a model by span corruption, and save it with tokenizer and model card.
 
-    Everything that `weftformer pretrain` does. Under `torchrun` every process calls it. The tokenizer gets the tokens of
-    the objective that it lacks, and a model that is gone on from gets rows for them.
+    Everything that `weftformer pretrain` does. Under `torchrun` every process calls it. A tokenizer without sentinels gets
+    them, and a trained model to continue from gets embeddings for them.
 
     Args:
         model_args: the model to begin with, or the size of a new one; and its tokenizer.
-        data_args: the texts and the objective.
+        data_args: the texts.
         training_args: how to train, and the folder to write to.
 
     Returns:
@@ -61,46 +61,38 @@ def fit_texts(
     checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
     asked = model_args
     if checkpoint:  # it has the tokens and the rows already that were added when the run began
-        model_args = replace(
-            model_args, model_name_or_path=checkpoint, preset=None, tokenizer=None, tokenizer_name=None
-        )
+        model_args = replace(model_args, model_name_or_path=checkpoint, preset=None, tokenizer_name=None)
     texts = load_texts(str(data_args.train_file))
     some = itertools.islice(iter_columns(texts, "text"), VOCABULARY_TEXTS)
     tokenizer = build_tokenizer(model_args, some, training_args.is_main_process, checkpoint=checkpoint)
     if not model_args.model_name_or_path:
-        add_denoising_tokens(tokenizer, data_args.objective)
+        add_sentinels(tokenizer)
     config = build_config(model_args, tokenizer)
     if checkpoint:
         check_same_model(config, checkpoint)
         if not asked.model_name_or_path:  # else the vocabulary was smaller when the run began
             check_same_model(build_config(asked, tokenizer), checkpoint)
     limits = source_and_target_limits(config, data_args)
-    # of a model that is gone on from, the tokenizer gets what it lacks before the collator looks for it
-    added = _add_missing_tokens(tokenizer, config, data_args.objective, distributed_config is not None)
-    collator = COLLATORS[data_args.objective](
-        tokenizer,
-        seed=training_args.seed,
-        process_index=training_args.process_index,
-        pad_to_multiple_of=data_args.pad_to_multiple_of,
-    )
-    longest = collator.longest_text(*limits)
+    # a trained model to continue from may have a tokenizer without sentinels
+    is_larger = _add_missing_tokens(tokenizer, config, distributed_config is not None)
+    objective = DataCollatorForSpanCorruption(tokenizer)
+    longest = objective.longest_text(*limits)
+    encode = partial(_corrupted, tokenizer=tokenizer, objective=objective, longest=longest)
     data: dict[str, Any] = {
         "train": ShuffledStream(
             texts,
-            partial(_encode_lines, tokenizer=tokenizer, longest=longest, file=data_args.train_file),
-            buffer_size=data_args.shuffle_buffer,
+            partial(encode, file=data_args.train_file),
+            buffer_size=data_args.shuffle_buffer_size,
             seed=training_args.seed,
             name=str(data_args.train_file),
-            too_bad="they have fewer than two tokens",
-            jumps=False,  # the collator draws random numbers for one batch after another
         )
     }
     if data_args.validation_file:
-        data["validation"] = _corrupted_once(data_args, tokenizer, collator, longest, training_args.seed)
+        data["validation"] = _corrupted_once(data_args, encode, training_args.seed)
 
     def build() -> WeftForConditionalGeneration:
         model = build_model(model_args, config, distributed_config)
-        if added:
+        if is_larger:
             model.resize_token_embeddings(len(tokenizer))
         set_generation_defaults(model, limits[1], training_args)
         return model
@@ -111,12 +103,12 @@ def fit_texts(
             number = len(data["validation"])
             scores = trainer.evaluate() | {"eval_samples": number}
             report(trainer, "eval", scores)
-            texts = f"{number} validation texts, objective {data_args.objective}"
-            details["results"] = measured(scores, "eval", texts, n=number)
+            details["results"] = measured(scores, "eval", f"{number} validation texts, span corruption", n=number)
         return details
 
     return fit(
-        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint, data_collator=collator,
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         **build_teacher(model_args, tokenizer),
     )  # fmt: skip
 
@@ -138,39 +130,41 @@ def load_texts(file: str) -> IterableDataset:
     return texts
 
 
-def _add_missing_tokens(
-    tokenizer: PreTrainedTokenizerFast, config: WeftConfig, objective: Objective, is_in_parts: bool
-) -> bool:
-    """Return whether the model needs rows for tokens that the tokenizer did not have."""
+def _add_missing_tokens(tokenizer: PreTrainedTokenizerFast, config: WeftConfig, is_in_parts: bool) -> bool:
+    """Return whether the model needs embeddings for tokens that the tokenizer did not have."""
     if config.has_two_vocabularies:
         raise ValueError(
-            "Source and target of this model have a vocabulary each, and a mended text is written in that of its source: "
+            "Source and target of this model have a vocabulary each, and the removed text is written in that of its source: "
             "begin with a model of one vocabulary."
         )
-    added = add_denoising_tokens(tokenizer, objective)
+    added = add_sentinels(tokenizer)
     if len(tokenizer) <= config.vocab_size:
         return False
     if is_in_parts:
         raise ValueError(
-            f"The model needs rows for {added} new tokens, and its tables are in parts: pretrain a few steps without "
-            "--distributed-config, and go on from that folder."
+            f"The model needs embeddings for {added} new tokens, and its tables are in parts: pretrain a few steps without "
+            "--distributed-config, and continue from that folder."
         )
-    logger.info(f"The vocabulary gets {added} tokens for the objective {objective}.")
+    logger.info(f"The vocabulary gets {added} sentinels.")
     return True
 
 
-def _encode_lines(batch: dict[str, list], lines: list[int], **settings: Any) -> dict[str, list]:
-    return {"input_ids": _pieces(batch["text"], lines, **settings)}
-
-
-def _pieces(
-    texts: list[str], lines: list[int], tokenizer: PreTrainedTokenizerFast, longest: int, file: str | None
-) -> list[list[int]]:
-    """Ids of the texts, long ones in pieces; what has fewer than two tokens is left out."""
+def _corrupted(
+    batch: dict[str, list],
+    lines: list[int],
+    rng: np.random.Generator,
+    *,
+    tokenizer: PreTrainedTokenizerFast,
+    objective: DataCollatorForSpanCorruption,
+    longest: int,
+    file: str | None,
+) -> dict[str, list]:
+    """Return the features of texts. Long texts are cut into pieces, and those of fewer than two tokens are left out."""
+    texts = batch["text"]
     try:
-        # neither mask nor special tokens: the collator knows them
+        # no special tokens and no mask: `objective` and the collator add them
         encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-    except Exception as error:  # the Rust layer raises plain `Exception`, and does not say which text it was
+    except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
         for line, text in zip(lines, texts, strict=True):
             try:
                 check_encodable(tokenizer, text)
@@ -180,16 +174,15 @@ def _pieces(
     pieces: Iterator[list[int]] = (
         ids[start : start + longest] for ids in encoded for start in range(0, len(ids), longest)
     )
-    return [piece for piece in pieces if len(piece) > 1]
+    rows = [objective.features(piece, rng) for piece in pieces if len(piece) > 1]
+    return {name: [row[name] for row in rows] for name in ("input_ids", "labels")}
 
 
-def _corrupted_once(
-    args: PretrainingArguments, tokenizer, collator: DenoisingCollator, longest: int, seed: int
-) -> Dataset:
-    """The validation texts with their labels, the same at each evaluation."""
-    texts = list(itertools.islice(iter_columns(load_texts(str(args.validation_file)), "text"), args.max_eval_samples))
-    rng = np.random.default_rng(seed)
-    pieces = _pieces(texts, list(range(len(texts))), tokenizer, longest, args.validation_file)
-    if not pieces:
-        raise ValueError(f"{args.validation_file} holds no text of two tokens or more.")
-    return Dataset.from_list([collator.features(piece, rng) for piece in pieces])
+def _corrupted_once(args: PretrainingArguments, encode: Callable[..., dict[str, list]], seed: int) -> Dataset:
+    """Return the features of the validation texts, the same at each evaluation."""
+    file = str(args.validation_file)
+    texts = list(itertools.islice(iter_columns(load_texts(file), "text"), args.max_eval_samples))
+    features = encode({"text": texts}, list(range(len(texts))), np.random.default_rng(seed), file=file)
+    if not features["labels"]:
+        raise ValueError(f"{file} has no text of two tokens or more.")
+    return Dataset.from_dict(features)

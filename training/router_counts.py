@@ -7,8 +7,7 @@ its summand only with the token counts, and for the balance loss with the load o
 et al. 2025 (arXiv:2501.11873) sum the counts over processes. Here they are summed over accumulated batches too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,9 +22,7 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     """Build the `sum_router_counts` of `forward` for the batches of one optimizer step.
 
     The counts are summed over processes during each forward pass. Accumulated batches run one after the other, so only
-    their tokens are counted in advance, and the balance loss of a batch uses the load of this batch. With
-    `args.exact_balance_loss` it uses the load of all batches. An additional pass without gradients computes it, with
-    the same random numbers as the training pass. This pass moves the batches to the device one at a time.
+    their tokens are counted in advance, and the balance loss of a batch uses the load of this batch.
 
     Args:
         trainer: the trainer, during training.
@@ -48,15 +45,10 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     total = _sum_over_processes if is_spread else torch.clone
     if len(batches) <= 1:
         return total if is_spread else None
-    if config.router_aux_loss_coef and getattr(args, "exact_balance_loss", False):
-        counts = total(_count(trainer, batches))
-        return lambda _: counts
     known = _count_tokens(trainer, batches)
     if known is None:
         return None
     tokens = total(known)
-    if not config.router_aux_loss_coef:
-        return lambda _: tokens
     return lambda counts: torch.cat([total(counts)[:, :-1], tokens[:, -1:]], dim=-1)
 
 
@@ -75,45 +67,13 @@ def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.
     names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
     tokens = torch.zeros(2, device=trainer.args.device)
     for batch in batches:
-        given = batch.get("input_ids", batch.get("inputs_embeds"))
-        if "labels" not in batch or given is None:
+        if "labels" not in batch or "input_ids" not in batch:
             return None
         source, target = model.non_pad_tokens(**{name: batch.get(name) for name in names})
-        every = target.new_tensor(given.shape[0] * given.shape[1], dtype=torch.long)
+        every = target.new_tensor(batch["input_ids"].numel(), dtype=torch.long)
         tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
     config = model.config
     sparse = [types.count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)]
     counts = torch.zeros(sum(sparse), config.num_experts + 1, device=tokens.device)
     counts[: sparse[0], -1], counts[sparse[0] :, -1] = tokens
     return counts
-
-
-@torch.no_grad()
-def _count(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    found: list[torch.Tensor] = []
-
-    def keep(counts: torch.Tensor) -> torch.Tensor:
-        found.append(counts)
-        return counts
-
-    wrapped = trainer.model_wrapped
-    wrapped.train()
-    with _as_if_nothing_happened(weft_model(trainer.model), trainer.args.device):
-        for batch in batches:
-            with trainer.compute_loss_context_manager():
-                # the smallest number of logits, because only the counts are needed
-                wrapped(**trainer._prepare_inputs(batch), logits_to_keep=1, sum_router_counts=keep)
-    return torch.stack(found).sum(dim=0)
-
-
-@contextmanager
-def _as_if_nothing_happened(model, device: torch.device) -> Iterator[None]:
-    """Restore the random state afterwards, and the loads that routers with a selection bias count."""
-    loads = [router.expert_load for router in model.routers() if router.expert_load is not None]
-    before = [load.clone() for load in loads]
-    on_cpu = device.type == "cpu"
-    devices = [] if on_cpu else [0 if device.index is None else device.index]
-    with torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type):
-        yield
-    for load, old in zip(loads, before, strict=True):
-        load.copy_(old)

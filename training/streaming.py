@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ _ROWS_PER_CALL = 1000
 _EXACT = frozenset(["ArrowExamplesIterable", "ExamplesIterable", "RebatchedArrowExamplesIterable"])
 
 Columns = dict[str, list]
-# from the columns of some rows and the numbers of these rows to the columns of the features, of as many rows or not
-Encode = Callable[[Columns, list[int]], Columns]
+# from the columns of some rows, the numbers of these rows and random numbers to the columns of any number of features
+Encode = Callable[[Columns, list[int], np.random.Generator], Columns]
 # from the lengths of features, (2, features), and random numbers to batches of features
 FormBatches = Callable[[np.ndarray, np.random.Generator], Iterator[Sequence[int]]]
 
@@ -74,19 +75,14 @@ class ShuffledStream(IterableDataset):
         rows (`datasets.IterableDataset`):
             The rows. It is read anew in each epoch.
         encode (`Callable`):
-            Makes the columns of features from columns of rows and the numbers of these rows. There may be more or fewer
-            features than rows.
+            Makes the columns of features from columns of rows, the numbers of these rows, and the random numbers of the
+            window. There may be more or fewer features than rows.
         buffer_size (`int`, *optional*, defaults to 10,000):
             The most rows of a window. With 1 the order of rows and shards is kept.
         seed (`int`, *optional*, defaults to 0):
             The seed of the order.
         name (`str`, *optional*):
             What errors call the rows.
-        too_bad (`str`, *optional*):
-            Why `encode` leaves rows out, for an error.
-        jumps (`bool`, *optional*, defaults to `True`):
-            Whether a resumed run may go on at its place. Otherwise all batches before are made again, which is for a
-            collator that draws random numbers.
 
     Raises:
         ValueError: while it is read: rows cannot be read, or no row of an epoch gives a feature.
@@ -100,24 +96,16 @@ class ShuffledStream(IterableDataset):
         buffer_size: int = 10_000,
         seed: int = 0,
         name: str = "the stream",
-        too_bad: str = "they are empty or too long",
-        jumps: bool = True,
     ):
         self.rows, self.encode, self.buffer_size, self.seed = rows, encode, buffer_size, seed
-        self.name, self.too_bad, self.jumps = name, too_bad, jumps
+        self.name = name
+        # set by the trainer: the number of features of a batch, or how batches are formed from the lengths of a window
         self.batch_size = 1
         self.form_batches: FormBatches | None = None
+        # set by the trainer: which of the processes that share the rows this is
         self.process_index, self.num_processes = 0, 1
         self._start: Mapping[int, Position] = {}
         self._batches_before = 0
-
-    def set_batches(self, batch_size: int, form_batches: FormBatches | None = None) -> None:
-        """Set the number of features of a batch, or how batches are formed from the lengths of a window."""
-        self.batch_size, self.form_batches = batch_size, form_batches
-
-    def set_process(self, index: int, number: int) -> None:
-        """Set which of the processes this is that share the rows."""
-        self.process_index, self.num_processes = index, number
 
     def start_at(self, positions: Mapping[str, str], batches_before: int, num_workers: int = 0) -> None:
         """
@@ -184,7 +172,7 @@ class ShuffledStream(IterableDataset):
             is_empty = True
             for state, row, numbers, table in self._windows(start, share, shares):
                 rng = np.random.default_rng([self.seed, start.epoch, row, share])
-                columns = self._encoded(table, numbers)
+                columns = self._encoded(table, numbers, rng)
                 done = start.done if row == start.row else 0
                 for number, members in enumerate(self._order(columns, rng)):
                     is_empty = False
@@ -197,9 +185,7 @@ class ShuffledStream(IterableDataset):
 
     def _why_empty(self, shares: int) -> str:
         share = f" Each of {shares} processes and workers takes one row of {shares}." if shares > 1 else ""
-        return (
-            f"{self.name} has nothing to train on: it has no rows, or all are left out, because {self.too_bad}.{share}"
-        )
+        return f"{self.name} has nothing to train on: it has no rows, or all are left out, being empty or too short or long.{share}"
 
     def _windows(
         self, start: Position, share: int, shares: int
@@ -228,12 +214,12 @@ class ShuffledStream(IterableDataset):
             row += len(table)
             state = _exact_state(rows)
 
-    def _encoded(self, table: pa.Table, numbers: list[int]) -> dict[str, list[np.ndarray]]:
+    def _encoded(self, table: pa.Table, numbers: list[int], rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
         """Return the features of a window as columns of arrays, which take a fifth of the memory of lists."""
         columns: dict[str, list[np.ndarray]] = {}
         for begin in range(0, len(numbers), _ROWS_PER_CALL):
             some = flattened(table.slice(begin, _ROWS_PER_CALL)).to_pydict()
-            for name, values in self.encode(some, numbers[begin : begin + _ROWS_PER_CALL]).items():
+            for name, values in self.encode(some, numbers[begin : begin + _ROWS_PER_CALL], rng).items():
                 columns.setdefault(name, []).extend(map(np.asarray, values))
         return columns
 
@@ -263,6 +249,25 @@ class StreamCollator:
 
     def __call__(self, batch: Batch | None) -> dict[str, Any] | None:
         return None if batch is None else {**self.collator(batch.features), STREAM_POSITION: batch.position}
+
+
+def data_fingerprint(dataset: Any) -> str | None:
+    """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
+
+    It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random.
+    """
+    if isinstance(dataset, ShuffledStream):
+        number, rows = 1, iter(dataset.rows)
+    elif isinstance(dataset, (datasets.Dataset, list)):
+        plain = dataset if isinstance(dataset, list) else dataset.with_format(None)
+        number = len(plain)
+        rows = (plain[index] for index in range(0, number, max(1, number // 1000)))
+    else:
+        return None
+    total = hashlib.blake2b(f"{number}".encode(), digest_size=16)
+    for row in itertools.islice(rows, number):
+        total.update(repr(row).encode())
+    return total.hexdigest()
 
 
 def flattened(table: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, ProgressCallback, TrainerCallback
+from transformers import IntervalStrategy, PreTrainedModel, ProgressCallback, TrainerCallback
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
@@ -38,8 +38,9 @@ from .callbacks import (
 )
 from .checkpoints import ShardedModelTrainer, checkpoints, write_manifest
 from .distillation import Distillation
+from .options import TrainingOptions
 from .router_counts import SumCounts, build_sum_counts
-from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator
+from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -50,31 +51,31 @@ class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run goes on at the
-      exact row.
+    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run continues at
+      the exact row.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
-      accumulated batch balances by its own load, of all processes; with `args.exact_balance_loss` by that of the whole
-      step, which costs a forward pass more ([`build_sum_counts`]).
+      accumulated batch balances by its own load, of all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
     - `args.label_smoothing_factor` is given to the model, whose loss keeps what the routers add. `eval_loss` is not smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
-    - With a `teacher` the model learns what it says of each token, too ([`Distillation`]). The loss needs all logits then and
-      is computed whole; `eval_loss` is that of the labels alone, as ever.
-    - With `args.log_expert_statistics` what the routers do is logged ([`ExpertStatisticsCallback`]).
-    - Checkpoints of a model that processes share (`DistributedConfig`) are those of one process, and are resumed so
+    - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
+      is computed whole. `eval_loss` is still that of the labels alone.
+    - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
+    - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
       ([`ShardedModelTrainer`]).
-    - A checkpoint appears under its name when all its files are written and listed; whatever goes wrong before, those that
-      were there stay as they were. A run that resumes logs the losses it would have logged.
-    - What is pushed while it trains (`args.hub_strategy`) loads where Weft is not installed, and holds nothing unfinished.
-      With `args.hub_always_push`, training waits until the push before is through.
+    - A checkpoint gets its name when all its files are written and listed. If saving fails, earlier checkpoints are not changed. A
+      resumed run logs the losses of an uninterrupted one.
+    - A push during training (`args.hub_strategy`) loads where Weft is not installed, and has no incomplete file. With
+      `args.hub_always_push`, training waits for the end of the previous push.
 
     Args:
-        *args, **kwargs: as in `Seq2SeqTrainer`.
+        model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
+            `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
         teacher: an encoder-decoder of any family with the same vocabulary. It is moved to the device of the training and set
-            to evaluation; its weights stay as they are.
-        distillation_temperature: what the logits of both are divided by before they are compared.
-        distillation_alpha: weight of the teacher, from 0 to 1; that of the labels is what is left.
+            to evaluation mode. Its weights do not change.
+        distillation_temperature: the divisor of the logits of both models.
+        distillation_alpha: the weight of the teacher, from 0 to 1. The labels have the weight 1 - alpha.
 
     Raises:
         ValueError: the teacher does not fit the model.
@@ -90,15 +91,29 @@ class WeftTrainer(ShardedModelTrainer):
     # the place behind the last batch of a stream that was trained on, of each worker that reads it
     _places: dict[str, str] = {}
 
+    # see `data_fingerprint`
+    _data: str | None = None
+
     def __init__(
         self,
-        *args,
+        model=None,
+        args=None,
+        data_collator=None,
+        train_dataset=None,
+        eval_dataset=None,
+        *rest,
         teacher: PreTrainedModel | None = None,
         distillation_temperature: float = 2.0,
         distillation_alpha: float = 0.5,
         **kwargs,
     ):
-        super().__init__(*args, **kwargs)
+        if (
+            eval_dataset is None
+            and isinstance(args, TrainingOptions)
+            and args.eval_strategy == type(args).eval_strategy
+        ):
+            args.eval_strategy = IntervalStrategy.NO  # the default is for those who have something to evaluate on
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.label_smoother = None  # transformers' own takes the labels away, and the routers' losses with them
         self.distillation: Distillation | None = None
         if teacher is not None:
@@ -124,6 +139,10 @@ class WeftTrainer(ShardedModelTrainer):
             self.expert_statistics = ExpertStatisticsCallback()
             self.add_callback(self.expert_statistics)
 
+    def train(self, *args, **kwargs):
+        self._data = data_fingerprint(self.train_dataset)
+        return super().train(*args, **kwargs)
+
     def get_train_dataloader(self) -> DataLoader:
         budget = getattr(self.args, "max_tokens_per_batch", None)
         if isinstance(self.train_dataset, ShuffledStream):
@@ -148,10 +167,11 @@ class WeftTrainer(ShardedModelTrainer):
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
-        form_batches = None if budget is None else partial(_budget_batches, budget=budget)
-        stream.set_batches(self._train_batch_size, form_batches)
+        stream.batch_size = self._train_batch_size
+        stream.form_batches = None if budget is None else partial(_budget_batches, budget=budget)
         # processes that share the weights of one layer read the same
-        stream.set_process(args.process_index // self.get_tp_size(), args.world_size // self.get_tp_size())
+        stream.process_index = args.process_index // self.get_tp_size()
+        stream.num_processes = args.world_size // self.get_tp_size()
         # as for one process: accelerate would share it once more
         return prepare_data_loader(
             self._loader(stream, StreamCollator(self.data_collator), batch_size=None),  # the stream makes the batches
@@ -176,32 +196,29 @@ class WeftTrainer(ShardedModelTrainer):
         )
 
     def _run_epoch(self, **arguments):
-        # the Trainer asks after a step whether it was the last: resumed at the end, it would take one more each time
+        # the Trainer checks for the last step only after a step, so that a finished run would take one more when resumed
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
             self._has_trained = True
             if isinstance(self.train_dataset, ShuffledStream):
-                self._find_place(self.train_dataset, **arguments)
+                self._find_place(self.train_dataset, arguments)
             super()._run_epoch(**arguments)
 
-    def _find_place(
-        self,
-        stream: ShuffledStream,
-        resume_from_checkpoint,
-        steps_trained_in_current_epoch,
-        epoch,
-        epochs_trained,
-        **rest,
-    ) -> None:
-        """Let the stream go on where the checkpoint was saved. Where it does not know, all batches are made again."""
+    def _find_place(self, stream: ShuffledStream, epoch: dict[str, Any]) -> None:
+        """Let the stream continue where the checkpoint was saved. Without a place, all batches are made again.
+
+        Args:
+            epoch: the arguments of `_run_epoch`.
+        """
         self._places, before = {}, 0
-        is_resumed = resume_from_checkpoint is not None and epoch == epochs_trained
-        if is_resumed and stream.jumps and not self.args.ignore_data_skip:
-            file = Path(resume_from_checkpoint, self._place_name)
-            if steps_trained_in_current_epoch and file.is_file():
+        checkpoint, done = epoch["resume_from_checkpoint"], epoch["steps_trained_in_current_epoch"]
+        is_resumed = checkpoint is not None and epoch["epoch"] == epoch["epochs_trained"]
+        if is_resumed and done and not self.args.ignore_data_skip:
+            file = Path(checkpoint, self._place_name)
+            if file.is_file():
                 self._places = json.loads(file.read_text(encoding="utf-8"))
-                before = steps_trained_in_current_epoch
+                before = done
         stream.start_at(self._places, before, self.args.dataloader_num_workers)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -214,13 +231,13 @@ class WeftTrainer(ShardedModelTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if self._to_count and model.training:
-            # not in `get_batch_samples`: a run that resumes has not found its random numbers there yet
+            # not in `get_batch_samples`, where a resumed run has not restored its random state yet
             self._sum_router_counts, self._to_count = build_sum_counts(self, self._to_count), []
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
         if model.training:
             is_chunked = getattr(self.args, "chunked_loss", True) and not return_outputs and self.distillation is None
-            # None: where it pays. The model tells when it runs, as a head that is sharded here may be whole then.
+            # None: the model decides when it runs, because a head that is sharded here may be whole then
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
@@ -283,17 +300,18 @@ class WeftTrainer(ShardedModelTrainer):
         return output
 
     def log(self, logs, start_time=None):
-        """With what the routers did: in words short enough for a screen, and in full for `report_to` and the history."""
+        """Add the statistics of the routers: a summary for the screen, and all of them for `report_to` and the history."""
         if not self._has_trained:
-            logs.pop("train_loss", None)  # no step was taken: the Trainer's 0 is nothing that was measured
+            logs.pop("train_loss", None)  # without a step, the Trainer's 0 was not measured
         if self.expert_statistics is None or "loss" not in logs:
             return super().log(logs, start_time)
         layers = self.expert_statistics.take(self.state)
         super().log({**logs, **expert_summary(layers)}, start_time)
+        numbers = {name: value for name, value in flat_statistics(layers).items() if not isinstance(value, list)}
         reporters = tuple(get_reporting_integration_callbacks(self.args.report_to))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, reporters):
-                callback.on_log(self.args, self.state, self.control, logs=flat_statistics(layers), model=self.model)
+                callback.on_log(self.args, self.state, self.control, logs=numbers, model=self.model)
 
     def create_model_card(self, **details: Any) -> None:
         """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) has that of transformers."""
@@ -306,7 +324,7 @@ class WeftTrainer(ShardedModelTrainer):
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
         steps = self.state.global_step - self._globalstep_last_logged
-        window = {"steps": steps, "loss": self._tr_loss.item()}
+        window = {"steps": steps, "loss": self._tr_loss.item(), "data": self._data}
         if self.expert_statistics is not None:
             window["experts"] = self.expert_statistics.sums()
         Path(output_dir, self._window_name).write_text(json.dumps(window), encoding="utf-8")
@@ -318,15 +336,25 @@ class WeftTrainer(ShardedModelTrainer):
         if checkpoint is None or not Path(checkpoint, self._window_name).is_file():
             return
         window = json.loads(Path(checkpoint, self._window_name).read_text(encoding="utf-8"))
+        if window.get("data", self._data) != self._data:
+            logger.warning(
+                f"{checkpoint} was saved with other training data: from here on, the run is neither that of the old data nor that "
+                "of the new. To train its model on new data, give it as --model-name-or-path of another run."
+            )
         self._tr_loss += window["loss"]
         self._total_loss_scalar -= window["loss"]  # `train_loss` is that of the steps of this call
         self._globalstep_last_logged -= window["steps"]
         if self.expert_statistics is not None and "experts" in window:
             self.expert_statistics.add(window["experts"])
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        tied = getattr(weft_model(self.model), "all_tied_weights_keys", {})  # a checkpoint has only one of their names
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     @property
     def _window_name(self) -> str:
-        """What each process holds of the losses since the last log, which the Trainer forgets when it resumes."""
+        """The losses of each process since the last log, which the Trainer forgets when it resumes, and the data."""
         return f"since_last_log{self._rank}.json"
 
     @property
@@ -414,7 +442,7 @@ class WeftTrainer(ShardedModelTrainer):
 
 
 class _EpochCallback(TrainerCallback):
-    """Tells samplers their epoch: through the wrappers of two processes that resume, the Trainer does not reach them."""
+    """Sets the epoch of samplers, which the Trainer does not reach through the wrappers of a resumed run on two processes."""
 
     def __init__(self):
         self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
@@ -426,7 +454,7 @@ class _EpochCallback(TrainerCallback):
 
 
 class _GivenStepsCallback(TrainerCallback):
-    """Lets `logging_steps`, `eval_steps` and `save_steps` hold in a resumed run: the Trainer goes on with the checkpoint's."""
+    """Applies `logging_steps`, `eval_steps` and `save_steps` to a resumed run, where the Trainer uses those of the checkpoint."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         names = "logging_steps", "eval_steps", "save_steps"
@@ -435,7 +463,7 @@ class _GivenStepsCallback(TrainerCallback):
         now = {name: getattr(state, name) for name in names}
         changed = [f"{name}={now[name]}" for name, steps in zip(names, before, strict=True) if steps != now[name]]
         if changed and state.is_world_process_zero:
-            logger.warning(f"From here on the arguments hold: {', '.join(changed)}.")
+            logger.warning(f"The resumed run uses its own arguments: {', '.join(changed)}.")
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
@@ -450,7 +478,7 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
 
 
 def _to_disk(path: Path) -> None:
-    """Write a file or folder to the disk, not only to its cache, before a name tells that it is whole."""
+    """Flush a file or folder to the disk, before a name marks it as complete."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -459,7 +487,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _distilled(distillation: Distillation, model, **inputs):
-    """What the model returns, its loss with the teacher's part: a function, so that the Trainer scales the whole."""
+    """Return the model's outputs with the teacher's part in the loss: as a function, so that the Trainer scales both."""
     outputs = model(**inputs)
     outputs["loss"] = distillation.loss(outputs, inputs, inputs.get("num_items_in_batch"))
     return outputs

@@ -226,7 +226,7 @@ class DecodingCache:
             parents = torch.tensor(wanted, device=beam_idx.device)
         self.slots = None if wanted == list(range(len(wanted))) else parents
 
-    def keep(self, sources: list[int]) -> None:
+    def batch_select_indices(self, sources: list[int]) -> None:
         """Keep some sources: source i is what was source `sources[i]`, which is i or comes after all that are kept."""
         beams = self.beams
         if self.slots is not None:
@@ -239,7 +239,7 @@ class DecodingCache:
             self._blank_prefixes()
         self.starts = [self.starts[source] for source in sources]
         self.lengths = [self.lengths[source] for source in sources]
-        self.source.keep(sources)
+        self.source.batch_select_indices(sources)
         self._drop_columns()
         self._masks = None
 
@@ -298,7 +298,8 @@ class DecodingCache:
         if not drop:
             return
         rest, rows = self.end - drop, self.sources * self.beams
-        for states in (self.suffixes[:, :, :rows].movedim(4, 0), self.writers[:rows].movedim(1, 0)):
+        # a layer at a time: the copy of all of them would double the memory
+        for states in (*self.suffixes[:, :, :rows].flatten(0, 1).movedim(3, 1), self.writers[:rows].movedim(1, 0)):
             states[:rest] = states[drop : self.end].clone()
         self.end, self.starts = rest, [start - drop for start in self.starts]
 
@@ -355,8 +356,8 @@ class SourceCache:
             lengths = torch.tensor(self.lengths, device=self.states.device)[:, None]
             self.mask = (torch.arange(longest, device=self.states.device) < lengths)[:, None, None]
 
-    def keep(self, sources: list[int]) -> None:
-        """Keep some sources, as [`DecodingCache.keep`] does, and no more columns than they need."""
+    def batch_select_indices(self, sources: list[int]) -> None:
+        """Keep some sources, as [`DecodingCache.batch_select_indices`] does, and no more columns than they need."""
         self.states = _move(self.states, 2, sources)
         if len(self.positions) > 1:
             self.positions = _move(self.positions, 0, sources)

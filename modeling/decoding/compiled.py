@@ -4,25 +4,28 @@ A step is exported and compiled ahead of time, to a package of AOTInductor for e
 part of the shape: one package serves them all.
 
 A package is machine code with the weights in it. Its name is a hash of all that it depends on, so another model, changed
-weights, another version, processor or number of threads compile anew. Delete the folder to get rid of old ones.
+weights, another version, processor or number of threads compile anew. Loading one runs it: packages are only read from a
+folder that no other user can write to. The packages that were not used for the longest time are removed when they take too
+much room.
 """
 
 import hashlib
-import io
 import json
 import os
 import platform
 import stat
 import tempfile
+import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from filelock import FileLock
 from torch import nn
 from transformers.utils import logging
 
@@ -34,6 +37,12 @@ logger = logging.get_logger(__name__)
 # Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
 # library for a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+# What inductor prints for its own developers.
+_PRINTED = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
+# torch exports and compiles one graph at a time: what it changes meanwhile is the same for all threads.
+_COMPILING = threading.Lock()
+# The room that packages may take.
+_MOST_BYTES = 8 << 30
 # The inputs, each with the dimension whose size is a length, of which a package takes any from 2 on.
 _LENGTHS: dict[str, int | None] = {
     "ids_W": None,
@@ -76,18 +85,25 @@ class CompiledStep:
         arguments = tuple(None if argument is None else argument.contiguous() for argument in arguments)
         shape = _shape_of(arguments)
         if shape not in self.packages:
-            self.packages[shape] = self._package(shape, arguments)
+            with _COMPILING:
+                if shape not in self.packages:
+                    self.packages[shape] = self._package(shape, arguments)
         return self.packages[shape](*arguments)
 
     def _package(self, shape: tuple, arguments: tuple) -> Callable:
         facts = self.facts | {"inputs": repr(shape), "threads": torch.get_num_threads()}
         folder = compiled_folder()
-        if not _is_ours(folder):
-            logger.warning(f"Other users may write to {folder}: the compiled step is not kept there.")
-            with tempfile.TemporaryDirectory() as own:
-                return load(build(self.step, arguments, facts, Path(own)))
-        found = kept(facts, folder)
-        return load(build(self.step, arguments, facts, folder) if found is None else found)
+        if _is_ours(folder):
+            if (found := kept(facts, folder)) is not None:
+                return load(found)
+            if os.access(folder, os.W_OK):
+                with FileLock(folder / "lock"):  # another process may have compiled it meanwhile
+                    return load(kept(facts, folder) or build(self.step, arguments, facts, folder))
+        logger.warning(
+            f"The compiled step is not kept: {folder} cannot be written to, or other users may write to it or to a folder above it."
+        )
+        with tempfile.TemporaryDirectory() as own:
+            return load(build(self.step, arguments, facts, Path(own)))
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -133,12 +149,14 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
         f"The decoding step is compiled for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is kept in {folder}."
     )
     package = folder / f"{_name(facts)}.pt2"
+    warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
     # torch's own cache may hold empty libraries, which processes left that were killed, and which fail to load
-    with _quiet(), fresh_cache(), atomic_write(package) as file:
+    with fresh_cache(), atomic_write(package) as file:
         program = exported(step, arguments)
-        settings = dict(_COMPILER)  # torch adds to it
+        settings = _COMPILER | _PRINTED  # torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
     write_json(package.with_suffix(".json"), {"sha256": _hash_of_file(package), "facts": facts})
+    _make_room(folder)
     return package
 
 
@@ -147,15 +165,28 @@ def kept(facts: dict[str, Any], folder: Path) -> Path | None:
     package = folder / f"{_name(facts)}.pt2"
     try:
         record = json.loads(package.with_suffix(".json").read_text(encoding="utf-8"))
-        return package if record["sha256"] == _hash_of_file(package) else None
+        is_whole = record["sha256"] == _hash_of_file(package)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    with suppress(OSError):
+        os.utime(package)  # it is in use
+    return package if is_whole else None
 
 
 def load(package: Path) -> Callable:
     """Load the compiled code of a package."""
-    with _quiet():
-        return torch._inductor.aoti_load_package(str(package))
+    return torch._inductor.aoti_load_package(str(package))
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the packages that were not used for the longest time, until the others fit. The last one used stays."""
+    packages = sorted(folder.glob("*.pt2"), key=lambda package: package.stat().st_mtime)
+    size = sum(package.stat().st_size for package in packages)
+    for package in packages[:-1]:
+        if size > _MOST_BYTES:
+            size -= package.stat().st_size
+            package.unlink()
+            package.with_suffix(".json").unlink(missing_ok=True)
 
 
 def _shape_of(arguments: tuple) -> tuple:
@@ -217,17 +248,22 @@ def _processor() -> list[str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Make the folder if there is none, and return whether it belongs to this user and only this user may write to it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not hasattr(os, "getuid"):
-        return True
-    found = folder.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    """Make the folder if there is none, and return whether only this user may write to it, and nobody else may replace it."""
+    try:
+        for one in (*reversed(folder.absolute().parents), folder):
+            if not one.exists():
+                one.mkdir(mode=0o700, exist_ok=True)
+        if not hasattr(os, "getuid"):
+            return True
+        own, *above = (one.stat() for one in (folder.resolve(), *folder.resolve().parents))
+    except OSError:
+        return False
+    if own.st_uid != os.getuid() or own.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    return all(one.st_uid in (0, os.getuid()) and _is_closed(one) for one in above)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide what torch's compiler prints for its own developers."""
-    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+def _is_closed(above: os.stat_result) -> bool:
+    """Return whether only its owner may replace what is in a folder. The user's own group counts as the user."""
+    by_others = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid != os.getgid())
+    return not by_others or bool(above.st_mode & stat.S_ISVTX)  # the sticky bit, as of /tmp

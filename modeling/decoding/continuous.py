@@ -35,7 +35,7 @@ class Follower(Protocol):
             scores: the scores of the next token (W, V).
         """
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
 
 
@@ -116,6 +116,8 @@ class ContinuousSearch(Search):
         self.prompts: list[list[int]] = []
         # the row of the last call of the followers that each row continues, -1 for new ones
         self.parents: list[int] = []
+        # the largest number of tokens of the sources that come next
+        self.longest = 0
 
     def __len__(self) -> int:
         return len(self.texts.numbers)
@@ -133,7 +135,7 @@ class ContinuousSearch(Search):
         Raises:
             ValueError: an input is not allowed.
         """
-        before = len(self)
+        before, self.longest = len(self), max(most)
         self.model.generate(
             **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
         )
@@ -155,7 +157,8 @@ class ContinuousSearch(Search):
         assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
         mask = model_kwargs["past_key_values"].prefix_mask
         if self.stepper is None:
-            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, joins=True)
+            room = input_ids.shape[1] + self.longest
+            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, room=room)
         else:
             self.stepper.join(input_ids, model_kwargs)
         ids_BT = input_ids[:: self.beams]
@@ -184,9 +187,9 @@ class ContinuousSearch(Search):
 
     def _leave_all(self) -> None:
         for follower in self.followers:
-            follower.keep_sources([], self.beams)
+            follower.select_sources([], self.beams)
         self.stepper, self.texts.length = None, 0
-        self.texts.keep([])
+        self.texts.select_sources([])
         self.watches, self.prompts, self.parents = [], [], []
 
     def remove(self, tickets: Sequence[int]) -> None:
@@ -198,13 +201,13 @@ class ContinuousSearch(Search):
             self._leave_all()
         elif (sources := places(done)) is not None:
             self.rows_W = None  # the cache has its rows in their places already
-            self._keep(sources)
+            self._select_sources(sources)
 
     def _follow(self) -> None:
         self.parents = list(range(len(self.parents))) if self.rows_W is None else self.rows_W.tolist()
 
-    def _keep(self, sources: list[int]) -> None:
-        super()._keep(sources)
+    def _select_sources(self, sources: list[int]) -> None:
+        super()._select_sources(sources)
         self.watches = [self.watches[source] for source in sources]
         self.prompts = [self.prompts[source] for source in sources]
         self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]

@@ -97,7 +97,7 @@ def reason_against_model(model: Any) -> str | None:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
     if devices := {weight.device.type for weight in weights} - {"cpu"}:
         return f"weights are on {', '.join(sorted(devices))}, and the fast path is for a CPU"
-    if any(router.limits_experts for router in decoder.routers()):
+    if any(router.capacity_factor is not None for router in decoder.routers()):
         # the fast path gives experts other tokens at a time: one beam of a prefix, beams in the order of their places
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
     name = model.config._attn_implementation
@@ -115,8 +115,8 @@ def reason_against_request(
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
         return "a cache was given or named"
-    if settings.use_cache is False or settings.prefill_chunk_size is not None:
-        return "the request asks for no cache, or for a prefill in chunks"
+    if settings.use_cache is False:
+        return "the request asks for no cache"
     if settings.output_attentions or settings.output_hidden_states or inputs.get("output_router_logits"):
         return "the request asks for attention weights, hidden states or router logits"
     if getattr(settings, "is_assistant", False):
@@ -186,12 +186,11 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     The first `generate` with a new batch size or number of beams compiles, for about a minute. What was compiled is kept
     in a file: later processes load it in about two seconds, as long as the weights, the versions, the processor and the
-    number of threads are the same. On a GPU, `generate(cache_implementation="static")` lets transformers compile the plain
-    path. The folder is `~/.cache/weftformer/compiled`, or what the environment
-    variable `WEFT_COMPILED_FOLDER` names.
+    number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or what the environment variable
+    `WEFT_COMPILED_FOLDER` names. On a GPU, `generate(cache_implementation="static")` lets transformers compile the plain path.
+
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
-    To notice a change, this function keeps a copy of the decoder's weights, and every `generate` compares them, which
-    takes less time than one token.
+    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
 
     Args:
         model (`WeftForConditionalGeneration`):

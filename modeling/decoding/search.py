@@ -56,13 +56,13 @@ def processed(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor
 def follows(one: Any) -> bool:
     """Return whether a processor or a criterion gives each row the same when others have left.
 
-    It does if it is one of transformers' own that reads single rows, or if it has a method `keep_sources(sources, beams)`.
+    It does if it is one of transformers' own that reads single rows, or if it has a method `select_sources(sources, beams)`.
     The search then calls this method: from now on its source number i is what was its source number `sources[i]`, with
     `beams` rows each.
     """
     # a penalty that ignores pads on the left knows their number for each row of the beginning
     has_numbers_of_rows = isinstance(getattr(one, "prompt_ignore_length", None), torch.Tensor)
-    return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "keep_sources")
+    return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "select_sources")
 
 
 def returns_rows(settings: GenerationConfig) -> bool:
@@ -80,21 +80,21 @@ class Stepper:
         ids_WT: ids of the prefix.
         settings: the settings of the request.
         model_kwargs: the keywords that `generate` passes to a search.
-        joins: whether other sources may join.
+        room: tokens of each row that memory is allocated for, where other sources may join; None where none may.
     """
 
     def __init__(
-        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, joins: bool = False
+        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, room: int | None = None
     ):
         self.model, self.settings, self.kwargs, self.is_fast = model, settings, model_kwargs, is_fast(model_kwargs)
-        self.most = None if joins else settings.max_length
+        self.most = settings.max_length if room is None else None
         if not self.is_fast:
             self.outputs = model._prefill(ids_WT, settings, model_kwargs)
             self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
             return
         request: FastPathRequest = model_kwargs["past_key_values"]
         self.cache = DecodingCache(
-            request.config, request.beams, 0 if joins else request.length, returns_rows(settings)
+            request.config, request.beams, request.length if room is None else room, returns_rows(settings)
         )
         self.logits = torch.empty(0)
         self.join(ids_WT, model_kwargs)
@@ -110,9 +110,9 @@ class Stepper:
         self.logits = logits if not self.cache.sources else torch.cat([self.logits, logits])
         self.cache.add(request)
 
-    def keep(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
-        self.cache.keep(sources)
+        self.cache.batch_select_indices(sources)
         self.logits = self.logits[rows_of(sources, beams)]
 
     def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
@@ -233,7 +233,7 @@ class Texts:
         self.begins += [self.length] * len(most)
         self.limits += [self.length + one for one in most]
 
-    def keep(self, sources: list[int]) -> None:
+    def select_sources(self, sources: list[int]) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
         for name in ("numbers", "begins", "limits"):
             setattr(self, name, [getattr(self, name)[source] for source in sources])
@@ -536,7 +536,7 @@ class Search:
         if self.is_over or kept is not None:
             found = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
         if kept is not None:
-            self._keep(kept)
+            self._select_sources(kept)
         if not self.is_over:
             self.stepper.advance(self.texts.last()[:, None], self.rows_W)
         return found
@@ -552,16 +552,16 @@ class Search:
     def _follow(self) -> None:
         """Note the rows that continue others, before sources leave."""
 
-    def _keep(self, sources: list[int]) -> None:
+    def _select_sources(self, sources: list[int]) -> None:
         """Go on with some sources: source i is what was source `sources[i]`."""
         assert self.stepper is not None
-        self.texts.keep(sources)
-        self.stepper.keep(sources, self.beams)
+        self.texts.select_sources(sources)
+        self.stepper.select_sources(sources, self.beams)
         if self.rows_W is not None:
             self.rows_W = renumbered(self.rows_W, sources, self.beams)
         for observer in (*self.processors, *self.criteria):
-            if hasattr(observer, "keep_sources"):
-                observer.keep_sources(sources, self.beams)
+            if hasattr(observer, "select_sources"):
+                observer.select_sources(sources, self.beams)
 
 
 def _searched(search: Search) -> list[Written]:

@@ -30,7 +30,7 @@ from .weights import joined_projections, prepared
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
 # The number of tokens from which changing the layout of the weights saves time.
-PREPARE_AFTER = 8
+PREPARE_AFTER = 12
 
 
 class DecodeStep(nn.Module):

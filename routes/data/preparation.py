@@ -6,7 +6,6 @@ The random orders of a route are drawn from the seed and the route itself.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import shutil
@@ -16,22 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import Dataset, DatasetDict, Features, Value
+from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 
 from ...common.atomic import atomic_folder
 from ...common.progress import Progress
 from ...common.workers import Workers
 from ..files.entries import read_entries
-from ..molecules import hash64
 from .selection import REASONS, Outcome, Preparation, Selection
 
 __all__ = ["REASONS", "REPORT", "Preparation", "Report", "prepare"]
 
 REPORT = "report.json"
 
-# The rows are written here first, within the folder.
-_PARTS = ".parts"
+# The rows are written here first, within the folder. It has a folder of its own, because a data set does not overwrite
+# the folder that it is read from.
+_PART = Path(".part", "rows")
 _EXAMPLES = 3
 # A file is refused if none of this many first entries is a route.
 _LOOK_AT = 1000
@@ -48,8 +47,8 @@ class Report:
             without a route.
         kept (`int`, *optional*, defaults to 0):
             The number of routes in the data set.
-        rows (`dict[str, int]`, *optional*):
-            The number of rows of each split.
+        rows (`int`, *optional*, defaults to 0):
+            The number of rows.
         sources (`dict[str, int]`, *optional*):
             The number of rows from each file.
         dropped (`dict[str, dict[str, Any]]`, *optional*):
@@ -58,7 +57,7 @@ class Report:
 
     read: int = 0
     kept: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -99,9 +98,9 @@ def prepare(
     """
     Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
 
-    The columns are those of `training_pairs`. With `settings.validation` there are the splits `train` and
-    `validation`. Memory grows by about a hundred bytes per route. The processes are spawned, so a script that calls this
-    function with more than one worker needs `if __name__ == "__main__":`.
+    The columns are those of `training_pairs`. A route that equals an earlier one, or differs from it only in the order of
+    the children, is dropped. Memory grows by about a hundred bytes per route. The processes are spawned, so a script that
+    calls this function with more than one worker needs `if __name__ == "__main__":`.
 
     Args:
         files (`Sequence[str | Path]`):
@@ -124,14 +123,14 @@ def prepare(
 
     Raises:
         ValueError: a file cannot be read to its end or contains no route, a route to exclude cannot be read, no route
-            is left, the folder exists, or the number of weights differs from the number of files.
+            is left, or the folder exists.
         OSError: a file cannot be opened or written, or a process died.
     """
     settings = settings or Preparation()
     paths, held_out = [Path(file) for file in files], [Path(file) for file in exclude]
     workers = multiprocessing.cpu_count() if workers is None else workers
-    _check_arguments(paths, held_out, settings, workers)
-    report = Report(rows={"train": 0, "validation": 0}, sources=dict.fromkeys(map(str, paths), 0))
+    _check_arguments(paths, held_out, workers)
+    report = Report(sources=dict.fromkeys(map(str, paths), 0))
     sized = sum(path.stat().st_size for path in (*paths, *held_out))
     _check_folder(Path(out), paths, overwrite)
     with (
@@ -139,28 +138,28 @@ def prepare(
         Workers(Selection(settings), workers) as pool,
         Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
     ):
-        excluded = _excluded(held_out, settings, pool, bar)
-        with _tables(folder, settings) as tables:
-            for path, outcome in _sifted(_outcomes(paths, settings, pool, bar), settings, excluded, report):
-                split = _split(outcome.target, settings)
+        excluded = _excluded(held_out, pool, bar)
+        columns = {"source": Value("string"), "target": Value("string"), "n_steps": Value("int64")}
+        if settings.starting_material != "none":
+            columns["starting_material"] = Value("string")
+        (folder / _PART).parent.mkdir()
+        with ArrowWriter(features=Features(columns), path=str(folder / _PART)) as table:
+            for path, outcome in _sifted(_outcomes(paths, pool, bar), excluded, report):
                 for row in outcome.rows:
-                    tables[split].write(row)
-                report.rows[split] += len(outcome.rows)
+                    table.write(row)
+                report.rows += len(outcome.rows)
                 report.sources[str(path)] += len(outcome.rows)
+            table.finalize()
         if not report.kept:
             counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
             raise ValueError(f"no route is left of {report.read}: {counts}")
-        if settings.validation and min(report.rows.values()) == 0:
-            raise ValueError(f"{report.kept} routes are too few to split: one of train and validation is empty")
-        if not settings.validation:
-            del report.rows["validation"]
-        _save_tables(folder, list(report.rows))
+        _save_table(folder)
         about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
         (folder / REPORT).write_text(json.dumps(about | asdict(report), indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], settings: Preparation, workers: int) -> None:
+def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], workers: int) -> None:
     for path in (*paths, *held_out):
         if path.is_dir() or not path.exists():
             raise FileNotFoundError(
@@ -168,8 +167,6 @@ def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], settings: 
             )
     if not paths:
         raise ValueError("there is no file to prepare: give at least one file of routes")
-    if settings.weights and len(settings.weights) != len(paths):
-        raise ValueError(f"{len(settings.weights)} weights for {len(paths)} files: give one for each, or none.")
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
 
@@ -189,45 +186,20 @@ def _check_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> None
         raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")
 
 
-@contextlib.contextmanager
-def _tables(folder: Path, settings: Preparation) -> Iterator[dict[str, ArrowWriter]]:
-    """Yield a writer of rows for each split. The rows stay on the disk, in a folder of their own."""
-    columns = {"source": Value("string"), "target": Value("string"), "n_steps": Value("int64")}
-    if settings.starting_material != "none":
-        columns["starting_material"] = Value("string")
-    (folder / _PARTS).mkdir()
-    writers = {
-        name: ArrowWriter(features=Features(columns), path=str(folder / _PARTS / name))
-        for name in ("train", "validation")
-    }
-    try:
-        yield writers
-    finally:
-        for writer in writers.values():
-            writer.finalize()
-
-
-def _save_tables(folder: Path, splits: Sequence[str]) -> None:
-    """Save the rows as `datasets` does: all splits by their names, or the rows of the only one."""
-    tables = {name: Dataset.from_file(str(folder / _PARTS / name)) for name in splits}
+def _save_table(folder: Path) -> None:
+    """Save the rows as `datasets` does."""
+    table = Dataset.from_file(str(folder / _PART))
     was_shown = not datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()  # a moment each
-    (DatasetDict(tables) if len(splits) > 1 else tables["train"]).save_to_disk(str(folder))
+    datasets.disable_progress_bars()  # it takes a moment
+    table.save_to_disk(str(folder))
     if was_shown:
         datasets.enable_progress_bars()
-    del tables  # release the files, which are mapped into memory
-    shutil.rmtree(folder / _PARTS)
-
-
-def _split(target: int, settings: Preparation) -> str:
-    if not settings.validation:
-        return "train"
-    # a hash of the target decides, so that all routes of a target are in one split
-    return "validation" if hash64(f"{settings.seed} {target}") < settings.validation * 2**64 else "train"
+    del table  # release the file, which is mapped into memory
+    shutil.rmtree((folder / _PART).parent)
 
 
 def _sifted(
-    outcomes: Iterator[tuple[Path, Outcome]], settings: Preparation, excluded: set[int], report: Report
+    outcomes: Iterator[tuple[Path, Outcome]], excluded: set[int], report: Report
 ) -> Iterator[tuple[Path, Outcome]]:
     """Yield the routes that are kept, each with its file. Count the others in the report."""
     seen = set[int]()
@@ -236,10 +208,7 @@ def _sifted(
         reason, why = outcome.reason, outcome.why
         if reason is None and not excluded.isdisjoint(outcome.keys):
             reason, why = "excluded", outcome.rows[0]["source"]
-        elif reason is None and _split(outcome.target, settings) != _split(outcome.whole, settings):
-            # otherwise each split would contain routes that are part of a route in the other split
-            reason, why = "split", outcome.rows[0]["source"]
-        elif reason is None and settings.deduplicate and outcome.route in seen:
+        elif reason is None and outcome.route in seen:
             reason, why = "duplicate", outcome.rows[0]["source"]
         if reason is None:
             seen.add(outcome.route)
@@ -249,18 +218,15 @@ def _sifted(
             report.drop(reason, path, outcome.place, why)
 
 
-def _outcomes(
-    paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Progress
-) -> Iterator[tuple[Path, Outcome]]:
+def _outcomes(paths: Sequence[Path], pool: Workers, bar: Progress) -> Iterator[tuple[Path, Outcome]]:
     """Yield the outcomes of the files' routes, in order.
 
     Raises:
         ValueError: a file contains no route.
     """
-    for path, weight in zip(paths, settings.weights or [1.0] * len(paths), strict=True):
+    for path in paths:
         has_route, first = False, ""
-        weighed = ((entry, weight) for entry in read_entries(path, bar.update))
-        for count, outcome in enumerate(pool.map(Selection.rows, weighed), 1):
+        for count, outcome in enumerate(pool.map(Selection.rows, read_entries(path, bar.update)), 1):
             has_route, first = has_route or outcome.reason != "not_parsable", first or outcome.why
             if count >= _LOOK_AT and not has_route:
                 break
@@ -269,7 +235,7 @@ def _outcomes(
             raise ValueError(f"{path} holds no route: {first or 'it is empty'}")
 
 
-def _excluded(paths: Sequence[Path], settings: Preparation, pool: Workers, bar: Progress) -> set[int]:
+def _excluded(paths: Sequence[Path], pool: Workers, bar: Progress) -> set[int]:
     found: set[int] = set()
     for path in paths:
         is_empty = True

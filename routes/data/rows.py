@@ -10,8 +10,8 @@ from ..tree import Route
 
 # The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
 STARTING_MATERIALS = ("none", "random", "all")
-# What routes to exclude rule out: all routes to their targets, also those that make one on the way, or only themselves.
-EXCLUDE_BY = ("target", "made", "route")
+# What routes to exclude rule out: all routes to their targets, or also those that make one on the way.
+EXCLUDE_BY = ("target", "made")
 
 
 def training_pairs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..files.entries import Entry
-from ..molecules import canonical_route, hash64
+from ..molecules import canonical_route, canonical_smiles, hash64
 from ..tree import Route
 from .rows import EXCLUDE_BY, check_choices, route_rows
 
@@ -24,15 +23,12 @@ REASONS = {
     "no_route": "an entry without a route",
     "no_reaction": "no reaction",
     "unreadable_molecule": "a molecule that RDKit cannot read",
-    "not_drawn": "not drawn, by the weight of its file",
-    "too_shallow": "fewer reactions in a row than asked for",
     "too_deep": "more reactions in a row than asked for",
     "mixture": "target is a salt or a mixture",
     "unknown_character": "a character that the vocabulary lacks",
     "long_target": "route too long",
     "long_source": "source too long",
     "excluded": "excluded",
-    "split": "part of a route of the other split",
     "duplicate": "duplicate",
 }
 
@@ -50,10 +46,6 @@ class Preparation:
             canonical SMILES. 0 writes all molecules as canonical SMILES.
         sub_routes (`bool`, *optional*, defaults to `False`):
             Whether each molecule that a route makes is also a target of its own.
-        weights (`tuple[float, ...]`, *optional*, defaults to `()`):
-            For each file, a factor for the number of texts per route that `permutations` or `aligned` gives. If the
-            product is less than one, it is the share of the routes that are drawn. An empty tuple means 1 for all
-            files.
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
@@ -61,20 +53,13 @@ class Preparation:
             tokens.
         max_target_length (`int`, *optional*, defaults to 1075):
             The largest number of tokens in a route, with the end token.
-        min_depth (`int`, *optional*, defaults to 1):
-            The smallest number of reactions in a row.
         max_depth (`int`, *optional*):
             The largest number of reactions in a row. Defaults to no limit.
-        deduplicate (`bool`, *optional*, defaults to `True`):
-            Whether to drop a route that equals an earlier one, or differs from it only in the order of the children.
         exclude_by (`str`, *optional*, defaults to `"target"`):
             What the excluded routes rule out. `"target"`: all routes to their targets. `"made"`: also all routes that
-            make one of these targets on the way. `"route"`: only the routes themselves. The sub-routes of an excluded
-            route are excluded too.
-        validation (`float`, *optional*, defaults to 0.0):
-            The share of the targets that go to the split `validation`, with all their routes.
+            make one of these targets on the way. The sub-routes of an excluded route are excluded too.
         seed (`int`, *optional*, defaults to 0):
-            The seed of the orders, texts, draws, starting materials and the split.
+            The seed of the orders, texts and starting materials.
 
     Raises:
         ValueError: a value is not allowed.
@@ -83,32 +68,21 @@ class Preparation:
     permutations: int = 1
     aligned: int = 0
     sub_routes: bool = False
-    weights: tuple[float, ...] = ()
     starting_material: str = "none"
     max_source_length: int = SOURCE_LENGTH
     max_target_length: int = TARGET_LENGTH
-    min_depth: int = 1
     max_depth: int | None = None
-    deduplicate: bool = True
     exclude_by: str = "target"
-    validation: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_choices(self.permutations, self.starting_material, self.aligned)
-        if any(not 0 < weight < math.inf for weight in self.weights):
-            raise ValueError(f"weights must be positive numbers, got {', '.join(map(str, self.weights))}")
         if self.exclude_by not in EXCLUDE_BY:
             raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")
-        if not 0 <= self.validation < 1:
-            raise ValueError(
-                f"validation is a share of the targets, at least 0 and less than 1, got {self.validation}"
-            )
-        for name in ("max_source_length", "max_target_length", "min_depth"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_depth is not None and self.max_depth < self.min_depth:
-            raise ValueError(f"max_depth is {self.max_depth}, less than min_depth, {self.min_depth}")
+        for name in ("max_source_length", "max_target_length", "max_depth"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 class Outcome(NamedTuple):
@@ -122,13 +96,8 @@ class Outcome(NamedTuple):
             The key in `REASONS` for which the route is dropped, or None.
         why (`str`, *optional*, defaults to `""`):
             An explanation of the reason.
-        target (`int`, *optional*, defaults to 0):
-            The hash of the canonical target.
         route (`int`, *optional*, defaults to 0):
             The hash of the canonical route, independent of the order of the children.
-        whole (`int`, *optional*, defaults to 0):
-            For a sub-route, the hash of the target of the route that contains it. For other routes, the same as
-            `target`.
         keys (`tuple[int, ...]`, *optional*, defaults to `()`):
             The hashes that exclude the route. For a file of routes to exclude, the hashes that the route excludes.
         rows (`Sequence[dict[str, Any]]`, *optional*, defaults to `()`):
@@ -138,9 +107,7 @@ class Outcome(NamedTuple):
     place: str
     reason: str | None = None
     why: str = ""
-    target: int = 0
     route: int = 0
-    whole: int = 0
     keys: tuple[int, ...] = ()
     rows: Sequence[dict[str, Any]] = ()
 
@@ -165,15 +132,8 @@ class Selection:
     def _tokenizer(self) -> Any:
         return build_route_tokenizer()  # each process has its own
 
-    def rows(self, weighed: tuple[Entry, float]) -> list[Outcome]:
-        """
-        Return an outcome for each route of an entry. An entry without a route has one outcome.
-
-        Args:
-            weighed (`tuple[Entry, float]`):
-                The entry and the weight of its file.
-        """
-        entry, weight = weighed
+    def rows(self, entry: Entry) -> list[Outcome]:
+        """Return an outcome for each route of an entry. An entry without a route has one outcome."""
         try:
             routes = entry.routes()
         except ValueError as error:
@@ -183,11 +143,11 @@ class Selection:
         outcomes = []
         for number, route in enumerate(routes, 1):
             place = entry.place if len(routes) == 1 else f"{entry.place}, route {number}"
-            outcomes += self._outcomes(place, route, weight)
+            outcomes += self._outcomes(place, route)
         return outcomes
 
     def keys(self, entry: Entry) -> list[Outcome]:
-        """Return, for each route of an entry, only what it excludes. A route that RDKit cannot read excludes nothing."""
+        """Return, for each route of an entry, only what it excludes. A target that RDKit cannot read excludes nothing."""
         try:
             routes = entry.routes()
         except ValueError as error:
@@ -195,48 +155,40 @@ class Selection:
         outcomes = []
         for route in routes:
             try:
-                whole = _canonical(route) if self.settings.exclude_by == "route" else _canonical(Route(route.smiles))
-            except _Dropped:
+                outcomes.append(Outcome(entry.place, keys=(hash64(canonical_smiles(route.smiles)),)))
+            except ValueError:
                 continue
-            outcomes.append(Outcome(entry.place, keys=(self._key(whole),)))
         return outcomes
 
-    def _key(self, route: Route) -> int:
-        return _route_hash(route) if self.settings.exclude_by == "route" else hash64(route.smiles)
-
-    def _outcomes(self, place: str, route: Route, weight: float) -> list[Outcome]:
+    def _outcomes(self, place: str, route: Route) -> list[Outcome]:
         """Return the outcomes of the route and of its sub-routes."""
         try:
             if not route.children:
                 raise _Dropped("no_reaction", route.smiles)
-            whole = _canonical(route)
+            whole = canonical_route(route)
         except _Dropped as dropped:
             return [Outcome(place, *dropped.args)]
+        except ValueError as error:
+            return [Outcome(place, "unreadable_molecule", str(error))]
         parts = whole.sub_routes()
         above = parts if self.settings.exclude_by == "made" else parts[:1]
         outcomes = []
         for number, part in enumerate(parts if self.settings.sub_routes else parts[:1]):
             part_place = f"{place}, sub-route {number}" if number else place
-            keys = tuple({self._key(part): None, **{self._key(other): None for other in above}})
+            keys = tuple({hash64(other.smiles) for other in (part, *above)})
             try:
-                outcome = self._outcome(part_place, part, weight)
+                outcome = self._outcome(part_place, part)
             except _Dropped as dropped:
                 outcome = Outcome(part_place, *dropped.args)
-            outcomes.append(outcome._replace(whole=hash64(whole.smiles), keys=keys))
+            outcomes.append(outcome._replace(keys=keys))
         return outcomes
 
-    def _outcome(self, place: str, route: Route, weight: float) -> Outcome:
+    def _outcome(self, place: str, route: Route) -> Outcome:
         settings = self.settings
-        key = _route_hash(route)
+        key = hash64(route.canonical().to_string())
         # The draws depend only on the seed and the route, not on the routes before it or on the process.
         rng = random.Random(f"{settings.seed} {key}")
-        texts = (settings.aligned or settings.permutations) * weight
-        count = int(texts) + (rng.random() < texts % 1 if texts % 1 else 0)
-        if not count:
-            raise _Dropped("not_drawn", route.smiles)
         depth = route.depth
-        if depth < settings.min_depth:
-            raise _Dropped("too_shallow", f"{depth}, at least {settings.min_depth} are asked for")
         if settings.max_depth is not None and depth > settings.max_depth:
             raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are asked for")
         if "." in route.smiles:
@@ -245,8 +197,8 @@ class Selection:
         rows = route_rows(
             route,
             rng,
-            permutations=1 if settings.aligned else count,
-            aligned=count if settings.aligned else 0,
+            permutations=settings.permutations,
+            aligned=settings.aligned,
             starting_material=settings.starting_material,
             leaves=leaves,
         )
@@ -255,7 +207,7 @@ class Selection:
             rows = [row for row in rows if self._fits(row)]
             if not rows:
                 raise _Dropped("long_target", f"no aligned text has at most {settings.max_target_length} tokens")
-        return Outcome(place, target=hash64(route.smiles), route=key, rows=rows)
+        return Outcome(place, route=key, rows=rows)
 
     def _fits(self, row: dict[str, Any]) -> bool:
         if len(encode_route(self._tokenizer, row["target"])) > self.settings.max_target_length:
@@ -299,14 +251,3 @@ class Selection:
         if not found:
             raise _Dropped("long_source", why)
         return found
-
-
-def _route_hash(route: Route) -> int:
-    return hash64(route.canonical().to_string())
-
-
-def _canonical(route: Route) -> Route:
-    try:
-        return canonical_route(route)
-    except ValueError as error:
-        raise _Dropped("unreadable_molecule", str(error)) from error

@@ -1,7 +1,5 @@
 """The layout of a route as a tidy tree: the target is on the left, and its reactants are to its right.
 
-(For narrow screens, `ladder` has the target at the top and its reactants below it.)
-
 Each reaction away from the target is a column. The tree grows from left to right because structures are wider than
 high, and because a route has more steps in a row than molecules side by side. So the picture is flat, and several
 pictures fit on one screen. The arrows of the reactions point left to the target, as in most retrosynthesis programs.
@@ -52,11 +50,6 @@ class Box:
     def middle(self) -> float:
         """The vertical middle of the box."""
         return self.y + self.height / 2
-
-    @property
-    def centre(self) -> float:
-        """The horizontal middle of the box."""
-        return self.x + self.width / 2
 
     def moved(self, x: float, y: float) -> Box:
         """Return the box moved to the right and down."""
@@ -124,63 +117,6 @@ def tidy_tree(
         Box(columns[depths[i]], middles[i] - height / 2 - top, width, height)
         for i, (width, height) in enumerate(sizes)
     ]
-
-
-def ladder(
-    sizes: Sequence[tuple[float, float]],
-    parents: Sequence[int | None],
-    *,
-    gaps: Sequence[float],
-    max_width: float,
-    indent: float,
-    space: float = 16.0,
-) -> list[Box]:
-    """
-    Place boxes from top to bottom, for narrow screens. Of the children of a box, at most one has children.
-
-    The box with children stands at the left edge below its parent, so the picture does not grow to the side with each
-    step. Its siblings stand to its right if there is room. Otherwise each of them has a line of its own above it,
-    indented.
-
-    Args:
-        sizes (`Sequence[tuple[float, float]]`):
-            As for `tidy_tree`.
-        parents (`Sequence[int | None]`):
-            As for `tidy_tree`.
-        gaps (`Sequence[float]`):
-            For each depth but the last, the space below the parent.
-        max_width (`float`):
-            The width in which siblings stand side by side. A single box can be wider.
-        indent (`float`):
-            The left edge of siblings that have a line of their own.
-        space (`float`, *optional*, defaults to 16.0):
-            The space between siblings.
-
-    Returns:
-        `list[Box]`: the boxes in their given order.
-    """
-    children = children_of(parents)
-    boxes: dict[int, Box] = {}
-
-    def place(index: int, x: float, y: float) -> Box:
-        boxes[index] = Box(x, y, *sizes[index])
-        return boxes[index]
-
-    parent, bottom = 0, place(0, 0.0, 0.0).bottom
-    for gap in gaps:
-        *others, last = sorted(children[parent], key=lambda index: bool(children[index]))
-        assert not any(children[index] for index in others)
-        top, right = bottom + gap, 0.0
-        if sum(sizes[index][0] + space for index in (*others, last)) - space <= max_width:
-            for index in (last, *others):
-                box = place(index, right, top)
-                bottom, right = max(bottom, box.bottom), box.right + space
-        else:
-            for index in others:
-                top = place(index, indent, top).bottom + space
-            bottom = place(last, 0.0 if children[last] else indent, top).bottom
-        parent = last
-    return [boxes[index] for index in range(len(sizes))]
 
 
 def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:

@@ -46,19 +46,14 @@
       this.element = element;
       this.output = element.closest(".body").querySelector("output");
       this.pointers = new Map();
+      this.svg = element.firstElementChild;
+      this.width = Number(this.svg.getAttribute("width"));
+      this.height = Number(this.svg.getAttribute("height"));
       this.fit();
-      new ResizeObserver(() => this.touched && this.svg === this.shown() ? this.apply() : this.fit()).observe(element);
-    }
-
-    // a long route has a second picture for narrow windows; the style says which of them is shown
-    shown() {
-      return [...this.element.children].find(svg => getComputedStyle(svg).display !== "none") || this.element.firstElementChild;
+      new ResizeObserver(() => this.touched ? this.apply() : this.fit()).observe(element);
     }
 
     fit() {
-      this.svg = this.shown();
-      this.width = Number(this.svg.getAttribute("width"));
-      this.height = Number(this.svg.getAttribute("height"));
       // as large as fits, but never so small that letters cannot be read: then the picture is moved instead
       this.scale = clamp(this.element.clientWidth / this.width, READABLE, 1);
       this.element.style.height = Math.ceil(this.height * this.scale) + 2 + "px";

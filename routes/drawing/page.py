@@ -17,16 +17,14 @@ from markupsafe import Markup
 from ...common.atomic import atomic_write
 from ..molecules import canonical_or_given
 from ..plans import Candidate, Plan
+from ..reaction_names import route_name
 from ..tree import Route
 from .depiction import Depiction, depict
-from .picture import LOOKS, Contents, arranged, contents
+from .layout import nodes
+from .picture import LOOKS, Picture, route_picture
 from .svg import picture_svg
 
 _HERE = Path(__file__).parent
-# Wider pictures are folded: on a page of 1280 pixels, letters are then at least ten pixels high.
-_FOLD_WIDTH = 1400.0
-# Pictures that are wider than a phone have a second one that goes down.
-_NARROW_WIDTH = 480.0
 
 
 def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> str:
@@ -112,8 +110,7 @@ class _Portrait:
 class _DrawnRoute:
     """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
 
-    `leaves` are the distinct starting materials, and `pictures` the SVG for wide windows and, for a route that is too
-    long for narrow ones, one for these.
+    `leaves` are the distinct starting materials, and `picture` is the SVG.
     """
 
     number: int
@@ -121,7 +118,7 @@ class _DrawnRoute:
     candidate: Candidate
     route: Route
     leaves: list[str]
-    pictures: list[Markup]
+    picture: Markup
 
     @property
     def id(self) -> str:
@@ -196,22 +193,23 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, candidate in enumerate(plan.distinct, 1):
         assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
-        shown = contents(candidate.route, candidate.missing, joined_at=candidate.joined_at)
+        picture = route_picture(candidate.route, candidate.missing, candidate.joined_at)
         key = tuple(sorted(canonical_or_given(child.smiles) for child in candidate.route.children))
         if key not in groups:
-            groups[key] = _group(shown, shared)
-        groups[key].routes.append(_drawn(number, rank, candidate, shown, shared))
+            groups[key] = _group(candidate.route, picture, shared)
+        leaves = list(dict.fromkeys(candidate.route.leaves()))
+        drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, drawn))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
 
 
-def _group(shown: Contents, shared: dict[str, str]) -> _Group:
-    reactants = [drawn for drawn, (_, parent) in zip(shown.depictions, shown.tree, strict=True) if parent == 0]
+def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
+    cards = zip(picture.cards, nodes(route), strict=True)
+    reactants = [card.depiction for card, (_, parent) in cards if parent == 0]
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
-    name = shown.steps[0][1] if reactants else None
     # some of them drawn and others not would look like fewer reactants
-    return _Group(
-        name, [drawn.smiles for drawn in reactants], portraits if len(portraits) == len(reactants) else [], []
-    )
+    is_drawn = len(portraits) == len(reactants)
+    return _Group(route_name(route), [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
 
 
 def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
@@ -220,14 +218,6 @@ def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
         return None
     name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
     return _Portrait(drawn.smiles, name, f"{drawn.width:g}", f"{drawn.height:g}")
-
-
-def _drawn(number: int, rank: int, candidate: Candidate, shown: Contents, shared: dict[str, str]) -> _DrawnRoute:
-    pictures = [arranged(shown, max_width=_FOLD_WIDTH)]
-    if pictures[0].width > _NARROW_WIDTH:
-        pictures.append(arranged(shown, down=True))
-    drawn = [Markup(picture_svg(picture, interactive=True, shared=shared)) for picture in pictures]
-    return _DrawnRoute(number, rank, candidate, shown.route, list(dict.fromkeys(shown.route.leaves())), drawn)
 
 
 def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:

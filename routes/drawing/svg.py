@@ -29,14 +29,13 @@ from .picture import (
     Card,
     Picture,
     Reaction,
-    arranged,
-    contents,
+    route_picture,
 )
 
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
-# Many viewers cannot open longer images.
-MAX_SIDE = 32_000
+# Many viewers cannot open longer images, and Pillow warns of images with more pixels.
+MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
 def route_svg(route: Route, *, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> str:
@@ -60,18 +59,14 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None, joined_at: 
     Returns:
         `str`: a `<svg>` element.
     """
-    return picture_svg(arranged(contents(route, missing, joined_at)))
+    return picture_svg(route_picture(route, missing, joined_at))
 
 
-def route_png(
-    route: Route,
-    *,
-    missing: Iterable[str] | None = None,
-    joined_at: Iterable[str] = (),
-    scale: float = 2.0,
-) -> bytes:
+def route_png(route: Route, *, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> bytes:
     """
-    Draw the picture of `route_svg` as PNG.
+    Draw the picture of `route_svg` as PNG, with two pixels for a pixel of the SVG, or fewer where the image would be too large.
+
+    The file stores its resolution, so the picture has the size of the SVG in a document.
 
     Args:
         route ([`Route`]):
@@ -80,23 +75,12 @@ def route_png(
             As for `route_svg`.
         joined_at (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        scale (`float`, *optional*, defaults to 2.0):
-            The number of pixels per pixel of the SVG. The file stores its resolution, so the picture has the same size
-            in a document at every scale.
 
     Returns:
         `bytes`: the contents of a PNG file.
-
-    Raises:
-        ValueError: with this `scale` the image has no pixel or is too large.
     """
-    drawn = arranged(contents(route, missing, joined_at))
-    least, most = 1 / min(drawn.width, drawn.height), MAX_SIDE / max(drawn.width, drawn.height)
-    if Image.MAX_IMAGE_PIXELS is not None:
-        # Pillow refuses images of more than twice as many pixels; a rest is for sides that are rounded up
-        most = min(most, math.sqrt(1.9 * Image.MAX_IMAGE_PIXELS / (drawn.width * drawn.height)))
-    if not least <= scale <= most:
-        raise ValueError(f"scale must be between {least:.2g} and {most:.2f} for a picture of this size, got {scale}")
+    drawn = route_picture(route, missing, joined_at)
+    scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
     assert isinstance(font, ImageFont.FreeTypeFont)
@@ -119,7 +103,6 @@ def save_picture(
     *,
     missing: Iterable[str] | None = None,
     joined_at: Iterable[str] = (),
-    scale: float = 2.0,
 ) -> None:
     """
     Write the picture of a route atomically: readers see the old file or the complete new one.
@@ -133,11 +116,9 @@ def save_picture(
             As for `route_svg`.
         joined_at (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        scale (`float`, *optional*, defaults to 2.0):
-            As for `route_png`. It has no effect on an SVG.
 
     Raises:
-        ValueError: the name has another ending, or as in `route_png`.
+        ValueError: the name has another ending.
         OSError: the file cannot be written.
     """
     path = Path(path)
@@ -146,7 +127,7 @@ def save_picture(
         svg = route_svg(route, missing=missing, joined_at=joined_at)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, joined_at=joined_at, scale=scale)
+        data = route_png(route, missing=missing, joined_at=joined_at)
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
@@ -200,44 +181,32 @@ def _number(value: float) -> str:
 
 
 def _reaction(reaction: Reaction) -> str:
-    def at(along: float, across: float) -> str:
-        """A point `along` the arrow from its tip, and `across` it."""
-        x, y = reaction.tip
-        point = (x + across, y + along) if reaction.is_down else (x + along, y + across)
-        return f"{_number(point[0])} {_number(point[1])}"
-
-    ways = zip(reaction.branches, reaction.corners, strict=True)
-    lines = "".join(_branch(branch, corner, reaction.joint) for branch, corner in ways)
-    wing, notch = HEAD_WIDTH / 2, HEAD - 2
-    shaft = f"M{_number(reaction.joint[0])} {_number(reaction.joint[1])}L{at(notch, 0)}"
-    head = f"M{at(0, 0)}L{at(HEAD, -wing)}L{at(notch, 0)}L{at(HEAD, wing)}Z"
+    (x, y), (turn, _) = reaction.tip, reaction.joint
+    lines = "".join(_branch(branch, reaction.joint) for branch in reaction.branches)
+    wing, notch = HEAD_WIDTH / 2, _number(x + HEAD - 2)
+    shaft = f"M{_number(turn)} {_number(y)}L{notch} {_number(y)}"
+    ends = [f"{_number(x + HEAD)} {_number(y + side)}" for side in (-wing, wing)]
+    head = f"M{_number(x)} {_number(y)}L{ends[0]}L{notch} {_number(y)}L{ends[1]}Z"
     name = f", {reaction.name}" if reaction.name else ""
-    anchor = "start" if reaction.is_down else "middle"
     labels = zip(reaction.label_places, [f"step {reaction.number}", *reaction.lines], strict=True)
     return (
         f'<g class="reaction"><title>Step {reaction.number}{escape(name)}: {escape(reaction.smiles)}</title>'
         f'<path d="{lines}{shaft}" fill="none" stroke="{LINE}" stroke-width="{LINE_WIDTH}"/>'
         f'<path d="{head}" fill="{LINE}"/>'
-        + "".join(
-            _text(*place, text, INK if row else QUIET, LABEL_SIZE, anchor=anchor)
-            for row, (place, text) in enumerate(labels)
-        )
+        + "".join(_text(*place, text, INK if row else QUIET, LABEL_SIZE) for row, (place, text) in enumerate(labels))
         + "</g>"
     )
 
 
-def _branch(branch: tuple[float, float], corner: tuple[float, float], joint: tuple[float, float]) -> str:
-    """The line from a reactant to a joint, with a round corner."""
-    before, after = math.dist(branch, corner), math.dist(corner, joint)
-    radius = min(RADIUS, before, after)
-    begin, end = (f"{_number(x)} {_number(y)}" for x, y in (branch, joint))
+def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
+    """The line from a reactant to the joint above or below it, with a round corner."""
+    (x, y), (turn, end) = branch, joint
+    radius = min(RADIUS, x - turn, abs(end - y))
     if radius < 0.05:
-        return f"M{begin}L{end}"
-    x, y = corner
-    turn = [(x + (there[0] - x) * radius / length, y + (there[1] - y) * radius / length)
-            for there, length in ((branch, before), (joint, after))]  # fmt: skip
-    first, last = (f"{_number(x)} {_number(y)}" for x, y in turn)
-    return f"M{begin}L{first}Q{_number(x)} {_number(y)} {last}L{end}"
+        return f"M{_number(x)} {_number(y)}L{_number(turn)} {_number(end)}"
+    after = y + math.copysign(radius, end - y)
+    corner = f"Q{_number(turn)} {_number(y)} {_number(turn)} {_number(after)}"
+    return f"M{_number(x)} {_number(y)}L{_number(turn + radius)} {_number(y)}{corner}L{_number(turn)} {_number(end)}"
 
 
 def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:

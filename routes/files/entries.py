@@ -6,28 +6,20 @@ of these it is, and whether the file is gzipped. A name that ends in `.gz` also 
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..tables import table_header
 from ..tree import Route
-from .documents import MAX_ENTRY, document_entries, is_container
+from .documents import document_entries, is_container
 from .formats import is_plain, routes_in
+from .lines import BROKEN_GZIP, HEAD, begin, lines
 from .reaction_lines import from_reaction_line
-
-# gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
-BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
-# The number of bytes that are read at once, and the number of bytes in which the first lines of a file of lines must
-# end.
-_CHUNK, _HEAD = 1 << 16, 1 << 20
 
 # The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
@@ -93,7 +85,7 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
     with path.open("rb") as raw:
         place = "line 1"
         try:
-            head, chunks = _look(_chunks(_unzipped(raw, path), raw, progress))
+            head, chunks = begin(raw, path.name, progress)
             for entry in _entries(head, chunks):
                 place = entry.place
                 yield entry
@@ -116,36 +108,6 @@ def _entries(head: bytes, chunks: Iterator[bytes]) -> Iterator[Entry]:
     return _lines(chunks)
 
 
-def _unzipped(raw: IO[bytes], path: Path) -> Any:
-    magic = raw.peek(2)[:2]  # type: ignore[attr-defined]
-    return gzip.GzipFile(fileobj=raw) if magic == b"\x1f\x8b" or path.suffix == ".gz" else raw
-
-
-def _chunks(file: Any, raw: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[bytes]:
-    before = 0
-    while chunk := file.read1(_CHUNK):
-        yield chunk
-        if progress is not None and raw.seekable():
-            progress(raw.tell() - before)
-            before = raw.tell()
-
-
-def _look(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the beginning of a file, and an iterator over the whole file.
-
-    The beginning contains two lines, if they are not too long.
-    """
-    head = next(chunks, b"").removeprefix(codecs.BOM_UTF8)
-    while head.strip().count(b"\n") < 2 and len(head) < _HEAD and (chunk := next(chunks, b"")):
-        head += chunk
-
-    def whole() -> Iterator[bytes]:
-        yield head
-        yield from chunks
-
-    return head, whole()
-
-
 def _is_document(head: bytes) -> bool:
     """Return whether a file is one JSON document and not a file of lines.
 
@@ -163,7 +125,7 @@ def _is_document(head: bytes) -> bool:
     except (ValueError, RecursionError):
         # The first line is not complete JSON. The file is a document over several lines or with one very long line,
         # unless the line is a broken entry, which is alone or followed by other lines that begin with a brace.
-        is_line = rest.startswith(b"{") if rest else len(head) < _HEAD
+        is_line = rest.startswith(b"{") if rest else len(head) < HEAD
         return not (text.startswith(b"{") and is_line)
     return not rest and is_container(data)
 
@@ -177,9 +139,9 @@ def _delimiter_of_table(head: bytes) -> str | None:
 
 
 def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
-    rows = csv.reader((line.decode("utf-8") + "\n" for line in _raw_lines(chunks)), delimiter=delimiter)
-    header = [name.strip().lower() for name in next(rows)]
+    rows = csv.reader((line.decode("utf-8") + "\n" for line in lines(chunks)), delimiter=delimiter)
     try:
+        header = [name.strip().lower() for name in next(rows)]
         for row in rows:
             if row:
                 yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
@@ -202,7 +164,7 @@ def _table_entry(row: dict[str, str]) -> Any:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
-    for number, line in enumerate(_raw_lines(chunks), 1):
+    for number, line in enumerate(lines(chunks), 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -212,26 +174,10 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
             yield Entry(f"line {number}", text, True)
 
 
-def _raw_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their ends. `\\n` alone ends a line: a SMILES or a name may contain other ends."""
-    parts, size, number = list[bytes](), 0, 1
-    for chunk in chunks:
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            yield b"".join([*parts, end])
-            parts, size, number = [], 0, number + 1
-        parts.append(rest)
-        size += len(rest)
-        if size > MAX_ENTRY:
-            raise ValueError(f"line {number} is longer than {MAX_ENTRY} bytes, so this is not a file of routes")
-    yield b"".join(parts)
-
-
 def _line_routes(line: str) -> list[Route]:
     text = line.strip()
     if _DMS.match(text):
-        text = _REPR_SPACES.sub("", text)
-        return [Route.from_string(text, max_length=len(text))]
+        return [Route.from_string(_REPR_SPACES.sub("", text))]
     is_json = _JSON.match(text)
     if not is_json and ">" in text:
         return [from_reaction_line(text)]

@@ -54,7 +54,7 @@ def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
         raise ValueError(f"{place[:80]}...: nested too deeply")
     if isinstance(data, str):
         try:
-            yield Route.from_string(data, max_length=len(data))
+            yield Route.from_string(data)
         except ValueError as error:
             raise ValueError(f"{place or 'route'}: {error}") from None
     elif isinstance(data, list):

@@ -7,12 +7,13 @@ another run needs to go on behind it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...common.atomic import complete_lines, open_lines
-from ..plans import Plan
+from ..plans import Candidate, Plan
 from .entries import read_entries
 from .streams import PLAN_FORMS, write_plans
 from .targets import Target
@@ -38,14 +39,14 @@ class PlanLog:
             ValueError: the file is of another kind, or was begun with other settings or for other targets.
         """
         found: dict[int, Plan] = {}
-        complete_lines(self.path)
-        for line, row in _rows(self.path):
-            try:
-                index, given, settings, plan = row["number"] - 1, row["given"], row["settings"], Plan.from_dict(row)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ValueError(
-                    f"{self.path}, line {line}: this is no line of an unfinished run of plans."
-                ) from error
+        if not complete_lines(self.path):
+            return found
+        try:
+            rows = [(row["number"] - 1, row["given"], row["settings"], plan) for plan, row in read_plans(self.path)]
+        except (KeyError, TypeError, ValueError) as error:
+            told = f": {error}" if isinstance(error, ValueError) else "."
+            raise ValueError(f"{self.path} is no file of an unfinished run of plans{told}") from error
+        for line, (index, given, settings, plan) in enumerate(rows, 1):
             self._check_settings(settings)
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
                 here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
@@ -90,59 +91,80 @@ class PlanLog:
                 yield Plan.from_dict(json.loads(file.readline()))
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                yield number, None
-
-
 def _in_words(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def read_plans(path: Path) -> list[Plan] | None:
+def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
     """
-    Read the plans of a file, with their scores, what their routes lack and why others are no routes.
+    Read the plans of a file: those of `weftformer plan`, or what any program found for targets.
 
     Args:
         path (`Path`):
             A JSON list of what `Plan.to_dict` gives, the same as one object a line, or an object with such a list as
-            `plans`, as the server answers. It can be gzipped.
+            `plans`, as the server answers; or routes in any form that `read_routes` reads. It can be gzipped.
+        most (`int`, *optional*):
+            The largest number of routes that are read of other forms.
 
     Returns:
-        `list[Plan]` or None: the plans, or None for a file of another kind, of which only the beginning is read.
+        `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it is from. Routes of other forms become
+        candidates without a score, ranked in the order of the file, by canonical target; the object is then empty. A target
+        without a route is among them where the file names it by its SMILES, as rows with `target` or `smiles` do.
 
     Raises:
-        ValueError: the file is damaged, or a plan lacks something. The message names the file and the place.
+        ValueError: the file is damaged, a plan lacks something, or something is no route. The message names the file and
+            the place.
         OSError: the file cannot be read.
     """
-    rows = read_plan_rows(path)
-    return None if rows is None else [plan for plan, _ in rows]
-
-
-def read_plan_rows(path: Path) -> list[tuple[Plan, dict[str, Any]]] | None:
-    """Read the plans of a file as [`read_plans`] does, each with the whole object that it is from."""
     rows: list[tuple[Plan, dict[str, Any]]] = []
     for number, data in enumerate(_objects(path), 1):
         if not rows and not _is_plan(data):
-            return None
+            return [(plan, {}) for plan in _plans_of_routes(path, most)]
         try:
             rows.append((Plan.from_dict(data), data))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
-    return rows or None
+    return rows
+
+
+def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
+    from ..molecules import canonical_or_given  # needs RDKit
+
+    plans: dict[str, Plan] = {}
+    count = 0
+    for entry in read_entries(path):
+        try:
+            routes = entry.routes()
+        except ValueError as error:
+            raise ValueError(f"{path}, {error}") from error
+        for target, route in [*((smiles, None) for smiles in _named(entry.content)), *((r.smiles, r) for r in routes)]:
+            target = canonical_or_given(target)
+            found = plans.setdefault(target, Plan(target)).candidates
+            if route is not None:
+                found.append(Candidate(route.to_string(), math.nan, None, route, rank=len(found) + 1))
+                count += 1
+                if count == most:
+                    return list(plans.values())
+    return list(plans.values())
+
+
+def _named(content: Any) -> Iterator[str]:
+    """Yield the SMILES of targets that a line, or a part of a document, names, with routes or without."""
+    if isinstance(content, str) and content.lstrip().startswith('{"'):
+        content = json.loads(content)  # it was read before
+    if isinstance(content, dict):
+        for name in ("target", "smiles"):
+            if isinstance(content.get(name), str):
+                yield content[name]
 
 
 def _is_plan(data: Any) -> bool:
     """Return whether an object is a target with candidates. Those of other programs have no texts."""
     candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
-    return candidates == [] or (isinstance(candidates, list) and any("text" in one for one in candidates))
+    return candidates == [] or (
+        isinstance(candidates, list) and any(isinstance(one, dict) and "text" in one for one in candidates)
+    )
 
 
 def _objects(path: Path) -> Iterator[Any]:

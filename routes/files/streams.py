@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,9 @@ from .reaction_lines import to_reaction_line
 if TYPE_CHECKING:
     from ..stock import Stock
 
+# A spreadsheet computes a cell that begins like this, unless it is a number. A quote in front makes it a text
+# (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins so.
+_FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
     "id", "target", "rank", "group", "score", "n_steps", "purchasable", "possible", "missing", "impossible_because",
     "joined_at", "reactions", "route", "problem",
@@ -299,7 +303,9 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
-    return " ".join(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        value = " ".join(value)
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def _csv_line(cells: Iterable[Any]) -> str:

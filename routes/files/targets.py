@@ -8,26 +8,30 @@ there is one, a name behind it.
 from __future__ import annotations
 
 import csv
-import gzip
-import io
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from ..tables import table_header
-from .entries import BROKEN_GZIP
+from .lines import BROKEN_GZIP, TooLong, begin, lines
 
 # Names of columns, and of fields of an SD file, in lower case. The first that a file has is taken.
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "target_smiles", "target", "mol")
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
 
-_SD_FILE = re.compile(r"^(?:\$\$\$\$|M {2}END)\s*$", re.MULTILINE)
+# The end of a record, the end of its molecule, or the line that counts the atoms of the first one.
+_SD_FILE = re.compile(rb"^(?:\$\$\$\$|M {2}END|.*V[23]000)\s*$", re.MULTILINE)
 _TABLES = (".csv", ".tsv")
+# A file with more targets is refused before it fills the memory. To plan them would take days.
+MOST_TARGETS = 1_000_000
+# The longest record of an SD file, in characters.
+_LONGEST_RECORD = 1 << 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Target:
     """A molecule to plan routes for.
 
@@ -52,88 +56,90 @@ def read_targets(path: Path, *, smiles_column: str | None = None, id_column: str
             in a table, the title in an SD file).
 
     Raises:
-        ValueError: the file has no target, lacks a column, or is no text. The message names the file.
+        ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is no text. The message names
+            the file.
         OSError: the file cannot be read.
     """
     if not path.is_file():
         raise FileNotFoundError(f"the file {path} does not exist." if not path.is_dir() else f"{path} is a folder.")
-    return targets_in(path.read_bytes(), str(path), smiles_column=smiles_column, id_column=id_column)
+    with path.open("rb") as file:
+        return targets_in(file, str(path), smiles_column=smiles_column, id_column=id_column)
 
 
 def targets_in(
-    content: bytes, name: str, *, smiles_column: str | None = None, id_column: str | None = None
+    file: IO[bytes], name: str, *, smiles_column: str | None = None, id_column: str | None = None
 ) -> list[Target]:
-    """Read the targets of a text, such as standard input.
+    """Read the targets of an open file, such as standard input, line by line.
 
     Args:
-        content: the bytes, gzipped or not.
+        file: the file, gzipped or not.
         name: for messages, and for the ending: one of a table has to have a header, unless its first line is a SMILES.
         smiles_column, id_column: as in [`read_targets`].
 
     Raises:
         ValueError: as in [`read_targets`].
     """
-    text = _decoded(content, name)
-    if _SD_FILE.search(text):
-        found = list(_of_sd_file(text, id_column))
-    elif table := _table(text, name, smiles_column):
-        found = list(_of_table(*table, name, id_column))
-    else:
-        found = list(_of_lines(text))
-    if not found:
-        raise ValueError(f"{name} holds no target.")
-    return found
-
-
-def _decoded(content: bytes, name: str) -> str:
     try:
-        if content.startswith(b"\x1f\x8b") or name.endswith(".gz"):
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
+        head, chunks = begin(file, name)
+        texts = (line.decode("utf-8").rstrip("\r") for line in lines(chunks))
+        first = head.decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0].rstrip("\r")
+        if _SD_FILE.search(head):
+            targets = _of_sd_file(texts, id_column)
+        elif table := _table(first, name, smiles_column):
+            targets = _of_table(texts, *table, name, id_column)
+        else:
+            targets = _of_lines(texts)
+        found = list(itertools.islice(targets, MOST_TARGETS + 1))
     except BROKEN_GZIP as error:
         raise ValueError(f"{name} is no whole gzip file: {error}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is no UTF-8 text: {error}.") from error
+    except TooLong as error:
+        raise ValueError(f"{name}: {error}.") from error
+    except csv.Error as error:
+        raise ValueError(
+            f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}."
+        ) from error
+    if not found:
+        raise ValueError(f"{name} holds no target.")
+    if len(found) > MOST_TARGETS:
+        raise ValueError(f"{name} has more than {MOST_TARGETS:,} targets: split it.")
+    return found
 
 
-def _table(text: str, name: str, smiles_column: str | None) -> tuple[list[list[str]], int] | None:
-    """The rows of a table with its header, and the column of its SMILES; None for a text that is no table."""
-    lines = text.lstrip("\r\n")
-    first = lines.partition("\n")[0].rstrip("\r")
+def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] | None:
+    """Return the delimiter of a table and the column of its SMILES, or None for a text that is no table."""
     wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column.lower(),)
     if found := table_header(first, wanted):
         delimiter, header = found
-        column = next(header.index(one) for one in wanted if one in header)
-        try:
-            rows = list(csv.reader(io.StringIO(lines, newline=""), delimiter=delimiter))
-        except csv.Error as error:
-            raise ValueError(
-                f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}."
-            ) from error
-        return [row for row in rows if row], column
+        return delimiter, next(header.index(one) for one in wanted if one in header)
+    from ..molecules import read_molecule  # needs RDKit
+
     is_table = Path(name.removesuffix(".gz")).suffix in _TABLES
-    if smiles_column is not None or (is_table and first and not _is_molecule(_parts(first)[0])):
+    if smiles_column is not None or (is_table and first and read_molecule(_parts(first)[0]) is None):
         what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
         raise ValueError(f"{name} has no column {what}: its first line is {first[:200]!r}. --smiles-column names one.")
     return None
 
 
-def _of_table(rows: list[list[str]], column: int, name: str, id_column: str | None) -> Iterator[Target]:
-    header = [name.strip().lower() for name in rows[0]]
+def _of_table(texts: Iterable[str], delimiter: str, column: int, name: str, id_column: str | None) -> Iterator[Target]:
+    rows = (row for row in csv.reader((f"{text}\n" for text in texts), delimiter=delimiter) if row)
+    names = next(rows)
+    header = [name.strip().lower() for name in names]
     named = next((header.index(one) for one in ID_COLUMNS if one in header and header.index(one) != column), None)
     if id_column is not None:
         if id_column.lower() not in header:
-            raise ValueError(f"{name} has no column {id_column!r}: it has {', '.join(rows[0])}.")
+            raise ValueError(f"{name} has no column {id_column!r}: it has {', '.join(names)}.")
         named = header.index(id_column.lower())
-    for number, row in enumerate(rows[1:], 1):
+    for number, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row] + [""] * (len(header) - len(row))
         label = "" if named is None else cells[named]
         yield Target(label or str(number), cells[column])
 
 
-def _of_lines(text: str) -> Iterator[Target]:
+def _of_lines(texts: Iterable[str]) -> Iterator[Target]:
     number = 0
-    for line in text.splitlines():
+    for line in texts:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
@@ -151,12 +157,11 @@ def _parts(line: str) -> tuple[str, str]:
     return smiles, label.strip().strip('"')
 
 
-def _of_sd_file(text: str, id_column: str | None) -> Iterator[Target]:
+def _of_sd_file(texts: Iterable[str], id_column: str | None) -> Iterator[Target]:
     from rdkit import Chem, rdBase
 
     # each record by itself: what is wrong with one leaves its title and the others
-    records = re.split(r"^\$\$\$\$[^\n]*\n?", text.replace("\r\n", "\n"), flags=re.MULTILINE)
-    for number, record in enumerate((record for record in records if record.strip()), 1):
+    for number, record in enumerate(_records(texts), 1):
         with rdBase.BlockLogs():
             supplier = cast(Any, Chem).SDMolSupplier()
             supplier.SetData(record)
@@ -170,8 +175,20 @@ def _of_sd_file(text: str, id_column: str | None) -> Iterator[Target]:
         yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
 
 
-def _is_molecule(smiles: str) -> bool:
-    from rdkit import Chem, rdBase
+def _records(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the records of an SD file.
 
-    with rdBase.BlockLogs():
-        return bool(smiles) and Chem.MolFromSmiles(smiles) is not None
+    Raises:
+        TooLong: a record is longer than `_LONGEST_RECORD`.
+    """
+    record, size = list[str](), 0
+    for text in itertools.chain(texts, ["$$$$"]):
+        if not text.startswith("$$$$"):
+            record.append(f"{text}\n")
+            size += len(text)
+            if size > _LONGEST_RECORD:
+                raise TooLong(f"a record is longer than {_LONGEST_RECORD} characters, so this is not an SD file")
+            continue
+        if any(map(str.strip, record)):
+            yield "".join(record)
+        record, size = [], 0

@@ -1,11 +1,11 @@
-"""Rules of chemistry, and wishes of the user, that hold while a route is written.
+"""Rules of chemistry and requests of the user, enforced while a route is written.
 
-[`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that no token can mend any more, so that
-another beam takes its place. The other texts are ranked by the model's log-probability, as without rules.
+[`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that can no longer become a route, so that
+another beam takes its place. The other texts keep the model's log-probability.
 
-A rule is checked only where it can be broken. The characters of a SMILES are let through by `smiles_text`.
-Where a SMILES may end, RDKit reads it, which takes a hundred times as long as all the rest: so it is only done where that
-end is likely enough to be chosen, and what was read is remembered. Atoms are compared where a list of reactants may end.
+A rule is checked only where it can be broken. RDKit reads a SMILES where it may end, which takes a hundred times as long as
+all the rest: so that is only done where the end is likely enough to be chosen, and what was read is remembered. Atoms are
+compared where a list of reactants may end.
 
 Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B sources, S beams of each.
 """
@@ -28,7 +28,6 @@ from ..molecules import Molecule, is_beyond_repair, read_molecule
 from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
-from .smiles_text import NOTHING, Smiles, advance_smiles, kind_allows
 
 if TYPE_CHECKING:
     from ..stock import Stock
@@ -38,7 +37,7 @@ GIVEN_UP = -1e6
 # Masks that are kept; the rows of a search need some hundreds.
 _MOST_MASKS = 1 << 14
 
-# Where the model has not written the atoms of a product, a text could go on with reactants for ever. Of the 51,366 recorded
+# A text that lacks atoms of its product could go on with reactants for ever. Of the 51,366 recorded
 # reactions of PaRoutes n1 and n5, USPTO-50K and USPTO-15K, none has more than 4 reactants, or reactants with more than
 # 45 heavy atoms that its product does not have.
 MOST_REACTANTS = 5
@@ -77,7 +76,7 @@ class Fault(NamedTuple):
 
     Args:
         reason: in words.
-        rule: the field of [`Constraints`] that asks for what the text breaks.
+        rule: the field of [`Constraints`] that the text violates.
     """
 
     reason: str
@@ -85,11 +84,11 @@ class Fault(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What is known of a text: where it stands in the grammar, and what the rules ask of it.
+    """The state of a text in the grammar and in the rules.
 
     Args:
         state: None once the text has ended, or was given up.
-        smiles: how far the molecule that is being written is, and `molecule` its text.
+        molecule: the SMILES that is being written.
         frame: the innermost open list of reactants; None within the target.
         read: the molecule that was written last, None where RDKit cannot read it.
         has_leaf: whether the required leaf is there.
@@ -97,7 +96,6 @@ class Text(NamedTuple):
     """
 
     state: State | None
-    smiles: Smiles = NOTHING
     molecule: str = ""
     frame: Frame | None = None
     read: Molecule | None = None
@@ -112,7 +110,7 @@ class ConstrainedGrammar(LogitsProcessor):
     """Rules out every token that cannot continue a route or breaks a rule, and ends what can no longer become a route.
 
     A text that is given up ends with [`GIVEN_UP`] added to its score: every other text is above it. It is a processor of
-    `generate`, or follows sources that join and leave a running search.
+    `generate`, or the [`Follower`] of a search that sources join and leave.
 
     Args:
         tokenizer: of the routes. Start and pad tokens may come before a route.
@@ -136,7 +134,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.rules, self.stock = constraints, stock
         self.forbidden = [molecule for molecule in map(read_molecule, constraints.forbidden) if molecule]
         self.wanted = None if constraints.required_leaf is None else read_molecule(constraints.required_leaf)
-        # whether a molecule may be refused for what it is
+        # whether a rule looks at single molecules
         self.asks_molecules = constraints != replace(
             NO_CONSTRAINTS,
             atoms_supplied=constraints.atoms_supplied,
@@ -149,7 +147,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
-        """Forget the last search: searches one after the other may share a grammar, and so its masks."""
+        """Begin another search. Searches one after the other share a grammar, because it keeps its masks."""
         self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
@@ -164,7 +162,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.scores_WV = np.zeros((0, 0), np.float32)
         return self
 
-    def keep_sources(self, sources: Sequence[int], beams: int) -> None:
+    def select_sources(self, sources: Sequence[int], beams: int) -> None:
         """Go on with some sources, in this order: the others have left the search."""
         self.limits = [self.limits[source] for source in sources]
         self.numbers = [self.numbers[source] for source in sources]
@@ -208,14 +206,11 @@ class ConstrainedGrammar(LogitsProcessor):
     def _in_smiles(self, text: Text, character: str, state: State, limit: int) -> Text:
         if character == "'":
             return self._with_molecule(text, state, limit)
-        smiles = advance_smiles(text.smiles, character) if self.rules.readable else NOTHING
-        if smiles is None:
-            return text._replace(state=None, fault=Fault("no SMILES goes on like that", "readable"))
         if self._is_too_large(text):
             return text._replace(
                 state=None, fault=Fault("reactants are far larger than their product", "size_limited")
             )
-        return Text(state, smiles, text.molecule + character, text.frame, None, text.has_leaf)
+        return Text(state, text.molecule + character, text.frame, None, text.has_leaf)
 
     def _behind_molecule(self, text: Text, character: str, state: State) -> Text:
         if character == ",":  # its reactants follow
@@ -256,8 +251,6 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def _against_molecule(self, text: Text, limit: int) -> Fault | None:
         """Why a molecule may not end here, None where it may."""
-        if self.rules.readable and not text.smiles.is_closed:
-            return Fault("a SMILES is not closed", "readable")
         read = read_molecule(text.molecule)
         if read is None:
             return Fault("RDKit cannot read a molecule", "readable") if self.rules.readable else None
@@ -310,10 +303,10 @@ class ConstrainedGrammar(LogitsProcessor):
         if state.literal or state.place == "end":
             return same
         if state.place == "smiles":
-            return (*same, text.smiles.kind if self.rules.readable else None, may_end)
+            return (*same, may_end)
         if state.place == "molecule":
-            return (*same, None, not self._must_go_on(text))
-        return (*same, None, self._against_end(text) is None)
+            return (*same, not self._must_go_on(text))
+        return (*same, self._against_end(text) is None)
 
     def _masks(self, keys: list[tuple]) -> np.ndarray:
         """What to add to the scores of all tokens, a row for each key."""
@@ -330,16 +323,10 @@ class ConstrainedGrammar(LogitsProcessor):
             return self._end_alone() if key[0] else np.zeros(len(self.texts), np.float32)
         state, limit = key[:2]
         mask = self.grammar.allowed(state, limit).copy()
-        if len(key) == 4:
-            kind, may_end = key[2:]
+        if len(key) == 3 and not key[2]:
+            # of a token of several characters, what follows the first is checked when it is written
             close = {"smiles": "'", "molecule": "}", "child": "]"}[state.place]
-            for token, characters in enumerate(self.texts):
-                if not characters or not np.isfinite(mask[token]):
-                    continue
-                # of a token of several characters, what follows the first is looked at when it is written
-                is_fit = may_end if characters[0] == close else kind is None or kind_allows(kind, characters[0])
-                if not is_fit:
-                    mask[token] = -np.inf
+            mask[[(characters or "").startswith(close) for characters in self.texts]] = -np.inf
         return mask if np.isfinite(mask).any() else self._end_alone()
 
     def _end_alone(self) -> np.ndarray:
@@ -364,14 +351,7 @@ class ConstrainedGrammar(LogitsProcessor):
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Return the scores with what breaks a rule ruled out.
-
-        Args:
-            parents: for each row the row of the call before that it continues, -1 in the first step of a source.
-            tokens: the last token of each row.
-            prompts: the ids of each row in the first step of its source.
-            scores: the scores of the next token (W, V).
-        """
+        """Return the scores with what breaks a rule ruled out, see [`~modeling.decoding.Follower`]."""
         beams = max(1, len(parents) // len(self.limits))
         # of rows with the same text, one counts
         rows: dict[tuple[int, int], int] = {}
@@ -391,7 +371,7 @@ class ConstrainedGrammar(LogitsProcessor):
                 ends[index] = self._ends_well(index, limits[index])
                 if ends[index]:
                     masks_WV[index, self.quote] = 0.0
-                elif self.written[index].fault:  # the tokens that it would have gone on with are none: others may be
+                elif self.written[index].fault:  # given up: other rows take its place
                     masks_WV[index] = self._end_alone()
         self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up has nowhere else to go, whatever its scores are
@@ -425,17 +405,15 @@ class ConstrainedGrammar(LogitsProcessor):
         """Whether the SMILES that is being written may end, None where its molecule decides that."""
         if text.state is None or text.state.place != "smiles" or text.state.literal or text.state.empty:
             return False
-        if self.rules.readable and not text.smiles.is_closed:
-            return False
         return None if self.asks_molecules else True
 
     def _ends_well(self, index: int, limit: int) -> bool:
-        """Whether the molecule that a row is writing may end here; a row that nothing mends is given up."""
+        """Whether the molecule that a row is writing may end here; a row that cannot be completed is given up."""
         text = self.written[index]
         if self._against_molecule(text, limit) is None:
             return True
         if self.rules.readable and read_molecule(text.molecule) is None and is_beyond_repair(text.molecule):
-            self.written[index] = text._replace(state=None, fault=Fault("an atom has too many bonds", "readable"))
+            self.written[index] = text._replace(state=None, fault=Fault("RDKit cannot read a molecule", "readable"))
         return False
 
     def _likely_ends(
@@ -471,7 +449,7 @@ class ConstrainedGrammar(LogitsProcessor):
         ends: list[bool | None],
         beams: int,
     ) -> None:
-        """Of each row that was given up, or whose likeliest token is ruled out, why."""
+        """Count the reasons of rows that were given up, or whose likeliest token is ruled out."""
         is_out = (masks_WV[np.arange(len(firsts_W)), firsts_W] < 0) & np.isfinite(totals_W)
         for index in np.flatnonzero(is_out).tolist():
             text = self.written[index]

@@ -10,6 +10,7 @@ from typing import Any, cast
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...common.progress import Progress
+from ...hub.loading import load
 from ..plans import Plan
 from ..shipped import MODEL
 from ..stock import Stock
@@ -43,8 +44,8 @@ class RoutePlanner:
         """
         if folder_or_hub_id is None:
             folder_or_hub_id = MODEL
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id, **kwargs)
-        return cls(model, AutoTokenizer.from_pretrained(folder_or_hub_id))
+        model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
+        return cls(model, load(AutoTokenizer, folder_or_hub_id))
 
     def plan(self, targets: Sequence[str], settings: PlanSettings | None = None, **options: Any) -> list[Plan]:
         """Ranked candidates for each target.

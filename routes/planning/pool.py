@@ -18,10 +18,10 @@ from .targets import PlanRequest, check_source
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# Beams of one search, when its size is left to the planner: more of them take more memory and save little time.
+# Beams of one search by default: more of them take more memory and save little time.
 ROWS = 80
 # Molecules of one target that are searched at once: with more, reactions are searched that its routes never need.
-_AT_ONCE = 8
+AT_ONCE = 8
 # Added to the cost of a reaction whose transformation is not recorded: routes of recorded steps are found before others.
 UNRECORDED_COST = 2.0
 # Unfinished routes that are told where none leads to the stock.
@@ -91,7 +91,7 @@ class _ToTheStock:
 
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
         """A job to search, with the molecule that it is for, or None while those that run have to end first."""
-        while running < _AT_ONCE and not self._is_enough and (smiles := self._shelf.wanted()) is not None:
+        while running < AT_ONCE and not self._is_enough and (smiles := self._shelf.wanted()) is not None:
             known = self._remembered.get(smiles)
             if known is None:
                 try:
@@ -212,7 +212,7 @@ class PlanPool:
         self._targets[key] = _Target(key, request, wants)
 
     def remove(self, key: Hashable) -> None:
-        """Let a target leave that nobody wants any more."""
+        """Remove a target whose plan is no longer needed."""
         target = self._targets.pop(key)
         tickets = [ticket for ticket, (owner, _) in self._running.items() if owner is target]
         self._search.remove(tickets)

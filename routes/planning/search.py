@@ -31,14 +31,14 @@ _LOST = GIVEN_UP / 100
 class Deadline(LogitsProcessor):
     """Ends a search at a time: texts that have ended stay what they are, and all others are given up.
 
-    transformers' `MaxTimeCriteria` would take the texts that have not ended for finished ones. They are shorter, and so more
-    probable than the routes, and would put them out of their places. Here each of them ends with [`GIVEN_UP`] added to its
-    score, so that all that has ended before is above it. One that is whole, and lacks only its end token, gets it as ever.
+    transformers' `MaxTimeCriteria` would treat unfinished texts as finished ones. They are shorter than the routes, so they are
+    more probable and would displace them. Here each of them ends with [`GIVEN_UP`] added to its score, below everything that
+    has ended before. A text that lacks only its end token gets it.
 
     Args:
         at: when, by `time.monotonic()`.
         end: the end token.
-        has_grammar: whether the end token is let through behind a whole route only.
+        has_grammar: whether the end token is allowed behind a whole route only.
 
     Attributes:
         is_over: whether a search was ended.
@@ -48,7 +48,7 @@ class Deadline(LogitsProcessor):
         self.at, self.end, self.has_grammar = at, end, has_grammar
         self.is_over = False
 
-    def keep_sources(self, sources: list[int], beams: int) -> None:
+    def select_sources(self, sources: list[int], beams: int) -> None:
         """Sources may leave the batch: the time is the same for all."""
 
     @property
@@ -73,7 +73,7 @@ class Deadline(LogitsProcessor):
 
 @dataclass(frozen=True)
 class Job:
-    """A target, and what the model is told of the wanted routes: their longest path in reactions, a molecule to begin from."""
+    """A target, the longest path of its routes in reactions, and a molecule to begin from, as the model is told them."""
 
     smiles: str
     n_steps: int | None = None
@@ -81,7 +81,7 @@ class Job:
 
 
 def beginning(tokenizer: Any, smiles: str) -> list[int]:
-    """What every route of this target begins with: forced, so that the search spends itself on the reactants."""
+    """The tokens that every route of this target begins with. They are forced, so that the search is about the reactants."""
     whole = Route(smiles, (Route("C"),)).to_string()
     text = whole[: whole.rindex("C'")]
     return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
@@ -135,8 +135,13 @@ class RouteSearch:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether jobs join and leave between steps."""
+        return self._running is not None
+
     def deadline(self, seconds: float | None) -> Deadline | None:
-        """A time to hand to searches, that many seconds from now."""
+        """Return a deadline so many seconds from now, which searches may share."""
         if seconds is None:
             return None
         return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
@@ -166,7 +171,7 @@ class RouteSearch:
         return tickets
 
     def remove(self, tickets: Sequence[int]) -> None:
-        """Let jobs leave that nobody wants any more."""
+        """Remove jobs whose results are no longer needed."""
         if self._running is not None:
             self._running.remove(tickets)
         for ticket in tickets:
@@ -265,7 +270,7 @@ class RouteSearch:
         return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
 
     def out_of_time(self, job: Job) -> Candidate:
-        """What a search gives that has found nothing when the time is up."""
+        """The candidate of a search that has found nothing in time."""
         return self._nothing(job, "the time was up")
 
     def _nothing(self, job: Job, why: str) -> Candidate:
@@ -275,7 +280,7 @@ class RouteSearch:
         """Log-probability of each sequence after its forced beginning."""
         if getattr(output, "sequences_scores", None) is not None:
             return output.sequences_scores
-        # the model's own logits: what the grammar rules out is not to make the rest likelier
+        # the model's own logits: the rest does not become likelier because the grammar rules tokens out
         steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
         # what stands behind the end is padding
         ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
@@ -311,7 +316,7 @@ class RouteSearch:
 
 
 def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:
-    """Candidates none of which is a route, each told why the rules let nothing better through; others as they are."""
+    """Add to candidates why the rules allowed nothing better, if none of them is a route."""
     if any(candidate.route is not None for candidate in candidates):
         return candidates
     return [replace(candidate, problem=f"{candidate.problem}; {why}") for candidate in candidates]

@@ -1,6 +1,6 @@
-"""All settings of a planner in one object, which Python, the commands, the server, the pipeline and the page make.
+"""All settings of a planner in one object, which Python, the commands, the server, the pipeline and the page construct.
 
-Nothing here imports torch or RDKit: a command has its options from the fields, and its help waits for nothing.
+This module imports neither torch nor RDKit: commands build their options from the fields, and `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_
 
 
 def option(default: Any, text: str, **more: Any) -> Any:
-    """A field with its help and, in `more`, `choices` and `least`, and for a command its `flag`, `metavar`, and help if it switches `off`."""
+    """Return a field with its help and, in `more`, `choices` and `least`, and for a command `flag`, `metavar`, and the help of a switch, `off`."""
     return field(default=default, metadata={"help": text, **more})
 
 
@@ -63,17 +63,17 @@ def substructure(smarts: str) -> Any:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Rules for the routes of a search. The first four are for all routes; what follows is asked for by name.
+    """Rules for the routes of a search. The first four apply by default; a user chooses the others.
 
     Args:
         readable: molecules are SMILES that RDKit reads.
         acyclic: no molecule is made from itself.
         atoms_supplied: the reactants of a reaction have every heavy atom of its product.
         size_limited: a reaction has at most 5 reactants, with at most 50 heavy atoms more than the product has.
-        only_purchasable: routes begin from molecules of the stock only: what is not there goes on to its reactants.
+        only_purchasable: routes begin from molecules of the stock only; every other molecule is made in its turn.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
         forbidden: SMILES of molecules that must not occur; the target may.
-        forbidden_substructures: SMARTS of what no molecule but the target may hold, each connected, without dots.
+        forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots.
 
     Raises:
         ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by dots.
@@ -108,7 +108,7 @@ class Constraints:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no rule: routes have to be well-formed and no more."""
+        """Whether there is no rule: routes only have to be well-formed."""
         return self == NO_CONSTRAINTS
 
 
@@ -127,30 +127,31 @@ class PlanSettings:
 
     Args:
         beams: width of the search, and candidates for each target (and number of steps, and augmentation).
-        num_augmentations: SMILES of each target that are searched from; what they find is pooled, each route once with its best
-            score. The first is canonical. The others begin at other atoms, for a model that was trained on aligned texts, and
-            are random SMILES for another. A small target has fewer.
-        seed: of the draw of these SMILES.
-        ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides it by the root of
-            the length with the forced beginning.
-        grammar: let only tokens through that continue a well-formed route, no deeper than the number of steps.
-        constraints: what else every route has to be (default: `Constraints()`, molecules are read, none is made from
-            itself, reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They
-            need the grammar. A search that finds no such route has one candidate, whose `problem` says why.
-        on_impossible: what becomes of routes that cannot be, as without constraints most are: "rank_last", behind all others,
-            "keep" the place of their score, or "drop".
-        max_new_tokens: bound on what the model writes (default: what its positions allow).
-        time_limit: seconds for each target. When they are over, the search ends with the routes that are finished, and
-            `Plan.remarks` says so. A planner then searches targets one after the other, not together.
-        on_salt: what becomes of a target of several molecules: an "error", or "strip" it to its largest organic part,
-            without charges where hydrogen can take them away. `Plan.remarks` says what was planned.
-        direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. It is so too
-            where there is no stock, where a number of steps or a starting material is asked for, and with a model that writes no
-            single steps.
-        num_routes: routes to the stock after which the search for a target ends.
-        per_reaction: most distinct routes with the same last reaction (default: all).
-        enforce_limits: refuse steps and beams that lead to minutes of search for nothing: paths of more than
-            `RoutePlanner.most_steps` reactions and more than `RoutePlanner.most_beams` beams.
+        num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
+            best score. The first SMILES is canonical. For a model that was trained on aligned texts, the others begin at
+            other atoms; for any other model, they are random. A small target has fewer.
+        seed: seed of these SMILES.
+        ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides the log-probability by
+            the square root of the length, the forced beginning included.
+        grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
+        constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
+            reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
+            grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
+        on_impossible: what happens to impossible routes, which are frequent without constraints: "rank_last" puts them behind
+            all others, "keep" ranks them by their score, "drop" leaves them out.
+        max_new_tokens: most tokens that the model writes (default: as many as it has positions).
+        time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
+            ends with the routes that are finished, and `Plan.remarks` says so. Whole routes with a time limit are searched
+            one target after the other, not together.
+        on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
+            neutralised where hydrogen atoms allow it. `Plan.remarks` names what was planned.
+        direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. Whole
+            routes are also searched without a stock, with a number of steps, a starting material, a required leaf, several
+            SMILES of a target or another ranking, and with a model that writes no single steps.
+        num_routes: number of purchasable routes after which the search for a target ends.
+        per_reaction: largest number of distinct routes with the same last reaction (default: all).
+        enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
+            `RoutePlanner.most_beams` beams, with which a search takes minutes in vain.
 
     Raises:
         ValueError: a setting is not allowed; the message says what is.
@@ -158,26 +159,26 @@ class PlanSettings:
 
     beams: int = option(10, "width of the search", least=1)
     num_augmentations: int = option(
-        1, "SMILES of each target to search from: N times as long, and more is found", least=1
+        1, "search from N SMILES of each target: takes N times as long and finds more", least=1
     )
-    seed: int = option(0, "of the draw of these SMILES", least=0)
+    seed: int = option(0, "seed of these SMILES", least=0)
     ranking: str = option(
         "log_probability", "how candidates are scored: sqrt_length is DirectMultiStep's way",
         choices=tuple(RANKINGS), metavar="SCORE",
     )  # fmt: skip
     grammar: bool = option(
-        True, "write nothing but well-formed routes; without it no rule holds",
-        off="let the model write what it likes: no rule holds then",
+        True, "allow only well-formed routes; without the grammar there are no rules",
+        off="let the model write anything, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
     on_impossible: str = option(
         "rank_last",
-        "routes that break a rule all the same: rank_last, keep, or drop",
+        "impossible routes: rank_last, keep, or drop",
         choices=("rank_last", "keep", "drop"),
         metavar="WHAT",
     )
     max_new_tokens: int | None = option(
-        None, "longest text of a route: a model that has learned little writes on and on", least=1
+        None, "most tokens of a route: an untrained model does not stop by itself", least=1
     )
     time_limit: float | None = option(
         None,
@@ -196,7 +197,7 @@ class PlanSettings:
     num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
     per_reaction: int | None = option(None, "at most N routes with the same last reaction", least=1)
     enforce_limits: bool = option(
-        True, "refuse numbers of steps and beams that lead to minutes of search for nothing",
+        True, "refuse numbers of steps and beams with which a search takes minutes in vain",
         flag="--no-limits", off="take any number of steps and beams",
     )  # fmt: skip
 
@@ -237,8 +238,8 @@ class PlanSettings:
 
     @property
     def for_search(self) -> PlanSettings:
-        """What targets have in common that are searched together; all else is at its default."""
-        # a search to the stock takes apart what is not in it
+        """The settings that targets of one search share; all others are at their defaults."""
+        # a search to the stock continues from molecules that are not in it
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct
@@ -246,11 +247,11 @@ class PlanSettings:
 
     @property
     def budget(self) -> float:
-        """Seconds that a search to the stock takes at most."""
+        """The most seconds of a search to the stock."""
         return BUDGET if self.time_limit is None else self.time_limit
 
     def check_stock(self, stock: Any) -> None:
-        """Check that there is a stock where the settings need one.
+        """Check that there is a stock if the settings need one.
 
         Raises:
             ValueError: there is none.

@@ -1,4 +1,4 @@
-"""Which molecules the vocabulary of a model can write, and words for those that it cannot."""
+"""Which molecules the vocabulary of a model can write, and a message about those that it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets, starting materials and numbers of steps become requests: they are read and checked before any search."""
+"""Targets, starting materials and numbers of steps are checked before any search, and become requests."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Steps = int | range | Sequence[int] | None
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A target as it is planned, or why it cannot be.
+    """A target to be planned, or why it cannot be.
 
     Args:
         target: its canonical SMILES; as it was given where there is a problem.
         jobs: the searches for whole routes to it; none where single steps are searched.
         told: the number of steps that the model is told where single steps are searched; None if it is told none.
         settings: how it is planned.
-        remarks: what has to be said of it.
+        remarks: what a reader of its plan has to know.
         problem: why it cannot be planned.
     """
 
@@ -66,7 +66,7 @@ def read_targets(
     """Read and check targets and settings.
 
     Args:
-        model, tokenizer: they say what can be asked for.
+        model, tokenizer: they determine what is possible.
         targets, settings, and the others: as in [`RoutePlanner.plan`].
 
     Returns:
@@ -94,8 +94,8 @@ def read_targets(
             begin = None if begin is None else one_molecule(begin)
             check_source(model, tokenizer, smiles, begin)
         except ValueError as error:
-            # some speak of the canonical SMILES: the one that was given is named too
-            problem = str(error) if target in str(error) else f"{target!r}: {error}"
+            # some messages quote the canonical SMILES: add the one that was given
+            problem = str(error) if shown(target) in str(error) else f"{shown(target)}: {error}"
             if on_error == "raise":
                 raise ValueError(problem) from error
             requests.append(PlanRequest(target, settings=settings, problem=problem))
@@ -118,7 +118,7 @@ def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
 
 
 def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
-    """The canonical SMILES to plan, and what has to be said of it.
+    """Return the canonical SMILES to plan, and remarks about it.
 
     Args:
         target: SMILES, as it was given.
@@ -177,18 +177,18 @@ def _augmented(
 
 
 def about_routes(model: Any) -> dict[str, Any]:
-    """What the model says of the routes that it was trained on; nothing where it was saved without."""
+    """The facts about its training routes that the model was saved with, none for other models."""
     return getattr(model.generation_config, "routes", None) or {}
 
 
 def default_steps(model: Any) -> list[int]:
-    """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
+    """The numbers of steps that are tried by default: 1 to 5, as far as the model was trained on them."""
     fewest, most = about_routes(model).get("steps", (1, 5))
     return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
 
 
 def step_bounds(model: Any) -> list[tuple[int, str]]:
-    """The longest paths that may be asked for, in reactions, each with its reason. The smallest holds."""
+    """Bounds on the path length in reactions, each with its reason. The smallest applies."""
     positions = model.config.max_target_positions
     bounds = [(max(1, positions // _TOKENS_OF_A_REACTION), f"what its {positions} positions have room for")]
     _, longest = about_routes(model).get("steps", (None, None))
@@ -212,7 +212,7 @@ def _check_beams(tokenizer: Any, beams: int) -> None:
 def _materials(model: Any, starting_material: str | Sequence[str | None] | None, count: int) -> Sequence[str | None]:
     """The starting material of each target."""
     if isinstance(starting_material, str):
-        # one for all: what is wrong with it is wrong for every target
+        # one for all targets: an error in it concerns every target
         starting_material = [one_molecule(starting_material)] * count
     materials = [None] * count if starting_material is None else list(starting_material)
     if len(materials) != count:
@@ -225,8 +225,8 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
 def _check_reads_materials(model: Any) -> None:
     """Refuse a starting material where the model is known to have been trained without.
 
-    What a folder says in `generation_config.json` decides. One that says nothing, such as a converted or an older one, is
-    taken at its word that its source has room for two molecules, with a warning.
+    The field `routes` of `generation_config.json` decides. A folder without it, such as a converted or an older one, gets a
+    warning if its source has room for two molecules.
     """
     way_out = (
         "Leave `starting_material` out. `--required-leaf` (`Constraints(required_leaf=...)` in Python) makes every route "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import IO, Any
 
 from ...common.progress import Progress
 from ..data.training_data import read_canonical
-from ..files.plan_files import read_plan_rows
-from ..files.predictions import read_predictions as read_predicted_routes
-from ..molecules import canonical_smiles
+from ..files.plan_files import read_plans
+from ..molecules import canonical_or_given
 from ..planning.planner import RoutePlanner
 from ..planning.settings import PlanSettings
-from ..plans import Candidate, Plan
+from ..plans import Plan
 from ..tree import Route
 from .conditions import CONDITIONS
 
@@ -115,23 +113,12 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
-        rows = read_plan_rows(file)
-        if rows is None:
+        for plan, row in read_plans(file):
             # the names of the files tell them apart, or their whole paths
-            name = _column(file, files) if len(files) > 1 else "predictions"
-            for target, routes in read_predicted_routes(file).items():
-                columns.setdefault(name, {})[target] = [(_as_plan(target, routes), None)]
-            continue
-        for plan, row in rows:
             names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
-            try:
-                target = canonical_smiles(plan.target)
-            except ValueError:
-                continue  # what was asked for was no molecule: it is no target of the references
-            columns.setdefault(", ".join(names) or "predictions", {}).setdefault(target, []).append(
-                (plan, row.get("starting_material"))
-            )
+            column = columns.setdefault(", ".join(names) or "predictions", {})
+            column.setdefault(canonical_or_given(plan.target), []).append((plan, row.get("starting_material")))
     if not columns:
         raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
     return columns
@@ -139,11 +126,6 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
 
 def _column(file: Path, files: Sequence[Path]) -> str:
     return file.stem if len({one.stem for one in files}) == len(files) else str(file)
-
-
-def _as_plan(target: str, routes: Sequence[Route]) -> Plan:
-    """Routes as candidates; no model gave them a score."""
-    return Plan(target, [Candidate(r.to_string(), -math.inf, None, r, rank=rank) for rank, r in enumerate(routes, 1)])
 
 
 def matched(

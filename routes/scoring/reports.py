@@ -1,16 +1,13 @@
-"""What `weftformer evaluate` found, as a table for a terminal, in Markdown, as JSON, and as a picture."""
+"""What `weftformer evaluate` found, as a table for a terminal, in Markdown, and as JSON."""
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from weftformer.common import atomic
-from weftformer.common.figures import new_figure, save_figure
 from weftformer.common.statistics import Estimate
 from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
 
-WIDTH = 100
 _LABEL = 24
 
 # What is printed of each metric, in this order; the rest is in the JSON.
@@ -34,12 +31,6 @@ _NAMES = {
     "right_target": "and of the target",
     "possible": "and possible",
 }
-
-# Of the two curves that the plot has for each column.
-_STYLES = (
-    {"linestyle": "-", "markersize": 5},
-    {"linestyle": ":", "markersize": 5, "markerfacecolor": "white", "alpha": 0.7},
-)
 
 # A title, and rows of a label and an estimate for each column (None where it was not measured).
 Section = tuple[str, list[tuple[str, list[Estimate | None]]]]
@@ -112,36 +103,20 @@ def notes(results: dict[str, Evaluation]) -> list[str]:
 
 
 def as_text(results: dict[str, Evaluation]) -> str:
-    """For a terminal, at most 100 characters wide: columns that do not fit beside the others come below them."""
+    """For a terminal."""
     tables = list(_cells(results))
-    columns = list(results)
     widths = [
-        max(map(len, [*name.split(), *(cells[i] for _, rows in tables for _, cells in rows)]))
-        for i, name in enumerate(columns)
+        max(map(len, [name, *(cells[i] for _, rows in tables for _, cells in rows)])) for i, name in enumerate(results)
     ]
-    blocks: list[list[int]] = [[]]
-    for i in range(len(columns)):
-        if blocks[-1] and _LABEL + sum(widths[j] + 2 for j in [*blocks[-1], i]) > WIDTH:
-            blocks.append([])
-        blocks[-1].append(i)
-    texts = [_block(results, tables, [(i, widths[i]) for i in block]) for block in blocks]
-    return "\n\n".join([*texts, textwrap.fill(" ".join(notes(results)), WIDTH)])
 
+    def line(label: str, cells: Iterable[str]) -> str:
+        padded = (f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        return (f"{label:<{_LABEL}}" + "".join(padded)).rstrip()
 
-def _block(results: dict[str, Evaluation], tables: list[Table], chosen: list[tuple[int, int]]) -> str:
-    """Some columns side by side, each given by its place and width."""
-
-    def line(label: str, cells: Sequence[str]) -> str:
-        return (f"{label:<{_LABEL}}" + "".join(f"  {cells[i]:>{width}}" for i, width in chosen)).rstrip()
-
-    names = {i: textwrap.wrap(list(results)[i], width) for i, width in chosen}
-    height = max(map(len, names.values()))
-    heads = {i: [""] * (height - len(words)) + words for i, words in names.items()}
-    lines = [line("", [heads[i][row] if i in heads else "" for i in range(len(results))]) for row in range(height)]
-    lines.append(line("targets", [str(len(result.targets)) for result in results.values()]))
+    lines = [line("", results), line("targets", [str(len(result.targets)) for result in results.values()])]
     for title, rows in tables:
         lines += ["", title, *(line(f"  {label}", cells) for label, cells in rows)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", " ".join(notes(results))])
 
 
 def as_markdown(results: dict[str, Evaluation]) -> str:
@@ -156,57 +131,6 @@ def as_markdown(results: dict[str, Evaluation]) -> str:
 
 def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: Path) -> None:
     """Everything, by column; readers see the old file or the whole new one."""
-    settings = {name: value for name, value in settings.items() if name not in ("json", "plot", "markdown")}
+    settings = {name: value for name, value in settings.items() if name not in ("json", "markdown")}
     document = {"settings": settings, "columns": {name: result.to_dict() for name, result in results.items()}}
     atomic.write_json(file, document, default=str)
-
-
-def plot(results: dict[str, Evaluation], file: Path) -> None:
-    """How often the recorded route is found: among the first k, and by the depth of the recorded route."""
-    figure = new_figure(9.5, 4.2)
-    left, right = figure.subplots(1, 2, sharey=True)
-    first, *_, last = _ends([result.overall for result in results.values()]) * 2
-    ranks = sorted({w for r in results.values() for w in r.overall["exact"] if w.startswith("top-")}, key=_number)
-    depths = sorted({depth for result in results.values() for depth in result.by_depth})
-    step = 0.7 / (2 * len(results))  # side by side, so that no interval hides another
-    for i, (name, result) in enumerate(results.items()):
-        for j, (metric, what) in enumerate((("exact", first), ("prefix_1", last))):
-            place, style = (2 * i + j - len(results) + 0.5) * step, _STYLES[j] | {"color": f"C{i}"}
-            found = [(ranks.index(rank) + place, result.overall[metric].get(rank)) for rank in ranks]
-            _errorbars(left, found, label=None if j else name, **style)
-            if j == 0 or last != first:
-                by_depth = [
-                    (depths.index(depth) + place, _of(m, "exact", what)) for depth, m in result.by_depth.items()
-                ]
-                _errorbars(right, by_depth, **style)
-    left.set_xticks(range(len(ranks)), ranks)
-    sizes = {depth: max(_size(result, depth) for result in results.values()) for depth in depths}
-    right.set_xticks(range(len(depths)), [f"{depth}\nn={sizes[depth]}" for depth in depths])
-    left.set(ylabel="targets (%)", ylim=(-2, 102), title="recorded route found, its last reaction (hollow)")
-    right.set(
-        xlabel="depth of the recorded route (reactions)",
-        title=f"by depth: {first}" + (f", and {last} (hollow)" if last != first else ""),
-    )
-    for axis, places in ((left, ranks), (right, depths)):
-        axis.grid(axis="y", alpha=0.3)
-        axis.set_xlim(-0.5, len(places) - 0.5)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
-    save_figure(figure, file)
-
-
-def _number(what: str) -> int:
-    return int(what.removeprefix("top-"))
-
-
-def _size(result: Evaluation, depth: int) -> int:
-    return next(iter(result.by_depth[depth]["exact"].values())).n if depth in result.by_depth else 0
-
-
-def _errorbars(axis: Any, points: list[tuple[float, Estimate | None]], **style: Any) -> None:
-    known = [(place, one) for place, one in points if one is not None and one.n]
-    # a mean lies within its interval but for rounding
-    below = [max(0.0, 100 * (one.value - one.low)) for _, one in known]
-    above = [max(0.0, 100 * (one.high - one.value)) for _, one in known]
-    places, values = [place for place, _ in known], [100 * one.value for _, one in known]
-    axis.errorbar(places, values, yerr=[below, above], marker="o", capsize=2, linewidth=1, **style)

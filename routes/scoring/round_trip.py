@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from ...hub.loading import load
 from ..data.forward_pairs import Reaction, reactions_of
 from ..molecules import canonical_smiles
 from ..plans import Plan
@@ -53,8 +54,8 @@ class ForwardModel:
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str, *, beams: int = 5, batch_size: int = 16, **kwargs) -> ForwardModel:
         """Load model and tokenizer from one folder or Hub repository. `kwargs` are arguments of the model's `from_pretrained`."""
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_hub_id, **kwargs)
-        return cls(model, AutoTokenizer.from_pretrained(folder_or_hub_id), beams=beams, batch_size=batch_size)
+        model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
+        return cls(model, load(AutoTokenizer, folder_or_hub_id), beams=beams, batch_size=batch_size)
 
     def predict(self, reactants: Iterable[tuple[str, ...]]) -> list[list[str]]:
         """

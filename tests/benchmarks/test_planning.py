@@ -42,12 +42,3 @@ def test_ranked_texts_are_those_of_generate_routes(published_planner, known, pee
     rows = benchmark.compare(case, contenders, arguments)
     assert [row["agreement"] for row in rows] == ["", "same texts", "not compared"]
     assert rows[1]["speed"].endswith("s a target") and str(tmp_path) not in json.dumps(rows)
-
-
-def test_batches_by_tokens_train_on_the_same_rows(known, tmp_path):
-    write_routes(tmp_path / "routes.jsonl", known)
-    case = benchmark_routes.BatchingCase("training", routes=str(tmp_path / "routes.jsonl"), batch=2)
-    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
-    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
-    assert [row["contender"].split()[0] for row in rows] == ["fixed", "batches"]
-    assert rows[0]["seconds_per_unit"] * case.units == pytest.approx(rows[0]["median_s"])

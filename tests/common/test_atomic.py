@@ -1,5 +1,12 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import weftformer
 from weftformer.common.atomic import atomic_folder, atomic_write, complete_lines, open_lines, partial_file
 
 
@@ -37,6 +44,10 @@ def test_a_folder_is_whole_or_as_it_was(tmp_path):
         assert not folder.exists()
     with pytest.raises(ValueError, match="is not empty"), atomic_folder(folder):
         pass
+    with pytest.raises(OSError), atomic_folder(tmp_path / "filled"):  # by another program, meanwhile
+        (tmp_path / "filled").mkdir()
+        (tmp_path / "filled" / "file").touch()
+    assert (tmp_path / "filled" / "file").exists()
     with pytest.raises(RuntimeError), atomic_folder(folder, replace=True) as new:
         (new / "file").write_text("half")
         raise RuntimeError
@@ -71,3 +82,81 @@ def test_lines_that_were_cut_are_mended(tmp_path):
     with open_lines(path) as file:
         file.write("new\n")
     assert path.read_bytes() == b"new\n"
+
+
+def atomic_folder_of(path):
+    with atomic_folder(path, replace=True) as folder:
+        (folder / "new").touch()
+
+
+def lines_of(path):
+    with open_lines(path, append=True) as file:
+        file.write("new\n")
+
+
+def partial_file_of(path):
+    with partial_file(path) as file:
+        file.write("new\n")
+
+
+# the file alone: the package would take seconds to import
+HOLDER = f"""
+import runpy, sys, time
+names = runpy.run_path({str(Path(weftformer.__file__).parent / "common" / "atomic.py")!r})
+with names[sys.argv[1]](sys.argv[2]) as opened:
+    if sys.argv[1] == "atomic_folder":
+        (opened / "half").touch()
+    else:
+        opened.write("old\\nhal")
+        opened.flush()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "left", "found"),
+    [
+        (atomic_folder_of, "atomic_folder", ".out.part", ["new"]),
+        (lines_of, "open_lines", "out", "old\nnew\n"),
+        (partial_file_of, "partial_file", "out.part", "new\n"),
+    ],
+)
+def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_path, write, kind, left, found):
+    path = tmp_path / "out"
+    words = [sys.executable, "-c", HOLDER, kind, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
+            with pytest.raises(ValueError, match=r"Another run is writing .*out"):
+                write(path)
+            if kind == "open_lines":
+                with pytest.raises(ValueError, match="Another run"):
+                    complete_lines(path)
+        finally:
+            os.kill(holder.pid, signal.SIGKILL)
+    assert [file.name for file in tmp_path.iterdir()] == [left]
+    if kind == "open_lines":
+        assert complete_lines(path) == 1
+    write(path)
+    assert ([file.name for file in path.iterdir()] if path.is_dir() else path.read_text()) == found
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_a_killed_run_had_put_aside_comes_back(tmp_path):
+    """It was killed between the two renamings of `replace=True`."""
+    (tmp_path / ".out.old").mkdir()
+    (tmp_path / ".out.old" / "file").write_text("old")
+    with pytest.raises(RuntimeError), atomic_folder(tmp_path / "out", replace=True):
+        raise RuntimeError
+    assert (tmp_path / "out" / "file").read_text() == "old" and list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+def test_a_folder_that_cannot_be_made_is_named_as_it_was_asked_for(tmp_path, monkeypatch):
+    def refuse(path, *args):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(PermissionError) as error, atomic_folder(tmp_path / "out"):
+        pass
+    assert error.value.filename == str(tmp_path / "out")

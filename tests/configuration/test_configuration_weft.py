@@ -30,7 +30,6 @@ UNUSUAL = SMALL | {
     "head_dim": 6,
     "decoder_mlp_layer_types": ["dense", "sparse", "dense"],
     "expert_capacity_factor": 1.25,
-    "expert_capacity_mode": "always",
     "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
     "eos_token_id": [2, 5],
     "bos_token_id": None,
@@ -169,7 +168,7 @@ def test_a_field_that_is_gone_loads_if_it_changed_nothing_and_is_named_if_it_did
     file.write_text(json.dumps(saved | {field: REMOVED[field]}))
     assert not hasattr(WeftConfig.from_pretrained(tmp_path), field)
     assert WeftConfig(**SMALL, **{field: REMOVED[field]}) == WeftConfig(**SMALL)
-    file.write_text(json.dumps(saved | {field: 3}))
+    file.write_text(json.dumps(saved | {"expert_capacity_factor": 1.0, field: 3}))
     for load in (lambda: WeftConfig.from_pretrained(tmp_path), lambda: WeftConfig(**{field: 3})):
         with pytest.raises(
             ValueError, match=rf"^{field}=3 is not allowed: Weft no longer has `{field}`.*Leave it out"

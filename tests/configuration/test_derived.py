@@ -75,19 +75,6 @@ def test_the_views_of_both_stacks_hold_their_numbers(kind, tmp_path):
         assert numbers(encoder.get_text_config(encoder=True)) == EXPECTED[kind][0]
 
 
-def test_a_view_keeps_what_has_a_name_of_its_own_and_shares_nothing():
-    config = WeftConfig(**DIFFERENT, max_source_positions=70, max_target_positions=90)
-    decoder, encoder = config.get_text_config(decoder=True), config.get_text_config(encoder=True)
-    assert (encoder.max_position_embeddings, decoder.max_position_embeddings) == (70, 90)
-    assert (config.max_source_positions, config.max_target_positions) == (70, 90)
-    for view in (decoder, encoder):
-        assert view.stack_heads(is_decoder=True) == (8, 8, 6)
-        assert (view.decoder_layers, view.decoder_attention_heads, view.decoder_vocab_size) == (3, 8, 31)
-        view.decoder_mlp_layer_types[0] = "sparse"
-    assert config.decoder_mlp_layer_types == ["dense"] * 3
-    assert config.get_text_config() is config
-
-
 def test_numbers_follow_the_fields_they_come_from():
     config = WeftConfig(**SAME)
     config.d_model, config.vocab_size, config.decoder_attention_heads = 96, 40, 8

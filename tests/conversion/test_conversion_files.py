@@ -8,7 +8,15 @@ import torch
 from safetensors.torch import save_file
 from transformers import BartConfig, MarianConfig
 
-from weftformer.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
+from weftformer.conversion import (
+    SOURCES,
+    clean_keys,
+    convert,
+    detect,
+    read_source_config,
+    read_tokenizer,
+    read_weights,
+)
 
 WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
 
@@ -89,7 +97,8 @@ def test_other_inputs_are_refused(tmp_path):
         read_weights(tmp_path / "model.h5")
     for content, words in (
         ({}, "it is empty"),
-        ({"a": torch.ones(1), "lr": 0.1}, "lr is not a tensor"),
+        ({"a": torch.ones(1), "lr": 0.1}, "lr is not a tensor with a name"),
+        ({"state_dict": {1: torch.ones(1)}}, "1 is not a tensor with a name"),
         ([1], "list is no"),
     ):
         torch.save(content, tmp_path / "other.pt")
@@ -104,10 +113,32 @@ def test_source_configurations(tmp_path):
     assert config["d_model"] == 32 and config["encoder_layers"] == BartConfig().encoder_layers  # defaults filled in
     (tmp_path / "own.yaml").write_text("encoder: {n_heads: 4}\n")
     assert read_source_config(tmp_path / "own.yaml") == {"encoder": {"n_heads": 4}}
-    for text, words in (("[1]", "must hold a mapping"), ("{", "cannot be read as a configuration")):
-        (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(ValueError, match=words):
-            read_source_config(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "{", "[" * 100_000, '{"model_type": ["bart"]}', '{"model_type": "bart", "d_model": "x"}',
+     '{"model_type": "bart", "num_labels": "x"}'],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_configurations_that_cannot_be_read(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json cannot be read as a configuration"):
+        read_source_config(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "not JSON"])
+def test_tokenizers_that_cannot_be_read(tmp_path, text):
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match=f"{tmp_path} cannot be loaded"):
+        read_tokenizer(tmp_path)
+
+
+def test_a_configuration_without_a_field_is_refused_by_its_name():
+    weights = {f"model.layers.0.{name}.weight": torch.ones(2) for name in ("self_attn.q_proj", "input_layernorm")}
+    with pytest.raises(ValueError, match=r"The configuration of a decoder-only .* has no field 'rope_parameters'"):
+        convert(weights, SOURCES["llama"], source_config={"model_type": "llama"})
 
 
 def test_keys_are_cleaned():
@@ -128,5 +159,3 @@ def test_sources_are_told_by_their_keys_or_their_configuration():
     assert detect({}, MarianConfig().to_dict()) is SOURCES["bart"]
     with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are dms"):
         detect(WEIGHTS)
-    with pytest.raises(ValueError, match=r"llama checkpoint is decoder-only: `weftformer adapt`"):
-        detect(WEIGHTS, {"model_type": "llama"})

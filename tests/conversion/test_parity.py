@@ -98,7 +98,7 @@ def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
     reference = CASES[name]()
     reference.module.save_pretrained(tmp_path)
     weights, held = read_weights(tmp_path), reference.converted()
-    assert len(weights) < len(reference.module.state_dict())
+    assert len(weights) < len(reference.module.state_dict()) or not reference.module.config.tie_word_embeddings
     saved = convert(weights, reference.kind, source_config=read_source_config(tmp_path))
     assert saved.config.to_dict() == held.config.to_dict()
     assert saved.found.weights.keys() == held.found.weights.keys()

@@ -3,37 +3,24 @@
 import pytest
 import torch
 
-from weftformer.conversion import SOURCES, convert
+from weftformer.conversion import SOURCES, convert, export
 
-from .references.torch_transformer import HEADS, WIDTH, build, draw, reference
+from .references.torch_transformer import HEADS, WIDTH, build
 
 TORCH = SOURCES["torch"]
 FIELDS = {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS}
 
 
-@pytest.mark.dtype(torch.float64)
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_the_fast_path_of_inference():
-    """Without gradients torch runs its encoder's layers as one kernel over nested tensors, with zeros for the pads."""
-    one = reference("transformer")
-    inputs, there, here = draw("transformer")
-    pads = there["src_key_padding_mask"]
-    there |= {"memory_key_padding_mask": pads, "memory_mask": None}
-    del here["encoder_attention_mask"]  # then it is the source's
-    with torch.no_grad():
-        states = one.module.encoder(inputs["inputs_embeds"], src_key_padding_mask=pads)
-        # it ran, and skipped the pads
-        assert torch.equal(states[pads], one.module.encoder.norm.bias.expand_as(states[pads]))
-        found = one.converted().build()(**inputs, **here)
-        torch.testing.assert_close(found.encoder_last_hidden_state[~pads], states[~pads], atol=1e-12, rtol=0)
-        expected = one.module(*inputs.values(), **there)
-        torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-12, rtol=0)
-
-
-def test_double_precision_is_kept():
-    model = convert(build("transformer").double().state_dict(), TORCH, overrides=FIELDS).build()
+@pytest.mark.parametrize("mixed", [False, True])
+def test_no_value_is_rounded(mixed):
+    weights = {key: tensor.double() + 1e-12 for key, tensor in build("encoder").state_dict().items()}
+    if mixed:
+        weights["layers.0.norm1.bias"] = weights["layers.0.norm1.bias"].float()
+    model = convert(weights, TORCH, overrides=FIELDS).build()
     # the embeddings too, which the source does not have
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    back = {key.removeprefix("encoder."): tensor for key, tensor in export(model, TORCH).items()}
+    assert all(torch.equal(back[key], tensor.double()) for key, tensor in weights.items())
 
 
 def test_only_the_embeddings_are_new():

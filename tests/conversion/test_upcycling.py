@@ -38,6 +38,14 @@ def test_step_0_is_the_dense_model(kind, per_token):
     assert torch.equal(sparse.generate(IDS, **settings), model.generate(IDS, **settings))
 
 
+def test_settings_of_generate_and_attention_are_those_of_the_dense_model():
+    model = dense(attention="eager")
+    model.generation_config.num_beams = 3
+    sparse = upcycle(model, 4, 2)
+    assert sparse.config._attn_implementation == "eager"
+    assert sparse.generation_config.num_beams == 3 and sparse.generation_config is not model.generation_config
+
+
 def test_the_routers_send_tokens_to_different_experts_and_training_parts_them():
     sparse = upcycle(dense(), 4, 1, router_aux_loss_coef=0.0).train()
     logits = sparse(input_ids=IDS, labels=LABELS, output_router_logits=True).decoder_router_logits

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from weftformer.demo import LAUNCH, loading
-from weftformer.demo.loading import load_models
+from weftformer.demo import LAUNCH
 from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.routes.shipped import MODEL
-from weftformer.scripts import cli
+from weftformer.scripts import app, cli
+from weftformer.scripts.app import load_models
 
 
 @pytest.fixture
@@ -34,14 +34,10 @@ def test_the_wrong_kind(folders):
 
 def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(loading, "load_models", lambda *names: asked.append(names) or 1 / 0)
+    monkeypatch.setattr(app, "load_models", lambda *names: asked.append(names) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["app"])
     assert asked == [(str(MODEL), None)] and capsys.readouterr().err.startswith("Model: weft-routes")
-    with pytest.raises(ZeroDivisionError):  # what started the page in 0.1
-        cli.main(["demo", "--text-model", "mine"])
-    assert asked[1] == (None, "mine")
-    assert "the page in the browser is now `weftformer app`" in capsys.readouterr().err
 
 
 def test_a_missing_extra(monkeypatch, capsys):

@@ -1,7 +1,7 @@
 """What `torchrun` starts on each of two nodes: `python node.py FOLDER`, or `python node.py FOLDER WORDS OF weftformer train`.
 
-Without words: the jobs of `FOLDER/jobs.pt`, a list of functions of `training_jobs.py` with their arguments, one after another in
-the same processes. Their results go to `FOLDER/RANK.pt`. With words: the command itself, which waits where the test is to kill.
+Without words: a training for each of the arguments in `FOLDER/jobs.pt`, one after another in the same processes; the results
+are in `FOLDER/RANK.pt`. With words: the command itself, which waits where the test is to kill.
 """
 
 import json
@@ -46,8 +46,7 @@ def run_jobs(folder: Path) -> None:
 
     end_with_agent()
     torch.set_default_dtype(torch.float64)  # in which the Trainer then adds up losses
-    jobs = torch.load(folder / "jobs.pt", weights_only=False)
-    results = [getattr(training_jobs, name)(**given) for name, given in jobs]
+    results = [training_jobs.train(**given) for given in torch.load(folder / "jobs.pt", weights_only=False)]
     torch.save(results, folder / f"{os.environ['RANK']}.pt")
 
 

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from accelerate import FullyShardedDataParallelPlugin
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils import patch_environment, prepare_multi_gpu_env
 
 import weftformer
 
@@ -36,13 +34,3 @@ def test_every_word_is_known(name):
     for group in ("fsdp_config", "deepspeed_config"):
         for key, value in fields.get(group, {}).items():
             assert key in options and getattr(arguments, key) == value, key
-
-
-def test_fsdp2_is_what_the_tests_of_the_engine_run(monkeypatch):
-    arguments = parsed("fsdp2")
-    monkeypatch.setattr(arguments, "main_process_port", 0)
-    with patch_environment(**prepare_multi_gpu_env(arguments)):
-        plugin = FullyShardedDataParallelPlugin()
-    assert plugin.fsdp_version == 2 and plugin.reshard_after_forward is True
-    assert plugin.auto_wrap_policy is not None and not plugin.cpu_ram_efficient_loading
-    assert plugin.state_dict_type.name == "FULL_STATE_DICT" and not plugin.activation_checkpointing

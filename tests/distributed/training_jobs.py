@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainingArguments, building, checkpoints, fit_pairs
+from weftformer.training import WeftTrainingArguments, building, fit_pairs
 from weftformer.training.checkpoints import find_checkpoint
 
 SIZE = {
@@ -57,7 +57,13 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
         trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
+    experts = [
+        {name: value for name, value in log.items() if name.startswith("experts/") and not name.endswith("/load")}
+        for log in history
+        if "loss" in log
+    ]
     return {
+        "experts": experts,
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],
         "eval_loss": [log["eval_loss"] for log in history if "eval_loss" in log],
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
@@ -65,45 +71,15 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
     }
 
 
-def read_stream(data: Path, folder: Path, **settings) -> list[tuple[int, str]]:
-    """The sources that this process reads of a stream in the first two epochs, each with its epoch, from the loader that
-    training has."""
-    datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
-    settings |= {"streaming": True, "max_steps": 1, "per_device_train_batch_size": 1}
-    trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
-    found: list[tuple[int, str]] = []
-    for batch in trainer.get_train_dataloader():
-        epoch = json.loads(batch["stream_position"])["position"]["epoch"]
-        if epoch > 1:
-            return found
-        found.append((epoch, trainer.processing_class.decode(batch["input_ids"][0], skip_special_tokens=True)))
-    raise AssertionError("a stream has no end")
-
-
-def found(folders: list[Path], hidden: list[list[str]]) -> tuple[str | None, str | None]:
+def found(folders: list[Path]) -> tuple[str | None, str | None]:
     """The checkpoint that this process resumes from in `run`, or why not, as (checkpoint, message).
 
     Args:
         folders: the working folder of each process.
-        hidden: names of checkpoints that each process does not see yet in a listing, as on a network's file system.
     """
-    rank, listed = int(os.environ.get("RANK", "0")), checkpoints.checkpoints
-
-    def seen(folder):
-        return [path for path in listed(folder) if path.name not in hidden[rank]]
-
     args = WeftTrainingArguments(output_dir="run", resume_from_checkpoint="true", use_cpu=True, ddp_backend="gloo")
-    with contextlib.chdir(folders[rank]), mock.patch.object(checkpoints, "checkpoints", seen):
+    with contextlib.chdir(folders[int(os.environ.get("RANK", "0"))]):
         try:
             return find_checkpoint(args), None
         except ValueError as error:
             return None, str(error)
-
-
-def refused(data: Path, folder: Path, **settings) -> str | None:
-    """The message with which `weftformer train` refuses these arguments."""
-    try:
-        fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
-    except ValueError as error:
-        return str(error)
-    return None

@@ -26,11 +26,9 @@ from weftformer import WeftForConditionalGeneration
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def load(folder, sizes=None, experts=None, **fields):
+def load(folder, sizes=None, **fields):
     """The model of a folder, split over the two processes as `sizes` says."""
     options = {} if sizes is None else {"distributed_config": DistributedConfig(**sizes)}
-    if experts is not None:
-        options["experts_implementation"] = experts
     return WeftForConditionalGeneration.from_pretrained(folder, **options, **fields)
 
 
@@ -97,10 +95,10 @@ def generated(model, batch, split):
     return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
 
 
-def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpointing=False, generate=True, **settings):
+def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=True, **settings):
     """Train, save and generate on one of the engines; the same for one process, as the reference."""
     torch.manual_seed(0)
-    model = load(folder, sizes, settings.pop("experts", None))
+    model = load(folder, sizes)
     split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
     result = {}
     if generate:  # before a forward pass of the whole has readied anything
@@ -108,8 +106,6 @@ def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, checkpoint
         result["generated"] = generated(model, batch, split) if not fsdp else None
     if fsdp:
         model = fsdp_by_accelerate(model)
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
     call = DistributedDataParallel(model) if ddp else None
     result |= train(model, batch, split=split, call=call, **settings)
     result["held"] = sum(held(parameter).numel() for parameter in model.parameters())

@@ -21,13 +21,6 @@ def slurm() -> str:
     return script
 
 
-@pytest.fixture
-def service_and_job() -> tuple[dict, dict]:
-    (block,) = blocks(PAGE, "yaml")
-    service, job = yaml.safe_load_all(block)
-    return service, job
-
-
 def started(words: list[str]):
     """What torchrun makes of its words, and `weftformer train` of those that are for it."""
     run = get_args_parser().parse_args(words)
@@ -63,14 +56,9 @@ def test_the_script_of_slurm_starts_one_torchrun_on_each_node(slurm, tmp_path):
     assert options["gpus-per-node"] == run.nproc_per_node
 
 
-def test_the_job_of_kubernetes_starts_one_torchrun_in_each_pod(service_and_job):
-    service, job = service_and_job
-    assert (service["apiVersion"], service["kind"], job["apiVersion"], job["kind"]) == (
-        "v1",
-        "Service",
-        "batch/v1",
-        "Job",
-    )
+def test_the_job_of_kubernetes_starts_one_torchrun_in_each_pod():
+    (block,) = blocks(PAGE, "yaml")
+    service, job = yaml.safe_load_all(block)
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     # without an address of its own, and for pods that are not ready yet: the name of a pod is in the DNS from the start
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"] is True
@@ -84,7 +72,6 @@ def test_the_job_of_kubernetes_starts_one_torchrun_in_each_pod(service_and_job):
     assert run.rdzv_endpoint == f"{job['metadata']['name']}-0.{service['metadata']['name']}:29400"
     assert run.nproc_per_node == str(container["resources"]["limits"]["nvidia.com/gpu"])
     assert {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"} in container["env"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert_sound(run, model, training)
 
 

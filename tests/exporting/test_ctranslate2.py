@@ -72,14 +72,6 @@ def test_tokens_have_the_tokenizers_names(small, tmp_path):
     [
         ({"decoder_mlp_layer_types": "sparse"}, "decoder_mlp_layer_types=['sparse'", '"dense" in every layer'),
         ({"norm_type": "stdnorm"}, "norm_type='stdnorm'", "'layernorm' or 'rmsnorm'"),
-        ({"activation_function": "relu2"}, "activation_function='relu2'", "'relu' or 'gelu'"),
-        (
-            {"self_attention_position_type": "bucketed"},
-            "self_attention_position_type='bucketed'",
-            "'none' or 'rotary'",
-        ),
-        ({"cross_attention_position_type": "rotary"}, "cross_attention_position_type='rotary'", "'none'"),
-        ({"use_qk_norm": True}, "use_qk_norm=True", "False"),
         ({"num_condition_features": 2}, "num_condition_features=2", "0"),
         ({"position_embedding_type": "learned"}, "position_embedding_type='learned'", "'none' beside rotary"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_parameters={", 'rope_type="default"'),

@@ -8,8 +8,8 @@ from weftformer.modeling.decoding import weights
 peft = pytest.importorskip("peft")
 
 REQUESTS = [{"num_beams": 1}, {"num_beams": 3}]
-# longer than the eighth token, after which weights are laid out anew on the fast path
-LENGTH = {"min_new_tokens": 12, "max_new_tokens": 12}
+# long enough for the fast path to lay out weights anew
+LENGTH = {"min_new_tokens": 26, "max_new_tokens": 26}
 
 
 def lora(**settings):
@@ -21,7 +21,7 @@ ADAPTERS = {
     "attention": ("rotary", lora(target_modules=["q_proj", "v_proj"])),
     "DoRA of the feed-forward": ("rotary", lora(target_modules=["up_proj", "down_proj"], use_dora=True)),
     "experts": ("sparse", lora(target_modules=[], target_parameters=["experts.down_proj"])),
-    "one shared table": ("rotary", lora(target_modules=["embed_tokens"])),
+    "one shared table": ("rotary", lora(target_modules=["shared"])),
     "tokens": ("larger target", lora(target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 6, 9]})),
     "norms and head": ("rotary", lora(target_modules=["q_proj"], modules_to_save=["final_layer_norm", "lm_head"])),
     "prefix": ("rotary", peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)),

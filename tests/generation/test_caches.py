@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.generation import CompileConfig
 
-from .conftest import CLOSE, PAD, PADDED, few_kinds
+from .conftest import CLOSE, KINDS, PAD, PADDED, few_kinds
 
 
 @pytest.mark.parametrize(
@@ -17,23 +17,6 @@ def test_a_cache_changes_nothing(model, inputs, run, settings):
         found, scores = run(model, steps, **inputs, **settings)
         assert torch.equal(found, sequences[:, : 1 + steps])
         torch.testing.assert_close(scores, logits[:, :steps], **CLOSE)
-
-
-def test_a_cache_can_be_carried_on(model, inputs, run):
-    expected, logits = run(model, 8, **inputs)
-    first = model.generate(**inputs, min_new_tokens=3, max_new_tokens=3, return_dict_in_generate=True)
-    assert first.past_key_values.get_seq_length() == 3
-    lengths = []
-    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
-    try:
-        sequences, rest = run(
-            model, 5, **inputs, decoder_input_ids=first.sequences, past_key_values=first.past_key_values
-        )
-    finally:
-        handle.remove()
-    assert torch.equal(sequences, expected)
-    torch.testing.assert_close(rest, logits[:, 3:], **CLOSE)
-    assert lengths == [1] * 5  # nothing was computed a second time
 
 
 @torch.no_grad()
@@ -66,11 +49,16 @@ def test_labels_build_no_cache(model, inputs):
     assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
 
 
-def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source):
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "rotary" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
+def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
     """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
     torch._dynamo.reset()
-    model = build("rotary")
+    model = build(kind, torch.float32)
     settings = PADDED | {"min_new_tokens": 6, "max_new_tokens": 6}
+    if model.config.num_condition_features:
+        settings["condition_values"] = torch.ones(4, 1)
     expected = model.generate(source, **settings)
     compiled = CompileConfig(fullgraph=True, backend="eager")
     compiled._compile_all_devices = True

@@ -6,52 +6,18 @@ from itertools import pairwise
 import pytest
 import torch
 
-import weftformer
 from weftformer.modeling.decoding import weights
-from weftformer.modeling.decoding.dispatch import decode_step
-
-
-def turned(weight):
-    weight.data.copy_(weight.data.flip(0).clone())
 
 
 def one_bit(weight):
     weight.data.view(torch.int32).view(-1)[-1].bitwise_xor_(1)
 
 
-@pytest.fixture
-def compiled(build):
-    """A model that was told to compile; nothing is compiled before its first token."""
-    model = weftformer.fast_decoding(build("learned", num_condition_features=0))
-    yield model
-    weftformer.fast_decoding(model, compile=False)
-
-
-@pytest.mark.parametrize("change", [turned, one_bit])
-@pytest.mark.parametrize("part", ["lm_head", "model.decoder.layers.1.encoder_attn.q_proj"])
-def test_a_compiled_step_is_made_anew_for_other_weights(compiled, part, change):
-    before = decode_step(compiled)
-    assert decode_step(compiled) is before
-    change(compiled.get_submodule(part).weight)
-    after = decode_step(compiled)
-    assert after is not before and decode_step(compiled) is after
-    compiled.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
-    assert decode_step(compiled) is after
-
-
-def test_the_biases_of_routers_are_weights_too(build):
-    model = weftformer.fast_decoding(build("sparse", router_type="linear", router_bias_update_rate=0.1))
-    before = decode_step(model)
-    model.routers()[-1].expert_load.copy_(torch.arange(4.0))
-    model.update_router_biases()
-    assert decode_step(model) is not before
-
-
 @pytest.mark.parametrize(("kind", "beams"), [("rotary", 1), ("sparse", 3)])
 def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind, beams):
     monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
     model, trained = build(kind), build(kind)
-    request = {"num_beams": beams, "min_new_tokens": 12, "max_new_tokens": 12}
+    request = {"num_beams": beams, "min_new_tokens": 26, "max_new_tokens": 26}
     generator, seen = torch.Generator().manual_seed(0), []
     for _ in range(3):
         with torch.no_grad():
@@ -71,7 +37,7 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
     monkeypatch.setattr(weights, "packed", lambda module, rows: made.append(rows) or original(module, rows))
     decoder = model.model.decoder
 
-    def layouts(tokens=20, **request):
+    def layouts(tokens=30, **request):
         made.clear()
         found = model.generate(source[:1], min_new_tokens=tokens, max_new_tokens=tokens, **request)
         assert torch.equal(
@@ -79,7 +45,7 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
         )
         return {rows for rows in made if rows in (1, weights._SEVERAL)}
 
-    assert layouts(tokens=10) == set()  # too few tokens to gain from it
+    assert layouts(tokens=20) == set()  # too few tokens to gain from it
     assert layouts() == {1} and layouts() == set()
     assert layouts(num_beams=3) == {weights._SEVERAL} and layouts(num_beams=3) == layouts() == set()
     one_bit(decoder.layers[1].self_attn.q_proj.weight)
@@ -91,11 +57,3 @@ def test_layouts_are_kept_between_requests_until_something_changes(build, source
     model.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
     decoder.rotary_embedding.inv_freq.mul_(1.1)  # shared with the model, as are all buffers
     assert layouts() == set()
-
-
-def test_a_copy_has_a_step_of_its_own(compiled):
-    twin = weftformer.fast_decoding(copy.deepcopy(compiled))
-    before = decode_step(compiled), decode_step(twin)
-    assert before[0] is not before[1]
-    twin.lm_head.weight.data.mul_(2.0)
-    assert decode_step(compiled) is before[0] and decode_step(twin) is not before[1]

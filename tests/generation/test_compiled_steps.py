@@ -1,10 +1,16 @@
 """Compiled steps: the same tokens for every kind of model, and what was compiled is kept and found again, or not."""
 
+import copy
 import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 import weftformer
 from weftformer.modeling.decoding import compiled
@@ -27,7 +33,7 @@ def exported(monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize(("kind", "beams"), [("rotary", 3), ("learned", 1), ("bucketed", 3)])
+@pytest.mark.parametrize(("kind", "beams"), [("learned", 1), ("bucketed", 3)])
 def test_one_program_serves_all_lengths(build, source, exported, kind, beams):
     model = build(kind)
     request = PLENTY | {"num_beams": beams}
@@ -98,7 +104,11 @@ def _one_bit(model):
     model.model.decoder.layers[1].encoder_attn.q_proj.weight.data.view(torch.int64)[0, 0] ^= 1
 
 
-@pytest.mark.parametrize("change", [_faster_rotation, _another_eps, _another_scale, _one_bit])
+def _turned_head(model):
+    model.lm_head.weight.data.copy_(model.lm_head.weight.data.flip(0).clone())
+
+
+@pytest.mark.parametrize("change", [_faster_rotation, _another_eps, _another_scale, _one_bit, _turned_head])
 def test_another_model_is_compiled_anew(build, builds, answer, source, change):
     """Buffers that no checkpoint has, and numbers of modules, are constants of the code as weights are."""
     answer()
@@ -107,8 +117,12 @@ def test_another_model_is_compiled_anew(build, builds, answer, source, change):
     model = weftformer.fast_decoding(build("rotary"))  # the same in one process, on a step that is there
     before = decode_step(model)
     assert decode_step(model) is before
+    model.model.encoder.layers[0].mlp.up_proj.weight.data.mul_(2.0)
+    assert decode_step(model) is before
+    twin = weftformer.fast_decoding(copy.deepcopy(model))
     change(model)
-    assert decode_step(model) is not before
+    after = decode_step(model)
+    assert after is not before and decode_step(model) is after and decode_step(twin) is not after
 
 
 def test_another_number_of_threads_or_version_is_compiled_anew(builds, answer, monkeypatch):
@@ -134,12 +148,66 @@ def test_a_file_that_was_changed_is_not_loaded(builds, answer, file):
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs file permissions as Unix has them")
-def test_a_folder_that_others_may_write_to_is_not_used(builds, answer):
-    compiled_folder().mkdir(parents=True)
-    compiled_folder().chmod(0o777)
+@pytest.mark.parametrize("open_", ["compiled", "."])
+def test_a_package_that_others_may_have_planted_is_not_loaded(builds, answer, tmp_path, open_):
+    answer()
+    tmp_path.joinpath(open_).chmod(0o777)
     answer()
     answer()
-    assert len(builds) == 2 and not any(compiled_folder().iterdir())
+    assert len(builds) == 3 and len(list(compiled_folder().glob("*.pt2"))) == 1
+    tmp_path.joinpath(open_).chmod(0o700)
+    answer()
+    assert len(builds) == 3
+
+
+def test_a_folder_that_cannot_be_made_is_not_used(builds, answer, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "file" / "compiled"))
+    answer()
+    assert len(builds) == 1
+
+
+def test_packages_that_were_not_used_make_room(builds, answer, monkeypatch):
+    monkeypatch.setattr(compiled, "_MOST_BYTES", 2 * len(b"code"))
+    for beams in (1, 2, 1, 3):
+        answer(num_beams=beams)
+    assert len(builds) == 3 and len(list(compiled_folder().glob("*.pt2"))) == 2
+    answer()
+    assert len(builds) == 3
+    answer(num_beams=2)
+    assert len(builds) == 4
+
+
+def test_threads_compile_one_after_the_other(build, builds, source, monkeypatch):
+    busy, compile_, stderr = threading.Lock(), torch._inductor.aoti_compile_and_package, sys.stderr
+
+    def slow(program, **settings):
+        assert busy.acquire(blocking=False) and sys.stderr is stderr
+        time.sleep(0.1)
+        compile_(program, **settings)
+        busy.release()
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", slow)
+    model = weftformer.fast_decoding(build("rotary"))
+    with ThreadPoolExecutor(3) as threads:
+        requests = [threads.submit(model.generate, source, max_new_tokens=4, num_beams=beams) for beams in (1, 2, 1)]
+    assert torch.equal(requests[0].result(), requests[2].result()) and len(builds) == 2
+
+
+def test_a_process_waits_for_the_package_of_another(builds, answer, tmp_path):
+    answer()  # what another process makes, and has not yet put in its place
+    packages = {file: file.read_bytes() for file in compiled_folder().glob("*.*")}
+    for file in packages:
+        file.unlink()
+    with ThreadPoolExecutor(1) as threads:
+        with FileLock(compiled_folder() / "lock"):
+            request = threads.submit(answer)
+            time.sleep(0.3)
+            assert not request.done()
+            for file, content in packages.items():
+                file.write_bytes(content)
+        request.result()
+    assert len(builds) == 1
 
 
 def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
@@ -151,7 +219,7 @@ def test_a_failed_compilation_leaves_nothing(answer, monkeypatch):
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
     with pytest.raises(RuntimeError, match="no compiler"):
         answer()
-    assert not any(compiled_folder().iterdir())
+    assert not any(compiled_folder().glob("*.*"))
 
 
 @pytest.mark.slow

@@ -94,6 +94,16 @@ def test_each_source_gets_what_it_gets_alone(build, monkeypatch, kind, settings)
         assert_alone(model, given, most, settings, answers[ticket])
 
 
+def test_a_prompt_may_be_padded_on_the_left(build):
+    search, found = ContinuousSearch(build("rotary"), num_beams=2), []
+    for prompt in ([PAD, START, 7], [START, 7]):
+        ids = torch.tensor([prompt])
+        search.add({"input_ids": ids, "decoder_input_ids": ids, "decoder_attention_mask": (ids != PAD).long()}, [5])
+    while len(search):
+        found += search.step()
+    assert [one.prompt for one in found] == [[START, 7]] * 2 and found[0].sequences == found[1].sequences
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_those_that_are_removed_change_nothing_for_the_others(build, beams):
     model = build("rotary")
@@ -165,7 +175,7 @@ class Follows:
         self.texts = texts
         return self.without(texts, scores)
 
-    def keep_sources(self, sources, beams):
+    def select_sources(self, sources, beams):
         self.sources.append(sources)
 
     def __call__(self, input_ids, scores):

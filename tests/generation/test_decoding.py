@@ -125,7 +125,11 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     if prefix:
         mask = prefix["decoder_attention_mask"]
         longer["decoder_attention_mask"] = torch.nn.functional.pad(mask, (0, 5), value=1)
+    lengths = []
+    handle = model.model.decoder.layers[0].register_forward_hook(lambda m, args, out: lengths.append(args[0].shape[1]))
     rest = model.generate(**inputs, **settings, **longer, min_new_tokens=7, max_new_tokens=7)
+    handle.remove()
+    assert lengths == [1] * 7  # nothing was computed a second time
     assert torch.equal(rest.sequences, whole.sequences)
     scores = torch.stack([*first.scores, *rest.scores])
     torch.testing.assert_close(scores, torch.stack(whole.scores), atol=1e-4, rtol=1e-4)
@@ -225,7 +229,7 @@ def test_scaled_rotary_positions_past_their_first_length(build, source, steps, m
     limits = {"max_target_positions": 8, "max_source_positions": 12}
     model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
     for _ in range(2):  # frequencies of some kinds are those of the longest text so far
-        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 20, "num_beams": 3}, steps))
+        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 28, "num_beams": 3}, steps))
     # training in several processes writes to the buffers in place, which inference mode would forbid
     assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
     model.train()(input_ids=source, labels=source).loss.backward()

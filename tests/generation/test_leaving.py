@@ -95,7 +95,7 @@ class Follows(ByNumber):
     def __init__(self):
         self.numbers = torch.arange(36)
 
-    def keep_sources(self, sources, beams):
+    def select_sources(self, sources, beams):
         self.numbers = self.numbers.view(-1, beams)[sources].flatten()
 
     def __call__(self, input_ids, scores):

@@ -81,6 +81,19 @@ def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, setting
 
 
 @few_kinds
+@pytest.mark.parametrize("settings", [{}, {"use_cache": False}, {"num_beams": 3}], ids=str)
+def test_the_start_token_may_stand_behind_pads_in_every_row(model, inputs, settings):
+    prefix = torch.tensor([[START, 7]] * 4)
+    expected = model.generate(**inputs, decoder_input_ids=prefix, max_new_tokens=4, **settings)
+    padded = torch.nn.functional.pad(prefix, (2, 0), value=PAD)
+    mask = (padded != PAD).long()
+    found = model.generate(
+        **inputs, decoder_input_ids=padded, decoder_attention_mask=mask, max_new_tokens=4, **settings
+    )
+    assert torch.equal(found[:, :2], padded[:, :2]) and torch.equal(found[:, 2:], expected)
+
+
+@few_kinds
 @pytest.mark.parametrize("beams", [1, 3])
 def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
     """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""

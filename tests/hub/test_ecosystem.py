@@ -1,18 +1,14 @@
 """Weft in the hands of peft, accelerate and the Trainer of transformers."""
 
-import json
-
 import peft
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.hub.export import flat_files
 
 from ..models import tiny_model
-from .conftest import words_tokenizer
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -119,36 +115,19 @@ def test_a_router_that_is_trained_beside_an_adapter_is_the_one_that_counts():
         )
 
 
-def test_the_trainer_trains_evaluates_generates_and_saves(tmp_path):
-    model, tokenizer = build(**BALANCED), words_tokenizer()
-    rows = [
-        {"input_ids": [3 + row] * length, "labels": [7 + row] * (length - 1) + [2]}
-        for row, length in enumerate((3, 5, 2, 6))
-    ]
-    seen = []
+TABLES = {
+    "one table": {},
+    "one table, own head": {"tie_word_embeddings": False},
+    "two tables, tied head": {"share_encoder_decoder_embeddings": False},
+}
 
-    def metrics(prediction):
-        seen.append(prediction.predictions)
-        return {"rows": len(prediction.predictions)}
 
-    args = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=2,
-        eval_strategy="steps", eval_steps=2, save_steps=2, predict_with_generate=True, generation_max_length=6,
-        report_to=[], use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
-    trainer = Seq2SeqTrainer(
-        model=model, args=args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, compute_metrics=metrics,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-    )  # fmt: skip
-    before = scores(model)
-    assert trainer.train().global_step == 2 and not torch.equal(scores(model.eval()), before)
-    assert seen[0].shape[0] == 4 and (seen[0][:, 0] == 1).all()
-    assert (seen[0][:, 6:] == 0).all()  # the Trainer pads what it was told to keep short
-    log = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    assert log[0]["eval_rows"] == 4 and 0 < log[0]["eval_loss"] < 20
-
-    checkpoint = tmp_path / "checkpoint-2"
-    assert {"config.json", "model.safetensors", *flat_files()} <= {path.name for path in checkpoint.iterdir()}
-    assert "AutoModelForSeq2SeqLM" in json.loads((checkpoint / "config.json").read_text())["auto_map"]
-    other = AutoModelForSeq2SeqLM.from_pretrained(checkpoint)
-    torch.testing.assert_close(scores(other), scores(model), **EXACT)
+@pytest.mark.parametrize("case", TABLES)
+def test_a_merged_adapter_is_a_model_that_is_saved_and_loaded(case, tmp_path):
+    settings = LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], init_lora_weights=False)
+    model = get_peft_model(build(**TABLES[case]), settings).eval()
+    expected = scores(model)
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(scores(merged), expected, **EXACT)
+    merged.save_pretrained(tmp_path)
+    torch.testing.assert_close(scores(WeftForConditionalGeneration.from_pretrained(tmp_path)), expected, **EXACT)

@@ -71,14 +71,6 @@ def test_tags_and_a_card_that_a_person_wrote_stay(hub):
     assert tags == ["weft", "encoder-decoder", "opera"]
 
 
-def test_a_folder_that_is_saved_and_pushed_has_code_card_and_every_shard(hub, tmp_path):
-    build().save_pretrained(str(tmp_path / "model"), push_to_hub=True, repo_id=REPOSITORY, max_shard_size="4KB")
-    shards = {name for name in hub.files(REPOSITORY) if name.endswith(".safetensors")}
-    assert len(shards) > 1 and {"config.json", "model.safetensors.index.json", *flat_files()} <= hub.files(REPOSITORY)
-    assert "| parameters | 5,984 |" in (hub.folder / REPOSITORY / "README.md").read_text()
-    WeftForConditionalGeneration.from_pretrained(hub.folder / REPOSITORY)
-
-
 def test_a_configuration_alone_is_pushed_with_its_code_and_nothing_that_stood_there_before(hub, tmp_path):
     config, folder = WeftConfig(**TINY_CONFIG), tmp_path / "configuration"
     config.push_to_hub(REPOSITORY)

@@ -69,23 +69,14 @@ def test_a_saved_file_says_which_weft_wrote_it(folder):
     assert WeftConfig(**config.to_dict()).to_dict() == config.to_dict()
 
 
-def test_a_file_of_before_there_were_versions_loads(folder):
-    file = folder / "config.json"
-    fields = json.loads(file.read_text())
-    assert fields.pop("weft_version") and fields.pop("weft_format")
-    file.write_text(json.dumps(fields))
-    assert WeftForConditionalGeneration.from_pretrained(folder).config.d_model == 8
-
-
-def test_a_capacity_of_before_there_were_modes_holds_always(folder):
-    """Then it held at inference too; who gives one today means training."""
-    rewrite(folder, expert_capacity_factor=1.5)
-    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "always"
-    assert WeftConfig.from_pretrained(folder, expert_capacity_mode="training").expert_capacity_mode == "training"
-    rewrite(folder, expert_capacity_factor=None)
-    assert WeftConfig.from_pretrained(folder, expert_capacity_factor=1.5).expert_capacity_mode == "training"
-    WeftConfig(expert_capacity_factor=1.5).save_pretrained(folder)
-    assert WeftConfig.from_pretrained(folder).expert_capacity_mode == "training"
+def test_a_capacity_holds_at_inference_too_as_it_did_at_first(folder):
+    rewrite(folder, expert_capacity_factor=1.5, expert_capacity_mode="always")
+    assert WeftConfig.from_pretrained(folder).expert_capacity_factor == 1.5
+    rewrite(folder, expert_capacity_mode="training")
+    with pytest.raises(ValueError, match="no longer has `expert_capacity_mode`"):
+        WeftConfig.from_pretrained(folder)
+    rewrite(folder, expert_capacity_factor=None)  # where there is no limit it meant nothing
+    assert WeftConfig.from_pretrained(folder).expert_capacity_factor is None
 
 
 @pytest.mark.parametrize(
@@ -103,11 +94,6 @@ def test_a_file_of_before_a_mask_was_asked_for_reads_its_pads(folder, saved, inf
     config.save_pretrained(folder)
     assert WeftConfig.from_pretrained(folder).infer_attention_mask is False
     assert WeftConfig.from_dict({"vocab_size": 12}).infer_attention_mask is False  # nobody's file
-
-
-def test_a_later_version_of_a_known_format_loads(folder):
-    rewrite(folder, weft_version="99.0.0", warp_factor=9)
-    assert AutoConfig.from_pretrained(folder).d_model == 8
 
 
 @pytest.mark.parametrize("later", [version.FORMAT + 1, "2", None, True], ids=str)

@@ -36,12 +36,12 @@ def test_weft_train_leaves_a_card(tmp_path):
     words += (
         f" --config-overrides {SMALL},encoder_attention_heads=2,decoder_attention_heads=2 --tokenizer-vocab-size 260"
     )
-    words += " --validation-split 4 --generation-metrics exact_match,chrf"
+    words += " --validation-split 4"
     assert cli.main(words.split()) == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
     measures = {result.metric_type: result for result in card.data.eval_results}
     scores = json.loads((tmp_path / "model" / "eval_results.json").read_text())
-    assert set(measures) == {"loss", "exact_match", "chrf"}
+    assert {"loss", "exact_match", "chrf"} <= set(measures)
     assert measures["chrf"].metric_value == pytest.approx(scores["eval_chrf"], abs=1e-6)
     assert measures["loss"].metric_value == pytest.approx(scores["eval_loss"], abs=1e-6)
     share = measures["exact_match"]
@@ -50,22 +50,6 @@ def test_weft_train_leaves_a_card(tmp_path):
     assert "Data: `pairs.csv`." in card.text and str(tmp_path) not in str(card)
     assert "| highest learning rate | 0.002 |" in card.text and "| examples | 32 |" in card.text
     assert "`num_beams=1`" in card.text and "license" not in card.data.to_dict()
-
-
-def test_weft_train_routes_leaves_a_card(tmp_path):
-    pytest.importorskip("rdkit")
-    words = f"train-routes --num-routes 60 --num-test-routes 4 --beams 2 --output-dir {tmp_path}/model {QUICK}"
-    words += f" --config-overrides {SMALL},max_target_positions=160"
-    assert cli.main(words.split()) == 0
-    card = ModelCard.load(tmp_path / "model" / "README.md")
-    results = json.loads((tmp_path / "model" / "results.json").read_text())
-    first = results["exact_route"]["top-1"]
-    (found,) = [one for one in card.data.eval_results if one.metric_name == "exact route, top-1"]
-    assert (found.metric_value, found.metric_args["n"]) == (first["value"], 4)
-    assert found.metric_args["high"] == pytest.approx(first["high"], abs=1e-6)
-    assert {one.metric_type for one in card.data.eval_results} == {"loss", "exact_match", "validity"}
-    assert "chemistry" in card.data.tags and "56 recorded routes of PaRoutes" in card.text
-    assert "`num_beams=2`" in card.text and "is told the target, the number of steps." in card.text
 
 
 @pytest.mark.parametrize("kind", ["dms", "torch"])

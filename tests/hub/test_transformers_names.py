@@ -10,11 +10,9 @@ import torch
 import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.hub.export import AUTO_MAP, flat_files
-from weftformer.modeling import modeling_weft, transformers_names
-from weftformer.modeling.generation import WeftGenerationMixin
+from weftformer.modeling import transformers_names
 
 from ..models import TINY_CONFIG
 
@@ -76,13 +74,6 @@ def test_overrides_of_methods_with_other_parameters_are_left_to_transformers(cap
     assert REMEDY in caplog.text
 
 
-def test_todays_transformers_leaves_no_override_out():
-    for owner in (modeling_weft.WeftPreTrainedModel, WeftGenerationMixin):
-        for name in ("_init_weights", "_resize_token_embeddings", "_beam_search", "_sample"):
-            assert name not in vars(owner) or vars(owner)[name].__module__.startswith("weftformer.")
-    assert "_init_weights" in vars(modeling_weft.WeftPreTrainedModel) and "_sample" in vars(WeftGenerationMixin)
-
-
 def test_without_a_needed_name_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delattr("transformers.utils.generic.maybe_autocast")
     with pytest.raises(ImportError, match=r"does not fit this model .*maybe_autocast.*pip install") as error:
@@ -115,10 +106,6 @@ def test_every_class_that_the_auto_classes_name_is_in_pushed_code(pushed):
     for name in AUTO_MAP.values():
         found = get_class_from_dynamic_module(name, str(pushed[1]))
         assert found.__module__.startswith("transformers_modules.")
-        if name.endswith(("WeftEncoderModel", "WeftForSequenceClassification")):
-            found, ours = (one.from_pretrained(pushed[1]) for one in (found, getattr(weftformer, found.__name__)))
-            found.load_state_dict(ours.state_dict())  # the classifier's head is new
-            torch.testing.assert_close(found(IDS)[0], ours(IDS)[0])
 
 
 def test_pushed_code_warns_of_a_keyword_that_it_does_not_know(pushed, caplog):

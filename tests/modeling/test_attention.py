@@ -297,24 +297,6 @@ def test_self_attention_is_causal_in_the_decoder_alone(attention, is_decoder):
     assert moved.tolist() == ([False] * 3 + [True] * 2 if is_decoder else [True] * 5)
 
 
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_dropout_acts_on_the_weights_in_training_only(attention, cross, implementation):
-    module, config = attention(cross=cross, attention_dropout=0.5)
-    case, query, key = draw(config, "none", cross, "default", masked=False)
-    quiet, _ = attend(module, config, case, query, key, implementation)
-    assert_close(quiet, reference(module, config, case)[0])
-    module.train()
-    torch.manual_seed(0)
-    noisy, weights = attend(module, config, case, query, key, implementation)
-    assert not torch.allclose(noisy, quiet, atol=1e-3)
-    if implementation == "eager":
-        full = reference(module, config, case)[1]
-        kept = weights != 0
-        assert 0.3 < kept.float().mean() / (full != 0).float().mean() < 0.7
-        assert_close(weights[kept], full[kept] * 2)
-
-
 def test_cross_attention_leaves_flash_to_sdpa(attention):
     module, config = attention("relative", cross=True)
     config._attn_implementation = "flash_attention_2"
@@ -368,8 +350,3 @@ def test_an_attention_that_would_lose_the_relative_bias_is_refused(build, own_at
             if name.endswith("relative_bias"):
                 parameter.zero_()
     assert (model(**CALL).logits - expected).abs().max() > 1e-2
-
-
-def test_without_a_relative_bias_every_attention_may_be_taken(build, own_attention):
-    expected = build(attention="sdpa")(**CALL).logits
-    torch.testing.assert_close(build(attention="swallows")(**CALL).logits, expected)

@@ -134,3 +134,18 @@ def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():
     hidden, labels = hidden.detach().to("meta").requires_grad_(), labels.to("meta")
     loss = chunked_cross_entropy(hidden, head.to("meta"), labels, 0.1)
     assert [grad.shape for grad in gradients(loss, hidden, head)] == [(2, 7, 8), (20, 8), (20,)]
+
+
+@pytest.mark.dtype(torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_the_scale_of_a_loss_in_half_precision_does_not_overflow(few_rows, dtype):
+    """A loss of two labels, scaled by 2^17, has a gradient of 2^16, which is no number of 16 bits."""
+    hidden, head, labels = problem(dtype=dtype)
+    labels = labels.masked_fill(torch.arange(14).view(2, 7) > 1, -100)
+    scale = 2.0**17
+    with torch.no_grad():  # gradients that fit
+        head.weight *= 1e-3
+    found = gradients(scale * chunked_cross_entropy(hidden, head, labels), hidden, head)
+    expected = gradients(scale * cross_entropy(head(hidden), labels), hidden, head)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)

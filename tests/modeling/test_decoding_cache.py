@@ -99,7 +99,7 @@ def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit):
         if chance.random() < 0.1 and not together:
             kept = places([chance.random() < 0.5 for _ in range(len(histories) // beams)])
             if kept is not None:
-                cache.keep(kept)
+                cache.batch_select_indices(kept)
                 histories = [histories[source * beams + rank] for source in kept for rank in range(beams)]
         assert seen(cache) == histories
         expected = [history[0] for history in histories[::beams]]

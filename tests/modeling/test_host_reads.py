@@ -15,6 +15,7 @@ MASKS = {
 LEARNED = {"position_embedding_type": "learned", "self_attention_position_type": "none"}
 # widths that transformers' grouped products take; the plain loop over experts looks which tokens each has
 SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "encoder_ffn_dim": 24}
+SHORT = {"max_source_positions": 4, "max_target_positions": 2}
 KINDS = {
     "modern": {"num_key_value_heads": 2},
     "learned": LEARNED,
@@ -22,6 +23,17 @@ KINDS = {
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
     "routes": LEARNED | {"infer_attention_mask": True},
     "sparse": SPARSE | {"router_bias_update_rate": 0.1},
+    # longer than the length from which frequencies are scaled
+    "dynamic": SHORT | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+    "longrope": SHORT
+    | {
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "factor": 2.0,
+            "short_factor": [1.0, 1.5],
+            "long_factor": [4.0, 3.0],
+        }
+    },
 }
 
 
@@ -101,3 +113,23 @@ def test_a_decoding_step_reads_nothing(build, kind, masks, attention):
             given["decoder_attention_mask"] = torch.ones(2, length, dtype=torch.long)
         step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "past_key_values": cache}
         assert reads(lambda step=step: model(**step, **given)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_and_decoding_stay_on_the_device(build, kind):
+    """The device "meta" stands for any other than the CPU: it raises where devices meet, and where a value is read."""
+    model = build(attention="sdpa", dropout=0.1, **KINDS[kind]).to("meta").train()
+    if kind == "sparse":
+        model.set_experts_implementation("batched_mm")  # grouped products on "meta" take 16 bits alone
+    ids, labels, mask = (one.to("meta") for one in (IDS, LABELS, IDS.ne(0).long()))
+    for chunked_loss in (False, True):
+        model(input_ids=ids, attention_mask=mask, labels=labels, chunked_loss=chunked_loss).loss.backward()
+    assert all(weight.grad.device.type == "meta" for weight in model.parameters())
+    with torch.no_grad():
+        given = {"attention_mask": mask}
+        output = model.eval()(input_ids=ids, decoder_input_ids=ids[:, :2], **given)
+        given |= {"encoder_outputs": (output.encoder_last_hidden_state,), "past_key_values": output.past_key_values}
+        for _ in range(2):
+            assert model(decoder_input_ids=ids[:, :1], **given).logits.device.type == "meta"
+    with pytest.raises(RuntimeError, match="device"):  # so it would raise
+        ids * IDS

@@ -122,11 +122,9 @@ def test_dropout_follows_the_seed_and_its_gradient_the_mask():
     torch.testing.assert_close(x.grad, first.detach() / x.detach())
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0])
-def test_dropout_of_nothing_and_of_everything(p):
-    x = torch.randn(4, 5)
-    assert torch.equal(dropout(x, p, training=True), x * (1 - p))
-    assert dropout(x, p, training=False) is x
+def test_dropout_draws_on_the_device_of_its_states():
+    with torch.device("meta"):  # where what names no device is made
+        assert dropout(torch.ones(8, device="cpu"), 0.5, training=True).device.type == "cpu"
 
 
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}

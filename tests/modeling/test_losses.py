@@ -38,13 +38,6 @@ def test_cross_entropy_is_the_mean_over_labels_that_count(smoothing):
         torch.testing.assert_close(got, wanted)
 
 
-def test_the_count_of_all_batches_divides_instead_of_this_ones():
-    logits, labels = draw()
-    own = cross_entropy(logits, labels)
-    for count in (48, torch.tensor(48)):
-        torch.testing.assert_close(cross_entropy(logits, labels, num_items_in_batch=count), own * 12 / 48)
-
-
 @pytest.mark.parametrize("count", [None, 0, 7, torch.tensor(0)])
 def test_no_label_that_counts_means_no_loss_and_no_gradient(count):
     logits, labels = draw()
@@ -101,14 +94,6 @@ def test_z_loss_by_hand_and_without_pads():
     assert math.isclose(router_z_loss(logits).item(), sum(terms) / 3, rel_tol=1e-6)
     real = torch.tensor([True, False, True])
     assert math.isclose(router_z_loss(logits, real).item(), (terms[0] + terms[2]) / 2, rel_tol=1e-6)
-
-
-def test_router_losses_of_pads_alone_are_zero_with_zero_gradients():
-    logits = LOGITS.clone().requires_grad_()
-    nothing = torch.zeros(3, dtype=torch.bool)
-    loss = balance_loss(logits, TOP, nothing) + router_z_loss(logits, nothing)
-    assert loss.item() == 0.0
-    assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros(3, 3))
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -172,17 +171,6 @@ def test_parts_put_together_are_the_model(build, kind):
     given["inputs_embeds"] = model.model.encoder.embed_tokens(given.pop("input_ids"))
     embedded = model(decoder_inputs_embeds=model.model.decoder.embed_tokens(TARGET), **given).logits
     torch.testing.assert_close(embedded, full)
-
-
-def test_labels_are_shifted_right_behind_the_start(build):
-    model = build()
-    assert model.prepare_decoder_input_ids_from_labels(LABELS).tolist() == [[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]]
-    assert model.prepare_decoder_input_ids_from_labels(torch.tensor([[-100, 5, -100, 6]])).tolist() == [[1, 0, 5, 0]]
-    shifted = model(input_ids=IDS, labels=LABELS)
-    given = model(input_ids=IDS, labels=LABELS, decoder_input_ids=TARGET)
-    assert torch.equal(shifted.logits, given.logits) and shifted.loss == given.loss
-    expected = nn.functional.cross_entropy(shifted.logits.flatten(0, 1), LABELS.flatten())
-    torch.testing.assert_close(shifted.loss, expected)  # once, not twice
 
 
 def test_a_row_alone_is_the_row_in_a_batch(build):

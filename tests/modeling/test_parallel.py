@@ -7,7 +7,7 @@ import torch
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
 
-from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.parallel import STACK_EP_PLAN, STACK_FSDP_PLAN, STACK_TP_PLAN, check_sizes
 
 pytestmark = pytest.mark.skipif(
@@ -71,13 +71,6 @@ def test_every_rule_is_of_use(small):
     for kind, rules in {"tp_plan": STACK_TP_PLAN, "ep_plan": STACK_EP_PLAN, "fsdp_plan": STACK_FSDP_PLAN}.items():
         found = {name.split("coder.", 1)[-1] for model in models for name in getattr(model, kind)}
         assert set(rules) <= found
-
-
-def test_parts_of_a_model_have_plans_of_their_own(small):
-    assert "lm_head" not in WeftModel(small()).tp_plan
-    encoder = WeftEncoder(small())
-    assert encoder.tp_plan["embed_tokens"] == "embedding_rowwise" and not encoder.ep_plan
-    assert not any("encoder_attn" in name for name in encoder.tp_plan)
 
 
 SIZES = {"vocab_size": 31, "d_model": 16, "encoder_attention_heads": 4, "decoder_attention_heads": 2, "head_dim": 4}

@@ -1,5 +1,8 @@
 """What all models share: tables in one, two or three places, resizing them, first weights, number formats."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -40,8 +43,11 @@ def check_sharing(model, together):
         for second in found:
             same = first == second or {first, second} <= together
             assert (found[first] is found[second]) == same, (first, second)
-    if {"encoder", "decoder"} <= together:  # one module object, which FSDP2 needs
+    if {"encoder", "decoder"} <= together:  # one module, which FSDP2 needs, with one name
         assert model.model.encoder.embed_tokens is model.model.decoder.embed_tokens is model.model.shared
+        assert [name for name in model.state_dict() if "embed_tokens" in name or "shared" in name] == [
+            "model.shared.weight"
+        ]
 
 
 def check_works(model):
@@ -173,11 +179,22 @@ def test_routers_are_listed_encoder_first(build):
     build().update_router_biases()  # nothing to do, and no error
 
 
-def test_implementations_can_be_switched(build):
-    model = build(encoder_mlp_layer_types="sparse", encoder_ffn_dim=24, mlp_bias=True)
-    expected = model(input_ids=IDS, labels=LABELS).logits
-    for attention, experts in (("sdpa", "eager"), ("eager", "batched_mm"), ("sdpa", "grouped_mm")):
-        model.set_attn_implementation(attention)
-        model.set_experts_implementation(experts)
-        assert (model.config._attn_implementation, model.config._experts_implementation) == (attention, experts)
-        torch.testing.assert_close(model(input_ids=IDS, labels=LABELS).logits, expected, atol=2e-5, rtol=1e-5)
+@pytest.mark.parametrize("case", SHARING)
+def test_a_functional_call_leaves_the_model_as_it_was(build, case):
+    """Whatever is computed with other weights, as `torch.func` does for gradients of samples and for ensembles."""
+    fields, together = SHARING[case]
+    model = build(**fields)
+    before, call = copy.deepcopy(model.state_dict()), {"input_ids": IDS, "labels": LABELS}
+    zeros = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
+    assert not torch.func.functional_call(model, zeros, kwargs=call).logits.any()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+    for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        check_sharing(one, together)
+        check_works(one)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    found = torch.func.grad(lambda given: torch.func.functional_call(model, given, kwargs=call).loss)(weights)
+    model.zero_grad()
+    model(**call).loss.backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad)

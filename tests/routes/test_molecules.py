@@ -12,3 +12,33 @@ def test_a_text_that_would_end_the_process_is_refused():
     # RDKit 2026.9 reads 20,000 atoms in a chain, and writing them is a segmentation fault
     with pytest.raises(ValueError, match="has 20000 characters, and a molecule has at most 2000"):
         canonical_smiles("C" * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "said"),
+    [
+        (
+            "CCO\nCCN",
+            r"'CCO\nCCN' is not a molecule that RDKit can read: it contains '\n'. Give the SMILES of one molecule.",
+        ),
+        ("CCO CCN", "it contains ' '"),
+        ("CC\tO", r"it contains '\t'"),
+        ("\u200fCCO", r"it contains '\u200f'"),
+        ("CCO\u200f", r"it contains '\u200f'"),
+        ("C\x00O", r"it contains '\x00'"),
+        ("[999999999C]", "the number in '[999999999' is too large"),
+        ("C[C+999]", "the number in '[C+999' is too large"),
+        ("[CH260]", "the number in '[CH260' is too large"),
+        ("", "'' is not a molecule that RDKit can read."),
+    ],
+)
+def test_what_rdkit_would_read_as_another_molecule_is_refused(smiles, said):
+    with pytest.raises(ValueError) as error:
+        canonical_smiles(smiles)
+    assert said in str(error.value)
+
+
+def test_isotopes_rings_and_blanks_around_are_read():
+    assert [canonical_smiles(smiles) for smiles in (" CCO\n", "[238U]", "[2H]O[2H]", "C-%12CCC-%12", "[CH3:1234]C")] == [
+        "CCO", "[238U]", "[2H]O[2H]", "C1CCC1", "C[CH3:1234]",
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The console command: quick help, arguments read once, one line for an error, an exit code for the shell, old names."""
+"""The console command: quick help, arguments read once, one line for an error, an exit code for the shell."""
 
 import json
 import os
@@ -75,12 +75,6 @@ def test_help_is_a_screen_and_a_half(helps, name):
     assert options and not any("_" in option for option in options)
 
 
-def test_python_m_weftformer_is_as_quick():
-    words = [sys.executable, "-X", "importtime", "-m", "weftformer", "plan", "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("usage: weftformer plan") and "torch" not in done.stderr
-
-
 @pytest.mark.integration
 def test_the_package_gives_its_names_in_the_command_too():
     code = """
@@ -100,7 +94,15 @@ except AttributeError as error:
     assert done.stdout == "module 'weftformer' has no attribute 'nothing'\n"
 
 
-@pytest.mark.parametrize(("word", "hint"), [("trian", " Did you mean `train`?"), ("xyz", "")])
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("trian", " Did you mean `train`?"),
+        ("xyz", ""),
+        ("space", " A Space starts `weftformer app`: see docs/app.md."),
+        ("benchmark", " It is now `python -m weftformer.benchmarks`."),
+    ],
+)
 def test_unknown_command(capsys, word, hint):
     assert cli.main([word]) == 2
     assert capsys.readouterr().err == (
@@ -176,20 +178,3 @@ def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["--print-completion", "bash"]) == 1
     assert "pip install shtab" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "new"),
-    [
-        (["completion", "bash"], 0, "`weftformer --print-completion`"),
-        (["benchmark", "no-case"], 1, "`python -m weftformer.benchmarks`"),
-        (["compile", "runs/mine", "--beams", "5"], 0, "`--compile` of `generate` and `plan`"),
-    ],
-)
-def test_old_names_work_and_name_the_new_ones(words, code, new, capsys):
-    pytest.importorskip("shtab")
-    assert cli.main(words) == code
-    out, err = capsys.readouterr()
-    assert err.startswith(f"weftformer: `weftformer {words[0]}` is now {new}")
-    assert ("_shtab_weftformer" in out) == (words[0] == "completion")
-    assert ("there is no case 'no-case'" in err) == (words[0] == "benchmark")

@@ -16,7 +16,7 @@ def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypat
     planner.model.save_pretrained(tmp_path / "mine")
     planner.tokenizer.save_pretrained(tmp_path / "mine")
     arguments = ["--model", str(tmp_path / "mine"), "--output-dir", str(tmp_path / "out"), "--beams", "2"]
-    assert cli.main(["tour", *arguments, "--max-steps", "5"]) == 0  # its name in 0.1
+    assert cli.main(["demo", *arguments, "--max-steps", "5"]) == 0
     shown = capsys.readouterr().out
     page = (tmp_path / "out" / "routes.html").read_text()
     for name, smiles in demo.DRUGS.items():

@@ -64,6 +64,13 @@ def alone(folder):
     return [" ".join(text.splitlines()) if line.strip() else "" for text, line in zip(texts, LINES, strict=True)]
 
 
+def test_a_text_that_is_cut_is_counted(folder, capsys):
+    """An untrained model seldom ends by itself."""
+    assert run(folder, "one two three", "--max-new-tokens", 2, "--json-lines") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["is_cut"] and "1 of 1 texts are cut after 2 tokens: --max-new-tokens allows more." in err
+
+
 def test_a_line_for_each_line_in_order(folder, alone, tmp_path, capsys):
     (tmp_path / "in.txt").write_bytes("\r\n".join(LINES).encode())  # no end after the last line
     assert run(folder, "--input-file", "in.txt", "--output-file", "out.txt", "--beams", 2) == 0
@@ -192,7 +199,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
         (["one", "--input-file", "in.txt"], "exclude each other"),
         (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
-        (["one", "--top-k", "3"], "--top-k is for drawn texts: give --sample too"),
+        (["one", "--top-k", "3"], "--top-k is for sampled texts: give --sample too"),
         (["one", "--num-return-sequences", "2"], "give --json-lines too"),
         (["one", "--resume"], "give --output-file"),
         (["one", "--output-file", "nowhere/out.txt"], "--output-file nowhere/out.txt: there is no folder nowhere"),

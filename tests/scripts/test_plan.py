@@ -1,6 +1,7 @@
 """`weftformer plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -115,13 +116,10 @@ def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
     assert list(dict.fromkeys(row["id"] for row in written)) == ["the amide", "A-7"]
 
 
-def test_targets_come_from_standard_input_and_from_several_places(folder, tmp_path, capsys, monkeypatch):
+def test_targets_come_from_standard_input(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{ESTER} the ester".encode())))
     assert run(folder, "--show", 0) == 0
     assert f"\nthe ester ({ESTER}): " in capsys.readouterr().out
-    (tmp_path / "a.smi").write_text(f"{ESTER} A-7\n\n")
-    assert run(folder, "@a.smi", AMIDE, "--show", 0) == 0
-    assert f"\nA-7 ({ESTER}): " in (out := capsys.readouterr().out) and f"\n{AMIDE}: " in out
 
 
 def test_the_format_is_seen_from_the_name(folder, tmp_path):
@@ -203,25 +201,20 @@ def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
 
 MISTAKES = [
     (["--starting-material", "CC("], "'CC(' is not a molecule"),
-    (["--beams", "0"], "--beams 0 is not allowed: give at least 1."),
-    (["--steps", "2-30"], "30 steps are above the bound of 17"),
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
-    (["--expand-leaves", "1"], "expand_leaves=1 needs a stock"),
     (["--input-file", "a.smi"], "exclude each other"),
     (["--format", "csv"], "--format is of --output-file FILE"),
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
-    (["--json", "nowhere/a"], "--json nowhere/a: there is no folder nowhere"),
     (["--model", "/nope"], "--model /nope: there is no such folder"),
     (["--model", "."], "--model .: this folder has no config.json"),
     (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
     (["targets.smi"], "targets.smi is a file: --input-file targets.smi reads targets from it"),
-    (["@nothing.smi"], "the file nothing.smi does not exist"),
+    (["--input-file=nothing.smi"], "the file nothing.smi does not exist"),
     (["--stock", "nothing.smi"], "--stock nothing.smi: there is no such file"),
     # of the rules: seen before the model is loaded
     (["--only-purchasable"], "(only_purchasable) need a stock"),
-    (["--no-grammar", "--forbid", "CO"], "Constraints need the grammar"),
     (["--forbid-substructure", "[N"], "is not a substructure"),
 ]
 
@@ -229,7 +222,7 @@ MISTAKES = [
 def test_mistakes_are_one_line_with_what_was_typed(folder, capsys, tmp_path):
     (tmp_path / "targets.smi").write_text("CCO\n")
     for words, message in MISTAKES:
-        given = ["CCO", *words] if words[0].startswith("--") else words
+        given = words if words[0] in ("targets.smi", "--input-file=nothing.smi") else ["CCO", *words]
         model = [] if "--model" in given else ["--model", folder]
         assert cli.main(["plan", *given, *model]) == 1, words
         *before, line = capsys.readouterr().err.splitlines()
@@ -249,21 +242,12 @@ def test_options_are_the_settings():
 
     for words, expected in (
         ([], PlanSettings()),
-        (["--allow", "cycles"], PlanSettings(constraints=Constraints(acyclic=False))),
-        (["--allow", "missing-atoms", "--allow", "unreadable", "--allow", "oversized"],
-            PlanSettings(constraints=Constraints(readable=False, atoms_supplied=False, size_limited=False))),
-        (["--no-grammar"], PlanSettings(grammar=False)),
-        (["--stock", "stock.smi", "--only-purchasable"], PlanSettings(constraints=Constraints(only_purchasable=True))),
-        (["--required-leaf", "OC"], PlanSettings(constraints=Constraints(required_leaf="CO"))),
-        (["--forbid", "OC", "--forbid-substructure", "[N+]"],
-            PlanSettings(constraints=Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",)))),
-        (["--on-salt", "strip", "--on-impossible", "drop", "--per-reaction", "2", "--time-limit", "3", "--no-limits"],
-            PlanSettings(on_salt="strip", on_impossible="drop", per_reaction=2, time_limit=3.0, enforce_limits=False)),
-        (["--num-augmentations", "3", "--seed", "7", "--ranking", "sqrt_length", "--beams", "4"],
-            PlanSettings(num_augmentations=3, seed=7, ranking="sqrt_length", beams=4)),
-        # as they were called before
-        (["--texts", "3", "--salts", "refuse", "--impossible", "behind", "--no-bounds"],
-            PlanSettings(num_augmentations=3, enforce_limits=False)),
+        (["--allow", "cycles", "--allow", "oversized"], PlanSettings(constraints=Constraints(acyclic=False, size_limited=False))),
+        (["--no-grammar", "--ranking", "sqrt-length"], PlanSettings(grammar=False, ranking="sqrt_length")),
+        (["--forbid", "OC", "--forbid-substructure", "[N+]", "--required-leaf", "OC"], PlanSettings(
+            constraints=Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",), required_leaf="CO"))),
+        (["--on-salt", "strip", "--on-impossible", "rank-last", "--time-limit", "3", "--no-limits"],
+            PlanSettings(on_salt="strip", on_impossible="rank_last", time_limit=3.0, enforce_limits=False)),
     ):  # fmt: skip
         assert asked(*words) == expected
 
@@ -276,3 +260,44 @@ def test_what_cannot_be_is_told(folder, tmp_path, capsys):
     wrong = [one for one in row["candidates"] if one["possible"] is False]
     assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
     assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
+
+
+def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys):
+    turned, long = "c1ccccc1CNC(C)=O", "C" * 300
+    (tmp_path / "a.smi").write_text("\n".join([AMIDE, NOTHING, turned, long, f"{AMIDE} again", ""]))
+    assert run(folder, "--input-file", "a.smi", "--output-file", "a.jsonl", "--show", 0) == 3
+    out, err = capsys.readouterr()
+    rows = sorted(rows_of(tmp_path / "a.jsonl"), key=lambda row: row["number"])
+    assert [row["id"] for row in rows] == ["1", "2", "3", "4", "again"]
+    assert rows[0]["target"] == rows[2]["target"] == AMIDE  # one molecule in two spellings, and given twice
+    routes = [[one["route"] for one in row["candidates"]] for row in rows]
+    assert routes[0] == routes[2] == routes[4] != [] and routes[1] == routes[3] == []
+    assert (
+        f"{NOTHING}: not planned" in out
+        and "145 are allowed" in rows[3]["problem"]
+        and rows[3]["problem"].count("C") < 100
+    )
+    assert err.splitlines()[-1] == "weftformer plan: 2 of 5 targets have no route: 2, 4"
+
+
+def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Closed())
+        assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl") == 141
+    err = capsys.readouterr().err
+    assert "error" not in err and "1 of 2 targets are in a.jsonl: --resume goes on." in err
+    assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0
+
+
+@pytest.mark.parametrize("option", ["output-file", "html", "json", "picture"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(folder, tmp_path, capsys, monkeypatch, option):
+    (tmp_path / "a.svg").mkdir()
+    assert run(folder, AMIDE, f"--{option}", "a.svg") == 1
+    assert f"--{option} a.svg is a folder" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert run(folder, AMIDE, f"--{option}", "b.svg") == 1
+    assert f"--{option} b.svg: the folder . cannot be written to." in capsys.readouterr().err

@@ -34,7 +34,7 @@ def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
     assert weft(*files, "--out", out, *arguments) == 0
     shown = capsys.readouterr()
     assert "4  read" in shown.out and "2  kept" in shown.out and "1  dropped: duplicate" in shown.out
-    assert "1  dropped: excluded" in shown.out and f"8 rows for train, in {out}" in shown.out
+    assert "1  dropped: excluded" in shown.out and f"8 rows, in {out}" in shown.out
     size = sum(file.stat().st_size for file in [*files, tmp_path / "test.txt"])
     assert f"preparing: {size} of {size} bytes" in shown.err
     data = datasets.load_from_disk(str(out))
@@ -48,44 +48,34 @@ def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
 
 def test_every_argument_arrives(files, tmp_path, capsys):
     out = tmp_path / "out"
-    given = {"exclude-by": "route", "max-source-length": 200, "max-target-length": 300, "min-depth": 2, "max-depth": 3,
+    given = {"exclude-by": "made", "max-source-length": 200, "max-target-length": 300, "max-depth": 1,
              "starting-material": "random", "permutations": 4, "seed": 7, "workers": 1}  # fmt: skip
     arguments = [word for name, value in given.items() for word in (f"--{name}", value)]
-    flags = ["--keep-duplicates", "--no-progress"]
-    assert weft(*files, "--out", out, "--exclude", tmp_path / "test.txt", *arguments, *flags) == 1
+    assert weft(tmp_path / "test.txt", "--out", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
-    assert "no route is left of 4: 3 fewer reactions in a row than asked for, 1 excluded" in message
+    assert "no route is left of 1: 1 more reactions in a row than asked for" in message
     assert not out.exists() and "%|" not in message
-    assert weft(files[0], "--out", out, *arguments, *flags, "--sub-routes", "--weights", 1.5) == 0
+    assert weft(files[0], "--out", out, *arguments, "--sub-routes") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {
-        "permutations": 4, "aligned": 0, "sub_routes": True, "weights": [1.5], "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "min_depth": 2,
-        "max_depth": 3, "deduplicate": False, "exclude_by": "route", "validation": 0.0, "seed": 7}  # fmt: skip
+        "permutations": 4, "aligned": 0, "sub_routes": True, "starting_material": "random", "max_source_length": 200,
+        "max_target_length": 300, "max_depth": 1, "exclude_by": "made", "seed": 7}  # fmt: skip
     assert weft(files[0], "--out", out, "--aligned", 2, "--overwrite") == 0
-    default = asdict(Preparation(aligned=2)) | {"weights": []}
-    assert json.loads((out / "report.json").read_text())["settings"] == default
-    assert weft(files[0], "--out", out) == 1 and "overwrite" in capsys.readouterr().err
-    assert weft(files[0], "--out", out, "--overwrite") == 0
+    assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nothing.json"], "nothing.json does not exist: give files of routes."),
-        (["a.jsonl.gz", "--validation", "1.5"], "validation is a share of the targets"),
-        (["a.jsonl.gz", "--weights", "1", "2"], "2 weights for 1 files: give one for each, or none."),
-        (["a.jsonl.gz", "--weights", "0"], "weights must be positive numbers, got 0.0"),
-        (
-            ["a.jsonl.gz", "--aligned", "-1"],
-            "aligned must be at least 1, or 0 for molecules as they are given, got -1",
-        ),
-        (["a.jsonl.gz", "--aligned", "2", "--permutations", "2"], "aligned=2 and permutations=2 exclude each other"),
         (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["empty.txt"], "empty.txt holds no route: it is empty"),
         (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),
     ],
 )
 def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("Dear diary\n")
+    (tmp_path / "notes.txt").write_text("\n\nDear diary\n" * 1001)
+    (tmp_path / "empty.txt").touch()
     assert weft(*words, "--out", tmp_path / "out", "--no-progress") == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1

@@ -56,14 +56,14 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
 def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
     assert train(*files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")) == 1
     assert f"No training routes are left: each target of {files[1]} is in {files[1]}." in capsys.readouterr().err
-    prepare([files[1]], tmp_path / "data", Preparation(validation=0.0))
+    prepare([files[1]], tmp_path / "data", Preparation())
     words = ["--train-file", str(tmp_path / "data"), "--test-file", files[1], "--output-dir", str(tmp_path / "model")]
     assert train(*words) == 1
     assert "No training rows are left" in capsys.readouterr().err
 
 
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
-    prepare([files[1]], tmp_path / "data", Preparation(starting_material="all", validation=0.0))
+    prepare([files[1]], tmp_path / "data", Preparation(starting_material="all"))
     before = sorted((tmp_path / "data").iterdir())
     arguments = ["--train-file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max-steps", "2"]
     assert train(*arguments, "--output-dir", str(tmp_path / "model"), *QUICK) == 0

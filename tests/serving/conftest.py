@@ -1,8 +1,10 @@
 """Servers in a thread of the test's process, and a task that computes what a test tells it to."""
 
+import logging
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import httpx
@@ -10,11 +12,11 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-
-import uvicorn
+pytest.importorskip("prometheus_client")
 
 from weftformer.inference.batching import Unwanted
 from weftformer.serving import Limits, build_app
+from weftformer.serving.connections import Server
 
 
 class StubTask:
@@ -34,6 +36,12 @@ class StubTask:
 
     def pool_key(self, work):
         return "all"
+
+    def rows(self, work):
+        return 1
+
+    def count_tokens(self, answer):
+        return len(answer)
 
     def open_pool(self, key, watch):
         return StubPool(self, watch)
@@ -75,10 +83,11 @@ def soon(condition, seconds=20.0):
 
 
 @contextmanager
-def running(task, **limits):
-    """A real server: its `client`, its `batcher`, and `later(json)`, which posts from another thread."""
-    app = build_app(task, name="stub", limits=Limits(**limits))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on"))
+def running(task, api_key=None, allowed_hosts=("*",), **limits):
+    """A real server: its `client`, its `batcher`, `later(json)`, which posts from another thread, and `stop()`."""
+    app = build_app(task, name="stub", limits=Limits(**limits), api_key=api_key, allowed_hosts=allowed_hosts)
+    server = Server(app, Limits(**limits))
+    server.config.port = 0
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     soon(lambda: server.started)
@@ -100,11 +109,15 @@ def running(task, **limits):
             threads[-1].start()
             return got
 
-        yield SimpleNamespace(client=client, batcher=app.state.batcher, later=later, port=port)
+        stop = partial(setattr, server, "should_exit", True)
+        yield SimpleNamespace(client=client, batcher=app.state.batcher, later=later, port=port, stop=stop)
         for waiting in threads:
             waiting.join(60)
-    server.should_exit = True
+    stop()
     thread.join(60)
+    for name in ("uvicorn", "weftformer"):  # handlers write to the standard error of this test
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).setLevel(logging.NOTSET)
     assert not thread.is_alive()
 
 

@@ -3,15 +3,19 @@
 import gc
 import html
 import json
+import logging
 import re
 import socket
+import time
 from concurrent.futures import Future
+from functools import partial
 
 import httpx
 import pytest
 
 from weftformer.inference.batching import Item
-from weftformer.serving import Limits
+from weftformer.serving import Limits, build_app
+from weftformer.serving.connections import JsonFormatter
 
 from .conftest import running, soon
 
@@ -36,7 +40,7 @@ def test_health_and_openapi(server, stub):
     stub.go.set()
     soon(lambda: first and second)
     schema = server.client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {"/health", "/translate"}
+    assert set(schema["paths"]) == {"/health", "/ready", "/v1/models", "/translate"}
     assert schema["components"]["schemas"]["TranslateRequest"]["properties"]["beams"]["maximum"] == 50
 
 
@@ -44,37 +48,17 @@ def test_health_and_openapi(server, stub):
 FOREIGN = re.compile(r"<script|<link|<img|<iframe|@import|url\(|src=", re.IGNORECASE)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs"])
-def test_pages_load_nothing_from_anywhere(server, path):
-    response = server.client.get(path)
-    assert response.status_code == 200 and response.headers["content-type"].startswith("text/html")
+def test_the_page_says_how_to_ask_and_loads_nothing_from_anywhere(server):
+    response = server.client.get("/")
     assert not FOREIGN.search(response.text) and "default-src 'none'" in response.headers["content-security-policy"]
-    links = set(re.findall(r'href="([^"]*)"', response.text))
-    assert links and links <= {".", "docs", "openapi.json", "health"}
-    for link in links:
+    for link in re.findall(r'href="([^"]*)"', response.text):
         assert server.client.get(f"/{link}").status_code == 200
-
-
-def test_the_first_page_says_how_to_ask(server):
-    text = html.unescape(server.client.get("/").text)
+    text = html.unescape(response.text)
     assert "stub" in text and "POST /translate" in text and "/plan" not in text
     assert re.search(r"--max-inputs</th><td>3<", text) and re.search(r"--timeout-s</th><td>30<", text)
     [(url, body)] = re.findall(r"curl (\S+) -H 'content-type: application/json' -d '(.*)'", text)
     response = httpx.post(url, content=body.encode(), headers=JSON, trust_env=False)
     assert response.json() == {"translations": ["EIN HAUS", "ZWEI HUNDE"]}
-
-
-def test_the_documentation_has_every_field(server):
-    text = html.unescape(re.sub(r"<[^>]*>", " ", server.client.get("/docs").text))
-    schema = server.client.get("/openapi.json").json()
-    for path, methods in schema["paths"].items():
-        assert all(f"{method.upper()} {path}" in text for method in methods)
-    for kind in ("TranslateRequest", "TranslateAnswer", "Health"):
-        for name, field in schema["components"]["schemas"][kind]["properties"].items():
-            assert name in text and field.get("description", "") in text
-    for status, answer in schema["paths"]["/translate"]["post"]["responses"].items():
-        assert f"{status}: {answer['description']}" in text
-    assert "integer, at least 1, at most 50" in text and '"ready" or "stopping"' in text
 
 
 MALFORMED = {
@@ -90,7 +74,7 @@ MALFORMED = {
     "too many": (b'{"texts": ["a", "a", "a", "a"]}', "at most 3 items"),
     "none": (b'{"texts": []}', "at least 1 item"),
     "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "at most 2000 characters: got 'aaaa"),
-    "refused by the task": (b'{"texts": ["a", "bad"]}', "'bad' is no text."),
+    "refused by the task": (b'{"texts": ["bad", "bad"]}', "'bad' is no text."),
 }
 
 
@@ -118,7 +102,7 @@ def test_a_body_that_is_too_large_is_refused(stub, is_counted):
         # an iterator is sent in chunks, without its length
         content = body if is_counted else iter([body[:500], body[500:]])
         response = server.client.post("/translate", content=content, headers=JSON)
-        assert response.status_code == 413
+        assert response.status_code == 413 and response.json() == {"detail": "The body is larger than 1000 bytes."}
         assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
 
 
@@ -129,6 +113,111 @@ def test_a_body_that_does_not_arrive_is_given_up(stub):
             b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
         )
         assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /tr", b"GET /health HTTP/1.1\r\nhost: a\r\n\r\nPOST"])
+def test_a_header_that_does_not_arrive_is_given_up(stub, sent):
+    with running(stub, header_timeout_s=0.3) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.settimeout(20)
+        slow.sendall(sent)
+        while slow.recv(1000):  # until the server closes the connection
+            pass
+        # a body has its own time
+        first = server.later({"texts": "wait"})
+        assert stub.started.wait(20)
+        time.sleep(0.5)
+        stub.go.set()
+        soon(lambda: first)
+        assert first[0].status_code == 200
+
+
+def test_connections_are_bounded(stub):
+    with running(stub, max_connections=2) as server:
+        client = server.client
+        assert client.get("/health").status_code == 200  # stays open
+        with socket.create_connection(("127.0.0.1", server.port)):
+            assert httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 503
+            assert client.get("/health").status_code == 200
+        soon(lambda: httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 200)
+
+
+def test_requests_are_named_logged_and_counted(server, caplog):
+    with caplog.at_level(logging.INFO, logger="weftformer.serving"):
+        given = server.client.post("/translate", json={"texts": ["a", "bc"]}, headers={"x-request-id": "mine-1"})
+        made = [server.client.get("/nothing", headers={"x-request-id": f"no\tname{i}"}) for i in range(2)]
+    assert given.headers["x-request-id"] == "mine-1"
+    assert all(re.fullmatch("[0-9a-f]{32}", one.headers["x-request-id"]) for one in made)
+    assert made[0].headers["x-request-id"] != made[1].headers["x-request-id"]
+    assert re.search(r"mine-1 127\.0\.0\.1 POST '/translate' 200 \d\.\d{3} s", caplog.text)
+    (record,) = [record for record in caplog.records if "mine-1" in record.getMessage()]
+    told = json.loads(JsonFormatter().format(record))
+    assert (told["id"], told["status"], told["level"]) == ("mine-1", 200, "INFO") and "time" in told
+    server.client.post("/translate", json={"texts": "fail"})
+    figures = server.client.get("/metrics").text
+    for line in (
+        'weft_requests_total{path="/translate",status="200"} 1.0', 'weft_requests_total{path="other",status="404"} 2.0',
+        'weft_request_seconds_count{path="/translate"} 2.0', "weft_tokens_total 3.0", "weft_failures_total 1.0",
+        "weft_waiting 0.0", "weft_computing 0.0",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in figures
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/v1/models", "/metrics", "/openapi.json", "/docs"])
+def test_head_is_get_without_a_body(server, path):
+    head, get = server.client.head(path), server.client.get(path)
+    assert head.status_code == get.status_code == 200 and head.content == b"" != get.content
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert head.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in head.headers["content-security-policy"]
+
+
+def test_the_model_is_listed(server):
+    [model] = server.client.get("/v1/models").json()["data"]
+    assert model == {"id": "stub", "object": "model", "owned_by": "weftformer"}
+
+
+def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
+    monkeypatch.setattr(stub, "works", None)
+    response = server.client.post("/translate", json={"texts": "a"})
+    assert response.status_code == 500 and "x-request-id" in response.headers
+    assert response.json() == {"detail": "The server failed; its log has the cause."}
+
+
+def test_a_key_and_names_of_the_server(stub):
+    with running(stub, api_key="secret", allowed_hosts=["127.0.0.1"]) as server:
+        post = partial(server.client.post, "/translate", json={"texts": "a"})
+        for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "secret"}):
+            response = post(headers=headers)
+            assert response.status_code == 401 and "needs its key" in response.json()["detail"]
+        assert post(headers={"authorization": "Bearer secret"}).status_code == 200
+        assert [server.client.get(path).status_code for path in ("/health", "/ready", "/metrics")] == [200, 200, 401]
+        assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_fields_may_be_refused(stub):
+    with running(stub, refuse=("beams",)) as server:
+        response = server.client.post("/translate", json={"texts": "a", "beams": 1})
+        assert response.status_code == 422 and response.json()["detail"].startswith("body.beams: ")
+        assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
+    with pytest.raises(ValueError, match="refuse='texts' is not allowed: choose among beams, "):
+        build_app(stub, name="stub", limits=Limits(refuse=("texts",)))
+
+
+def test_one_text_that_is_refused_or_empty_does_not_harm_the_others(server, stub):
+    response = server.client.post("/translate", json={"texts": ["a", "bad", " "]})
+    assert response.json() == {"translations": ["A", None, ""], "problems": [None, "'bad' is no text.", None]}
+    assert server.client.post("/translate", json={"texts": ""}).json() == {"translations": [""]}
+    assert stub.computed == ["a"]
+
+
+def test_the_time_to_stop_is_bounded(stub):
+    with running(stub, stop_timeout_s=0.3) as server:
+        first = server.later({"texts": "wait"})
+        assert stub.started.wait(20)
+        server.stop()
+        soon(lambda: first, 5)
+        assert first[0].status_code == 503
+    assert stub.gave_up == 1
 
 
 def test_too_many_are_refused_until_there_is_room(server, stub):
@@ -186,8 +275,9 @@ def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     third = server.client.post("/translate", json={"texts": "c"})
     assert {second[0].status_code, third.status_code} == {503}
     assert third.json() == {"detail": "The server is stopping and accepts no more requests."}
-    health = server.client.get("/health")
-    assert health.status_code == 503 and health.json()["status"] == "stopping"
+    health, ready = server.client.get("/health"), server.client.get("/ready")
+    assert (health.status_code, ready.status_code) == (200, 503) and health.json() == ready.json()
+    assert ready.json()["status"] == "stopping"
     stub.go.set()
     soon(lambda: first)
     assert first[0].json() == {"translations": ["WAIT"]}

@@ -1,4 +1,4 @@
-"""The queue and its worker, with pools that count down."""
+"""The queue and its pools, with pools that count down."""
 
 import threading
 from concurrent.futures import wait
@@ -15,6 +15,7 @@ from .conftest import soon
 class Work:
     number: int
     settings: str = "a"
+    rows: int = 1
 
 
 class Countdown:
@@ -57,6 +58,9 @@ class Countdowns:
     def pool_key(self, work):
         return work.settings
 
+    def rows(self, work):
+        return work.rows
+
     def open_pool(self, key, watch):
         self.made.append(Countdown(self, watch))
         return self.made[-1]
@@ -69,8 +73,7 @@ def pools():
 
 @pytest.fixture
 def batcher(pools):
-    made = Batcher(pools, max_batch_size=3, max_queue=6)
-    made.start()
+    made = Batcher(pools, max_batch_size=6, max_queue=6)
     yield made
     made.stop()
     pools.go.set()
@@ -93,24 +96,67 @@ def begun(batcher, pools, number=5, settings="a"):
 
 def test_inputs_join_and_leave_between_steps(batcher, pools):
     long = begun(batcher, pools)
-    others = batcher.submit([Work(1), Work(2, "b"), Work(3)])
-    assert batcher.computing == 1 and batcher.waiting == 3
+    others = batcher.submit([Work(1), Work(2), Work(3)])
+    assert batcher.computing == 3 and batcher.waiting == 1
     pools.go.set()
     assert answers(long + others) == [25, 1, 4, 9]
-    # at most three at once, the oldest first: 9 joins when 1 has left; the pools take turns
-    assert pools.steps[:4] == [[25], [1, 25], [4], [9, 25]]
+    # one request has at most half of what is free: 9 joins when 1 has left
+    assert pools.steps[:3] == [[25], [1, 4, 25], [4, 9, 25]]
+    batcher.join(10)
+    assert answers(batcher.submit([Work(1), Work(2, "b")])) == [1, 4]
     soon(lambda: batcher.computing == 0)
-    assert len(pools.made) == 2
+    assert len(pools.made) == 3  # a pool that is empty is closed
 
 
 def test_a_request_that_does_not_fit_is_refused_as_a_whole(batcher, pools):
     items = begun(batcher, pools) + batcher.submit([Work(number) for number in range(1, 6)])
     with pytest.raises(QueueFull):
-        batcher.submit([Work(6), Work(7)])
-    assert batcher.waiting == 5
+        batcher.submit([Work(6)] * 4)
+    assert batcher.waiting == 3
     items += batcher.submit([Work(6)])
     pools.go.set()
     assert answers(items) == [25, 1, 4, 9, 16, 25, 36]
+
+
+def test_requests_begin_in_turn(pools, batcher):
+    first = batcher.submit([Work(1, "first") for _ in range(6)])
+    begun(batcher, pools, 1, "second")
+    assert [batcher.waiting, batcher.computing] == [3, 4]
+    third = batcher.submit([Work(2, "third"), Work(3, "third")])
+    pools.go.set()
+    assert answers(third) == [4, 9] and answers(first) == [1] * 6
+
+
+def test_wide_inputs_wait_for_room_and_narrow_ones_do_not(pools, batcher):
+    wide = batcher.submit([Work(1, rows=100)] * 2)  # the second would take more than half of 240 rows
+    other = batcher.submit([Work(1, rows=150)])
+    narrow = [batcher.submit([Work(1, rows=10)]) for _ in range(2)]
+    assert [batcher.waiting, batcher.computing] == [2, 3]
+    pools.go.set()
+    assert answers([*wide, *other, *narrow[0], *narrow[1]]) == [1] * 5
+
+
+def test_a_step_without_end_lets_the_others_compute(pools, batcher):
+    """A search from beginning to end is one step; between calls of the model it lets other pools have their turn."""
+
+    class Free(Countdown):
+        def step(self):
+            return [(key, "free") for key in [*self.left] if self.left.pop(key)]
+
+    endless, pools.open_pool = begun(batcher, pools), lambda key, watch: Free(pools, watch)
+    assert answers(batcher.submit([Work(1, "b")])) == ["free"]
+    assert not endless[0].answer.done()
+
+
+def test_giving_up_ends_what_is_computed(pools, batcher):
+    (endless,) = begun(batcher, pools)
+    batcher.stop()
+    batcher.join(0.05)
+    assert batcher.computing == 1
+    batcher.give_up()
+    assert type(endless.answer.exception(10)) is Stopping
+    batcher.join(10)
+    assert batcher.computing == 0
 
 
 def test_what_is_abandoned_leaves_the_queue_and_its_pool(batcher, pools):
@@ -157,12 +203,12 @@ def test_one_that_fails_does_not_harm_the_others_nor_the_worker(batcher, pools, 
 
 def test_stopping_finishes_what_is_computed_and_nothing_else(batcher, pools):
     (long,) = begun(batcher, pools)
-    waiting = batcher.submit([Work(1)])
+    *computed, waiting = batcher.submit([Work(1), Work(2), Work(3)])
     batcher.stop()
-    assert type(waiting[0].answer.exception(10)) is Stopping and not batcher.is_ready
+    assert type(waiting.answer.exception(10)) is Stopping and not batcher.is_ready
     with pytest.raises(Stopping):
         batcher.submit([Work(4)])
     pools.go.set()
-    assert long.answer.result(10) == 25
+    assert answers([long, *computed]) == [25, 1, 4]
     batcher.join(10)
     assert len(pools.steps) == 5

@@ -1,8 +1,13 @@
 """`weftformer serve` as a process of its own, under load and stopped by a signal."""
 
 import asyncio
+import logging
+import random
 import sys
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -10,9 +15,12 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+from fastapi.testclient import TestClient
+
 import weftformer
 from weftformer.benchmarks.serve_load import TARGETS, answers_alone, load, request_bodies, served
 from weftformer.scripts import cli
+from weftformer.serving.connections import JsonFormatter, Server
 
 from .conftest import soon
 
@@ -61,10 +69,64 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
     ("words", "message"),
     [
         (["--forward-model", "/nope"], "weftformer serve: error: --forward-model /nope: there is no such folder."),
-        (["--max-queue", "0"], "max_queue=0 is not allowed: give at least 1."),
         (["--port", "99999"], "--port 99999 is not allowed: give a number from 0 to 65535."),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys, untrained_folder):
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_options_reach_the_server(monkeypatch, untrained_folder):
+    seen = []
+    monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
+    monkeypatch.setenv("WEFT_API_KEY", "secret")
+    words = ["--log-level", "error", "--log-format", "json", "--refuse", "ranking", "--max-connections", "9"]
+    words += ["--allowed-host", "a.example"]
+    assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 0
+    (server,) = seen
+    assert server.config.log_level == "error" and logging.getLogger("weftformer").level == logging.ERROR
+    assert server.config.log_config["formatters"]["line"]["()"] is JsonFormatter
+    assert server.config.http.keywords["most"] == 9
+    with TestClient(server.config.app) as client:
+        asked = partial(client.get, "/v1/models", headers={"authorization": "Bearer secret", "host": "a.example"})
+        assert asked().status_code == 200
+        assert asked(headers={"authorization": "Bearer secret"}).status_code == 400
+        assert asked(headers={"host": "a.example"}).status_code == 401
+
+
+@pytest.mark.slow
+def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
+    planner.model.save_pretrained(tmp_path)
+    planner.tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "stock.smi").write_text("CCO\nCC(=O)O\n")
+    chance, statuses, memory = random.Random(0), Counter(), []
+    settings = [
+        {},
+        {},
+        {"ranking": "sqrt_length"},
+        {"expand_leaves": 1},
+        {"svg": True},
+        {"grammar": False},
+        {"n_steps": [1, 2]},
+    ]
+    with (
+        served(str(tmp_path), "--stock", str(tmp_path / "stock.smi")) as (url, process),
+        ThreadPoolExecutor(8) as clients,
+    ):
+
+        def ask(number: int) -> int:
+            targets = ["C(C"] if number % 50 == 0 else chance.sample(TARGETS, chance.choice([1, 2, 3]))
+            body = {
+                "targets": targets,
+                "beams": chance.choice([1, 5, 10, 50]),
+                "max_new_tokens": chance.choice([20, 60]),
+            }
+            answer = httpx.post(url, json=body | chance.choice(settings), timeout=100, trust_env=False)
+            return answer.status_code
+
+        for part in range(6):
+            statuses.update(clients.map(ask, range(100 * part, 100 * (part + 1))))
+            memory.append(process.memory_info().rss / 2**20)
+    assert statuses == {200: 588, 422: 12}, statuses
+    assert memory[5] - memory[3] < 25, memory

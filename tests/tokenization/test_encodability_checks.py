@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from weftformer.tokenization import build_route_tokenizer, check_encodable
@@ -45,14 +45,6 @@ def test_length_counts_the_special_tokens():
         check_encodable(tokenizer, "CCO", max_length=4)
 
 
-def test_truncation_and_padding_of_an_earlier_call_do_not_stick():
-    tokenizer = build_route_tokenizer()
-    tokenizer(["CCOCCO"], padding="max_length", truncation=True, max_length=4)
-    check_encodable(tokenizer, "CC", max_length=4)
-    with pytest.raises(ValueError, match="8 tokens"):
-        check_encodable(tokenizer, "CCOCCO", max_length=4)
-
-
 def test_word_level_with_unknown_token():
     tokenizer = wrap(models.WordLevel(letters("[U]", "ab", "b"), unk_token="[U]"), unk_token="[U]")
     check_encodable(tokenizer, "ab b [U] ab")
@@ -66,21 +58,6 @@ def test_bpe_that_drops_what_it_does_not_know():
     check_encodable(tokenizer, "a b ab")
     with pytest.raises(ValueError, match="unknown character '%' at index 3 of 'a b%a%'"):
         check_encodable(tokenizer, "a b%a%")
-
-
-def test_normalizer_is_not_a_loss():
-    tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
-    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
-    check_encodable(tokenizer, "A b")
-    with pytest.raises(ValueError, match="unknown character 'X' at index 1 "):
-        check_encodable(tokenizer, "AX b")
-
-
-def test_long_alphabet_and_text_are_cut_short():
-    tokenizer = wrap(models.BPE(vocab=letters(*map(chr, range(0x4E00, 0x4E00 + 200))), merges=[]))
-    with pytest.raises(ValueError, match=r"and 80 more$") as error:
-        check_encodable(tokenizer, "a" * 1000)
-    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize("text", [None, 3, ["C"], float("nan")])

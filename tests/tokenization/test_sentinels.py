@@ -1,57 +1,35 @@
-"""The tokens of pretraining: added once, special, kept by a saved tokenizer."""
+"""The sentinels of pretraining: added once, special, kept by a saved tokenizer."""
 
 import pytest
 from transformers import AutoTokenizer
 
-from weftformer.tokenization import MODES, add_denoising_tokens, build_route_tokenizer, sentinel_ids, train_tokenizer
+from weftformer.tokenization import add_sentinels, build_route_tokenizer, sentinel_ids, train_tokenizer
 
 
 def build():
     return train_tokenizer(["a b c."], vocab_size=300)
 
 
-@pytest.mark.parametrize(
-    ("kind", "objective", "number"),
-    [(build, "span", 100), (build, "infilling", 1), (build, "ul2", 103), (build_route_tokenizer, "ul2", 103)],
-)
-def test_tokens_are_added_once_at_the_end_and_saved(kind, objective, number, tmp_path):
+@pytest.mark.parametrize("kind", [build, build_route_tokenizer])
+def test_sentinels_are_added_once_at_the_end_and_saved(kind, tmp_path):
     tokenizer = kind()
     before = len(tokenizer)
-    assert add_denoising_tokens(tokenizer, objective) == number
-    assert len(tokenizer) == before + number
+    assert add_sentinels(tokenizer) == 100
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert add_denoising_tokens(tokenizer, objective) == add_denoising_tokens(loaded, objective) == 0
-    assert len(loaded) == before + number
-    if objective == "infilling":
-        assert loaded.mask_token == "<mask>" and loaded.mask_token_id == before
-    else:
-        assert sentinel_ids(loaded) == list(range(before, before + 100))
-        assert loaded.convert_ids_to_tokens(before + 7) == "<extra_id_7>"
-        assert loaded.decode([before, before + 99], skip_special_tokens=True) == ""
-    if objective == "ul2":
-        assert set(MODES.values()) <= set(loaded.get_vocab())
+    assert add_sentinels(tokenizer) == add_sentinels(loaded) == 0
+    assert sentinel_ids(loaded) == list(range(before, before + 100)) and len(loaded) == before + 100
+    assert loaded.convert_ids_to_tokens(before + 7) == "<extra_id_7>"
+    assert loaded.decode([before, before + 99], skip_special_tokens=True) == ""
 
 
 def test_a_sentinel_written_in_a_text_is_text():
     tokenizer = build()
-    text = "<extra_id_0>"
-    add_denoising_tokens(tokenizer, "span")
-    assert not set(tokenizer(text)["input_ids"]) & set(sentinel_ids(tokenizer))
+    add_sentinels(tokenizer)
+    assert not set(tokenizer("<extra_id_0>")["input_ids"]) & set(sentinel_ids(tokenizer))
 
 
 def test_a_tokenizer_that_has_sentinels_keeps_its_number():
     tokenizer = build()
     tokenizer.add_tokens(["<extra_id_0>", "<extra_id_1>"], special_tokens=True)
-    assert add_denoising_tokens(tokenizer, "span") == 0 and len(sentinel_ids(tokenizer)) == 2
-
-
-def test_the_mask_of_the_route_vocabulary_stays():
-    tokenizer = build_route_tokenizer()
-    mask = tokenizer.mask_token
-    assert add_denoising_tokens(tokenizer, "infilling") == 0 and tokenizer.mask_token == mask
-
-
-def test_an_unknown_objective_is_refused():
-    with pytest.raises(ValueError, match="objective='mlm' is not allowed: choose one of 'span'"):
-        add_denoising_tokens(build(), "mlm")
+    assert add_sentinels(tokenizer) == 0 and len(sentinel_ids(tokenizer)) == 2

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import transformers
-from datasets import Dataset
 from transformers import AutoTokenizer
 
 from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer, trained
@@ -55,12 +54,6 @@ def test_round_trip_is_exact(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
-def test_special_tokens_in_text_are_text_unless_asked_for(tokenizer):
-    assert tokenizer("</s>")["input_ids"][:-1] != [2]
-    assert tokenizer("</s>", split_special_tokens=False)["input_ids"] == [2, 2]
-    assert tokenizer("</s>")["input_ids"][:-1] != [2]
-
-
 def test_lowercase():
     tokenizer = train_tokenizer(["SMALL boats", "small BOATS"] * 3, vocab_size=267, lowercase=True)
     assert tokenizer.tokenize("Small") == ["small"]
@@ -77,11 +70,6 @@ def test_without_a_size_each_merged_token_has_a_hundred_examples(caplog, monkeyp
     assert len(train_tokenizer(["abcdefgh"] * 100)) == 261
 
 
-def test_min_frequency():
-    assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=2)) == 260
-    assert len(train_tokenizer(["abab"], vocab_size=300, min_frequency=3)) == 259
-
-
 def test_same_texts_give_the_same_vocabulary(tokenizer):
     expected = tokenizer.backend_tokenizer.to_str()
     assert train_tokenizer(iter(TEXTS[::-1]), vocab_size=320).backend_tokenizer.to_str() == expected
@@ -96,15 +84,6 @@ def test_a_saved_tokenizer_is_plain(tokenizer, tmp_path):
         assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert hasattr(transformers, settings["tokenizer_class"]) and "auto_map" not in settings
-
-
-def test_two_columns():
-    rows = {"en": ["a boat", "a lake"], "de": ["ein Boot", "ein See"], "id": [1, 2]}
-    expected = ["a boat", "ein Boot", "a lake", "ein See"]
-    dataset = Dataset.from_dict(rows)
-    assert list(iter_columns(dataset, ["en", "de"])) == expected
-    assert list(iter_columns(dataset.to_iterable_dataset(), ("en", "de"))) == expected
-    assert list(iter_columns(dataset, "de")) == ["ein Boot", "ein See"]
 
 
 def test_column_errors():

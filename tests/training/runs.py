@@ -20,7 +20,7 @@ VOCABULARY = {
 # Steps that move weights by a tenth of their gradients.
 PLAIN_STEPS = {
     "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0, "weight_decay": 0.0,
-    "max_grad_norm": 0.0, "logging_steps": 1, "exact_balance_loss": True,
+    "max_grad_norm": 0.0, "logging_steps": 1,
 }  # fmt: skip
 
 

@@ -57,28 +57,15 @@ def test_what_the_tokenizer_does_not_mask_the_model_does(tokenizer):
         assert build_config(ModelArguments(preset="modern-tiny"), made).infer_attention_mask is is_needed
 
 
-def test_which_tokenizer(folder, tokenizer):
-    assert len(build_tokenizer(ModelArguments(tokenizer="routes"), TEXTS)) == 53
+def test_which_tokenizer(folder, tokenizer, caplog):
     trained = build_tokenizer(ModelArguments(tokenizer_vocab_size=262), TEXTS)
     assert len(trained) == 262 and trained.tokenize("e") == ["e"]
-    loaded = build_tokenizer(ModelArguments(model_name_or_path=folder), TEXTS)
+    assert "no effect" not in caplog.text
+    loaded = build_tokenizer(ModelArguments(model_name_or_path=folder, tokenizer_vocab_size=300), TEXTS)
+    assert "--tokenizer-vocab-size has no effect" in caplog.text
     assert loaded.get_vocab() == tokenizer.get_vocab()
     assert loaded.padding_side == "right"  # saved as "left", which would shift labels wrongly
     assert len(build_tokenizer(ModelArguments(), TEXTS, checkpoint=folder)) == len(tokenizer)
-
-
-def test_a_size_for_a_vocabulary_that_exists_is_said_to_change_nothing(folder, caplog):
-    for arguments in (ModelArguments(tokenizer_name=folder, tokenizer_vocab_size=300),
-                      ModelArguments(tokenizer="routes", tokenizer_lowercase=True)):  # fmt: skip
-        build_tokenizer(arguments, TEXTS)
-    assert [record.message.split(": ")[1] for record in caplog.records] == [
-        "--tokenizer-vocab-size",
-        "--tokenizer-lowercase",
-    ]
-    caplog.clear()
-    build_tokenizer(ModelArguments(tokenizer_vocab_size=300), TEXTS, checkpoint=folder)  # a run that goes on
-    build_tokenizer(ModelArguments(tokenizer_name=folder), TEXTS)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
@@ -154,7 +141,6 @@ def test_messages(folder, tokenizer, tmp_path):
     ],
 )  # fmt: skip
 def test_a_split_that_cannot_be(given, message):
-    """What two processes refuse is in `tests/distributed`."""
     training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
     with pytest.raises(ValueError) as raised:
         build_distributed_config(ModelArguments(distributed_config=given), training_args)
@@ -184,6 +170,12 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     model_args = ModelArguments(distributed_config="fsdp_size=2")
     sizes = build_distributed_config(model_args, training_args)
     assert sizes is not None and sizes.fsdp_size == 2
+    for given, message in (
+        ("fsdp_size=3", "is for 3 processes"),
+        ("tp_size=2", "accelerate, which the Trainer runs on"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build_distributed_config(ModelArguments(distributed_config=given), training_args)
     monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it once more"):

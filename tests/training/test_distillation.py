@@ -4,14 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    GPT2Config,
-    GPT2LMHeadModel,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import BartConfig, BartForConditionalGeneration, GPT2Config, GPT2LMHeadModel
 
 from weftformer import WeftConfig, WeftModel
 
@@ -31,15 +24,6 @@ def bart() -> BartForConditionalGeneration:
             vocab_size=53, d_model=24, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
             encoder_attention_heads=2, decoder_attention_heads=2, pad_token_id=52, bos_token_id=0, eos_token_id=22,
             decoder_start_token_id=22, init_std=0.3, max_position_embeddings=32, forced_eos_token_id=None,
-        )
-    )  # fmt: skip
-
-
-def t5() -> T5ForConditionalGeneration:
-    return T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=53, d_model=24, d_kv=8, d_ff=16, num_layers=1, num_heads=2, pad_token_id=52, eos_token_id=22,
-            decoder_start_token_id=52,
         )
     )  # fmt: skip
 
@@ -82,7 +66,7 @@ def naive(student, teacher_logits, labels, alpha, temperature):
     return ((1 - alpha) * hard + alpha * temperature**2 * soft) / count
 
 
-@pytest.mark.parametrize("kind", [teacher, bart, t5])
+@pytest.mark.parametrize("kind", [teacher, bart])
 def test_the_loss_is_that_of_the_formula(tmp_path, kind):
     torch.manual_seed(1)
     model = kind()
@@ -101,28 +85,14 @@ def test_the_loss_is_that_of_the_formula(tmp_path, kind):
     torch.testing.assert_close(found.detach(), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_router_losses_stay_and_are_not_weighed(tmp_path):
-    model = teacher()
-    plain = trainer(tmp_path, SPARSE)
-    told = trainer(tmp_path, SPARSE, teacher=model, alpha=1.0)
-    inputs = batch(plain)
-    losses, outputs = zip(
-        *(run.compute_loss(run.model.train(), dict(inputs), True) for run in (plain, told)), strict=True
-    )
-    routers = 0.5 * outputs[1].aux_loss + 0.1 * outputs[1].z_loss
-    assert routers > 0.1
-    pure = naive(outputs[1].logits, told.distillation.logits(inputs), inputs["labels"], 1.0, 2.0)
-    torch.testing.assert_close(losses[1], pure + routers, rtol=1e-9, atol=1e-9)
-    assert losses[0] != losses[1]
-
-
 def test_a_step_is_that_of_one_batch(tmp_path):
-    told = {"teacher": teacher(), "alpha": 0.7}
-    whole = trained(tmp_path, SPARSE, **told)
-    split = trained(tmp_path, SPARSE, **told, per_device_train_batch_size=5, gradient_accumulation_steps=3)
+    # each accumulated batch would balance by its own load
+    told, fields = {"teacher": teacher(), "alpha": 0.7}, SPARSE | {"router_aux_loss_coef": 0.0}
+    whole = trained(tmp_path, fields, **told)
+    split = trained(tmp_path, fields, **told, per_device_train_batch_size=5, gradient_accumulation_steps=3)
     assert runs.losses(whole) == pytest.approx(runs.losses(split), rel=5e-6)
     runs.assert_close(split.model.state_dict(), whole.model.state_dict())
-    alone = trained(tmp_path, SPARSE).model.state_dict()
+    alone = trained(tmp_path, fields).model.state_dict()
     assert all((value - alone[name]).abs().max() > 1e-6 for name, value in whole.model.state_dict().items())
 
 

@@ -3,17 +3,13 @@
 import pytest
 import torch
 
-from weftformer.modeling.moe import Router
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import WeftTrainer
 
 from . import runs
 
 SPARSE = {
     "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse", "num_experts": 4,
-    "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.05,
-}  # fmt: skip
-Z = {
-    "encoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.1,
+    "router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.1, "router_bias_update_rate": 0.05,
 }  # fmt: skip
 ROWS, STEPS = 12, 2
 IN_FOUR = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 4}
@@ -58,83 +54,14 @@ def test_a_step_is_that_of_one_batch(one_batch, tmp_path, split):
     runs.assert_close(run.model.state_dict(), one_batch.model.state_dict())
 
 
-def test_the_counting_pass_draws_no_random_numbers_and_counts_nothing(tmp_path, monkeypatch):
-    """With dropout and noise: the loads it finds are those of the pass that trains."""
-    run = trainer(tmp_path, SPARSE | {"dropout": 0.3, "router_type": "noisy_top_k"}, **IN_FOUR)
-    given, counted = [], []
-    compute, update = WeftTrainer.compute_loss, Router.update_selection_bias
-
-    def look(self, model, inputs, *args, **kwargs):
-        result = compute(self, model, inputs, *args, **kwargs)
-        given.append(self._sum_router_counts(None))
-        return result
-
-    def updated(router):
-        counted.append(router.expert_load.clone())
-        update(router)
-
-    monkeypatch.setattr(WeftTrainer, "compute_loss", look)
-    monkeypatch.setattr(Router, "update_selection_bias", updated)
-    run.train()
-    assert len(given) == 4 * STEPS and len(counted) == 3 * STEPS
-    for step in range(STEPS):
-        load = torch.stack(counted[3 * step : 3 * step + 3])
-        assert all(torch.equal(counts[:, :-1], load) for counts in given[4 * step : 4 * step + 4])
-    assert not torch.equal(torch.stack(counted[:3]), torch.stack(counted[3:]))
-
-
-BY_DEFAULT = WeftTrainingArguments.exact_balance_loss
-
-
-@pytest.mark.parametrize(
-    ("fields", "exact", "passes"),
-    [(SPARSE, True, 8), (SPARSE, BY_DEFAULT, 4), (Z, True, 4)],
-    ids=["exact", "by default", "z-loss alone"],
-)
-def test_a_pass_more_is_paid_for_an_exact_balance_loss_alone(tmp_path, fields, exact, passes):
-    """Without it everything else is still that of one batch, and the balance loss is near."""
-
-    def first_loss(fields, **settings):
-        run, calls = trainer(tmp_path, fields, max_steps=1, **settings), []
-        run.model.register_forward_pre_hook(lambda *_: calls.append(1))
-        run.train()
-        return runs.losses(run)[0], len(calls)
-
-    fields = fields | {"router_bias_update_rate": 0.0}
-    found, calls = first_loss(fields, exact_balance_loss=exact, **IN_FOUR)
-    expected, _ = first_loss(fields)
-    assert calls == passes and found == pytest.approx(expected, **(LOGGED if exact else {"abs": 0.1}))
-    if not exact:
-        assert found != pytest.approx(expected, abs=1e-4)
-        unbalanced = fields | {"router_aux_loss_coef": 1e-9}
-        near = [first_loss(unbalanced, exact_balance_loss=False, **split)[0] for split in ({}, IN_FOUR)]
-        assert near[0] == pytest.approx(near[1], **LOGGED)
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_tokens_given_as_embeddings_are_counted_without_a_pass(tmp_path, masked):
-    """The z-loss is a mean over them."""
-    table = torch.nn.Embedding(53, 16, dtype=torch.float64)
-    data = runs.rows(ROWS)
-    if not masked:
-        data = [{**row, "input_ids": [5, 6, 7]} for row in data]
-    losses, calls = [], []
-    for split in ({}, IN_FOUR):
-        run = trainer(tmp_path, Z, max_steps=1, data=data, exact_balance_loss=BY_DEFAULT, **split)
-        collate = run.data_collator
-
-        def embedded(batch, collate=collate):
-            batch = collate(batch)
-            ids = batch.pop("input_ids")
-            given = {"inputs_embeds": table(ids).detach(), "labels": batch["labels"]}
-            return given | ({"attention_mask": ids.ne(runs.PAD).long()} if masked else {})
-
-        run.data_collator = embedded
-        run.model.register_forward_pre_hook(lambda *_: calls.append(1))
-        run.args.remove_unused_columns = False
-        run.train()
-        losses += runs.losses(run)
-    assert losses[1] == pytest.approx(losses[0], abs=1e-6) and len(calls) == 1 + 4
+def test_accumulated_batches_balance_by_their_own_load(tmp_path):
+    """Everything else is that of the whole step."""
+    balanced = SPARSE | {"router_aux_loss_coef": 0.5, "router_bias_update_rate": 0.0}
+    found, expected = (runs.losses(trained(tmp_path, balanced, max_steps=1, **split))[0] for split in (IN_FOUR, {}))
+    assert found == pytest.approx(expected, abs=0.1) and found != pytest.approx(expected, abs=1e-4)
+    tiny = balanced | {"router_aux_loss_coef": 1e-9}
+    found, expected = (runs.losses(trained(tmp_path, tiny, max_steps=1, **split))[0] for split in (IN_FOUR, {}))
+    assert found == pytest.approx(expected, **LOGGED)
 
 
 @pytest.mark.parametrize("generate", [False, True])

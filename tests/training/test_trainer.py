@@ -11,7 +11,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import ShuffledStream, WeftTrainer, WeftTrainingArguments
 from weftformer.training.checkpoints import MANIFEST, checkpoints, damage, find_checkpoint, write_manifest
 
 from . import runs
@@ -44,12 +44,12 @@ def test_a_resumed_run_logs_evaluates_and_saves_as_its_own_arguments_say(tmp_pat
         name: [entry["step"] for entry in resumed.state.log_history if name in entry] for name in ("loss", "eval_loss")
     }
     assert logged == {"loss": [2, 4, 5, 6, 7], "eval_loss": [6, 7]}  # 0.3 of 7 steps are 3
-    assert "From here on the arguments hold: logging_steps=1, eval_steps=3, save_steps=3." in caplog.text
+    assert "The resumed run uses its own arguments: logging_steps=1, eval_steps=3, save_steps=3." in caplog.text
     caplog.clear()
     trainer(tmp_path, max_steps=8, save_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=3).train(
         resume_from_checkpoint=str(tmp_path / "checkpoint-7")
     )
-    assert "arguments hold" not in caplog.text
+    assert "own arguments" not in caplog.text
 
 
 def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):
@@ -123,6 +123,16 @@ def test_batches_by_tokens(tmp_path):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
+
+
+def test_a_stream_is_that_of_its_process(tmp_path, monkeypatch):
+    """`test_streaming.py` shows that the streams of all processes are the data."""
+    run = trainer(tmp_path)
+    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows, rng: batch)
+    monkeypatch.setattr(WeftTrainingArguments, "process_index", 1)
+    monkeypatch.setattr(WeftTrainingArguments, "world_size", 3)
+    run.get_train_dataloader()
+    assert (run.train_dataset.process_index, run.train_dataset.num_processes) == (1, 3)
 
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}

@@ -115,14 +115,10 @@ def test_they_move_under_transformers_own_trainer(plain, tmp_path):
     assert not any(router.expert_load.any() for router in trained.routers())
 
 
-def test_weft_trainer_moves_them_as_far(plain, tmp_path):
+@pytest.mark.parametrize("how", [{"trainer_class": WeftTrainer}, {"gradient_checkpointing": True}], ids=str)
+def test_they_move_as_far(plain, tmp_path, how):
     model, trained, _ = plain
-    assert torch.equal(_biases(train(WeftTrainer, model, tmp_path)), _biases(trained))
-
-
-def test_gradient_checkpointing_moves_them_as_far(plain, tmp_path):
-    model, trained, _ = plain
-    again = train(Seq2SeqTrainer, model, tmp_path, gradient_checkpointing=True)
+    again = train(**{"trainer_class": Seq2SeqTrainer, "model": model, "folder": tmp_path} | how)
     assert torch.equal(_biases(again), _biases(trained))
 
 

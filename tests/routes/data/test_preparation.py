@@ -1,7 +1,6 @@
 """Route files become a data set, and nothing is lost without a word."""
 
 import json
-import shutil
 
 import pytest
 
@@ -29,21 +28,13 @@ def written(tmp_path, *routes: Route, name: str = "routes.jsonl", form: str = "w
     return tmp_path / name
 
 
-def many(count: int) -> list[Route]:
-    """Distinct amides."""
-    amines = [("C" * (i % 30 + 1), "C" * (i // 30 + 1)) for i in range(count)]
-    return [Route(f"{left}NC(=O){right}", (Route(f"O=C(O){right}"), Route(f"{left}N"))) for left, right in amines]
-
-
 def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
     turned = Route(ESTER.smiles, ESTER.children[::-1])
-    twice = prepare([written(tmp_path, ESTER, turned, ESTER)], tmp_path / "twice", Preparation(deduplicate=False))
-    assert twice.kept == 3 and prepare([tmp_path / "routes.jsonl"], tmp_path / "twice", overwrite=True).kept == 1
-    shutil.rmtree(tmp_path / "twice")
-    report = prepare([written(tmp_path, AMIDE, ESTER, ALCOHOL)], tmp_path / "out")
+    path = written(tmp_path, AMIDE, ESTER, ALCOHOL, turned)
+    report = prepare([path], tmp_path / "out")
     canonical = Route("CCO", ALCOHOL.children)
     assert rows(tmp_path / "out") == training_pairs([AMIDE, ESTER, canonical])
-    assert (report.read, report.kept, report.rows, report.dropped) == (3, 3, {"train": 3}, {})
+    assert (report.read, report.kept, report.rows, report.sources) == (4, 3, 3, {str(path): 3})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "routes.jsonl"]
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
@@ -68,11 +59,9 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     path.write_text("\n".join(lines))
     settings = Preparation(max_depth=1, max_target_length=70, max_source_length=31)
     held_out = written(tmp_path, Route("FCC", (Route("F"),)), name="test.jsonl")
-    # `min_depth` and `max_depth` cannot both be met by one route; the other two have tests of their own
-    others = ("too_shallow", "not_drawn", "split")
     report = prepare([path], tmp_path / "out", settings, exclude=[held_out])
     assert {reason: found["count"] for reason, found in report.dropped.items()} == {
-        reason: 2 if reason == "too_deep" else 1 for reason in REASONS if reason not in others
+        reason: 2 if reason == "too_deep" else 1 for reason in REASONS
     }
     assert report.read == len(lines) and report.kept == 1
     places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
@@ -86,8 +75,6 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
     table = report.format_table()
     assert "13  read" in table and f"1  dropped: duplicate\n{'':12}{path}, line 13: CCNC(C)=O" in table
-    deep = prepare([path], tmp_path / "deep", Preparation(min_depth=2))
-    assert deep.dropped["too_shallow"]["count"] > 0 and deep.kept == 2
 
 
 def test_lengths_are_those_of_the_tokenizer(tmp_path):
@@ -131,10 +118,8 @@ def test_excluded_targets_are_compared_as_molecules(tmp_path):
     other_way = Route("C(O)C", (Route("CC=O"),))
     path = written(tmp_path, AMIDE, Route("CCO", (Route("C=C"), Route("O"))), other_way)
     held_out = written(tmp_path, ALCOHOL, Route("C(", (Route("O"),)), name="test.json", form="paroutes")
-    by_target = prepare([path], tmp_path / "a", exclude=[held_out, held_out])
-    assert by_target.dropped["excluded"]["count"] == 2 and rows(tmp_path / "a")[0]["source"] == AMIDE.smiles
-    by_route = prepare([path], tmp_path / "b", Preparation(exclude_by="route"), exclude=[held_out])
-    assert by_route.dropped["excluded"]["count"] == 1 and by_route.kept == 2
+    report = prepare([path], tmp_path / "a", exclude=[held_out, held_out])
+    assert report.dropped["excluded"]["count"] == 2 and rows(tmp_path / "a")[0]["source"] == AMIDE.smiles
     # a test target used on the way to another is no reason
     assert prepare([written(tmp_path, Route("CCOC", (ALCOHOL,)))], tmp_path / "c", exclude=[held_out]).kept == 1
 
@@ -180,13 +165,6 @@ def test_what_is_held_out_is_no_target_of_a_sub_route(tmp_path, by, held_out, le
     assert list(dict.fromkeys(targets)) == [*left, AMIDE.smiles]
 
 
-def test_by_route_the_parts_of_an_excluded_route_are_excluded(tmp_path):
-    other = Route(LONG.smiles, (Route("CCN"), Route("COC(=O)COC(C)=O", (Route("CCC"),))))
-    path, test = written(tmp_path, LONG, other), written(tmp_path, LONG, name="test")
-    prepare([path], tmp_path / "out", Preparation(sub_routes=True, exclude_by="route"), exclude=[test])
-    assert [Route.from_string(row["target"]) for row in rows(tmp_path / "out")] == other.sub_routes()
-
-
 def test_aligned_texts(tmp_path):
     path = written(tmp_path, LONG, Route("c1ccccc1OC", (Route("COS(=O)(=O)C"), Route("Oc1ccccc1"))))
     report = prepare([path], tmp_path / "out", Preparation(aligned=4, starting_material="random"))
@@ -210,62 +188,21 @@ def test_aligned_texts(tmp_path):
     ]
 
 
-def test_single_reactions_and_weights(tmp_path):
-    (tmp_path / "one-step.jsonl").write_text(
-        "\n".join(json.dumps({"product": f"{'C' * n}O", "reactants": ["C" * n, "O"]}) for n in range(1, 101))
-    )
-    files = [written(tmp_path, LONG), tmp_path / "one-step.jsonl"]
-    report = prepare(files, tmp_path / "out", Preparation(permutations=2, weights=(2, 0.25)))
-    data = rows(tmp_path / "out")
-    assert [row["n_steps"] for row in data[:4]] == [3] * 4  # all of its eight orders but four
-    # half a text for each reaction: half of them
-    assert 30 < len(data) - 4 < 70 and {row["n_steps"] for row in data[4:]} == {1}
-    assert report.dropped["not_drawn"]["count"] == 100 - (len(data) - 4)
-    assert report.sources == {str(files[0]): 4, str(files[1]): len(data) - 4}
-    assert f"{len(data) - 4}  rows of {files[1]}" in report.format_table()
-    aligned = prepare(files, tmp_path / "a", Preparation(aligned=4, weights=(1, 0.5)))
-    assert aligned.sources == {str(files[0]): 4, str(files[1]): 2 * 100}
-
-
-def test_a_split_shares_no_target(tmp_path):
-    routes = many(60) + [Route(route.smiles, (Route("CCCCO"), *route.children)) for route in many(60)]
-    report = prepare([written(tmp_path, *routes)], tmp_path / "out", Preparation(validation=0.25))
-    data = datasets.load_from_disk(str(tmp_path / "out"))
-    sources = {name: set(data[name]["source"]) for name in ("train", "validation")}
-    assert len(sources["train"]) + len(sources["validation"]) == 60 and not sources["train"] & sources["validation"]
-    assert report.rows == {name: len(data[name]) for name in data} and sum(report.rows.values()) == 120
-    assert 10 <= report.rows["validation"] <= 50
-    with pytest.raises(ValueError, match="1 routes are too few to split"):
-        prepare([written(tmp_path, AMIDE)], tmp_path / "few", Preparation(validation=0.5))
-
-
-def test_a_split_shares_no_target_with_sub_routes_either(tmp_path):
-    ethers = [Route(f"{'C' * n}OC", (Route(f"{'C' * n}O", (Route("C" * n),)), Route("CCl"))) for n in range(2, 60)]
-    settings = Preparation(validation=0.3, sub_routes=True)
-    report = prepare([written(tmp_path, *ethers)], tmp_path / "out", settings)
-    data = datasets.load_from_disk(str(tmp_path / "out"))
-    assert not set(data["train"]["source"]) & set(data["validation"]["source"])
-    # an alcohol is in the split of its ether or in none: its route is a part of the ether's
-    for split in data.values():
-        ends = [row["source"].removesuffix("C") for row in split.to_list() if row["source"].endswith("OC")]
-        assert {row["source"] for row in split.to_list() if row["source"].endswith("O")} <= set(ends)
-    assert report.dropped["split"]["count"] == 2 * len(ethers) - report.kept > 0
-
-
 @pytest.mark.integration
 def test_the_number_of_processes_does_not_matter(tmp_path):
-    path = written(tmp_path, *many(400), *many(10), Route("CCO", (Route("C(C"),)), AMIDE)
+    amides = [Route(f"{'C' * n}NC(C)=O", (Route("CC(=O)O"), Route(f"{'C' * n}N"))) for n in range(1, 101)]
+    path = written(tmp_path, *amides, *amides * 2, Route("CCO", (Route("C(C"),)), AMIDE)
     with path.open("a") as file:
         file.write("broken\n")
     for workers in (1, 2):
         prepare([path], tmp_path / f"out{workers}", Preparation(permutations=2, seed=5), workers=workers)
-    assert rows(tmp_path / "out1") == rows(tmp_path / "out2") and len(rows(tmp_path / "out1")) > 700
+    assert rows(tmp_path / "out1") == rows(tmp_path / "out2") and len(rows(tmp_path / "out1")) > 180
     assert (tmp_path / "out1" / "report.json").read_text() == (tmp_path / "out2" / "report.json").read_text()
 
 
 def test_what_goes_wrong_leaves_no_folder_and_the_old_one(tmp_path):
     good = written(tmp_path, AMIDE)
-    broken = written(tmp_path, *many(300), name="b.json.gz", form="paroutes")
+    broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="paroutes")
     broken.write_bytes(broken.read_bytes()[:-30])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"b\.json\.gz, .*damaged or cut off here"):
@@ -296,17 +233,6 @@ def test_only_its_own_folders_are_overwritten(tmp_path):
     assert inside.exists() and (tmp_path / "mine" / "thesis.tex").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("", "a holds no route: it is empty"), ("# Notes\nnothing\n", "a holds no route: Expecting value: '# Notes'"),
-     ('{"smiles": "C"}\n', "no route is left of 1: 1 no reaction"), ("\n" * 3 + "x\n" * 3000, "a holds no route")],
-)  # fmt: skip
-def test_files_of_no_routes(tmp_path, text, message):
-    (tmp_path / "a").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        prepare([tmp_path / "a"], tmp_path / "out", workers=1)
-
-
 def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
     with bad.open("a") as file:
@@ -316,8 +242,6 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
     bad.write_text("")
     with pytest.raises(ValueError, match=r"the file to exclude, .*test, contains no route"):
         prepare([good], tmp_path / "out", exclude=[bad])
-    with pytest.raises(FileNotFoundError, match="nothing does not exist"):
-        prepare([good], tmp_path / "out", exclude=[tmp_path / "nothing"])
     with pytest.raises(FileNotFoundError, match="is a folder"):
         prepare([good, tmp_path], tmp_path / "out")
 
@@ -325,11 +249,9 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, route, got 'molecule'"),
-        ({"validation": 1.0}, "at least 0 and less than 1, got 1.0"),
-        ({"weights": (1.0, 0.0)}, "weights must be positive numbers, got 1.0, 0.0"),
+        ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, got 'molecule'"),
         ({"max_source_length": 0}, "max_source_length must be at least 1, got 0"),
-        ({"min_depth": 3, "max_depth": 2}, "max_depth is 2, less than min_depth, 3"),
+        ({"max_depth": 0}, "max_depth must be at least 1, got 0"),
     ],
 )
 def test_wrong_settings(settings, message):

@@ -86,24 +86,6 @@ def test_what_rdkit_cannot_draw_is_text(smiles):
     assert drawn.width > 0 and drawn.height > 0
 
 
-def test_a_bent_drawing_is_turned_instead(monkeypatch):
-    ways, draw = [], module.rdDepictor.GenerateDepictionMatching2DStructure
-
-    def spy(molecule, product, pairs, conformer, settings):
-        ways.append(settings.alignOnly)
-        draw(molecule, product, pairs, conformer, settings)
-
-    monkeypatch.setattr(module.rdDepictor, "GenerateDepictionMatching2DStructure", spy)
-    depict_route(ACID)
-    assert ways == [False] * 4
-    monkeypatch.setattr(module, "_is_squeezed", lambda molecule: True)
-    target, acid, *_ = (drawn.molecule for drawn in depict_route(ACID))
-    assert ways[4:] == [False, True] * 4
-    assert spread(target, acid, SHARED) < 0.5
-    iodide = depict("COc1ccc(I)c(C(=O)O)c1").molecule
-    assert spread(target, iodide, SHARED) > 1
-
-
 @pytest.mark.parametrize(
     ("product", "reactant"),
     [
@@ -132,9 +114,3 @@ def test_the_search_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "ROUTE_SEARCH_SECONDS", 0.0)
     assert all(drawn.molecule is not None for drawn in depict_route(ACID))
     assert len(limits) == 4
-
-
-def test_a_free_valence_lies_where_the_bond_was():
-    route = Route("n1ccn(-c2ccccc2)c1", (Route("c1c[nH]cn1"), Route("Ic1ccccc1")))
-    drawn, imidazole, _ = (drawn.molecule for drawn in depict_route(route))
-    assert math.dist(points(drawn, "[n;$(n-c)]")[0], points(imidazole, "[nH]")[0]) < 1e-3

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from weftformer.routes import Route
-from weftformer.routes.drawing.layout import Box, ladder, nodes, tidy_tree
+from weftformer.routes.drawing.layout import Box, nodes, tidy_tree
 
 
 def places(boxes: list[Box]) -> list[tuple[float, float]]:
@@ -27,7 +27,7 @@ def test_a_reaction():
     # the children are 40 and 20 high and 10 apart: 70 in all, their middles at 20 and 60; the middle of both is the parent's
     boxes = tidy_tree([(30, 20), (50, 40), (10, 20), (5, 5)], [None, 0, 0, 2], gaps=[7, 9], row_gap=10)
     assert places(boxes) == [(0, 30), (37, 0), (37, 50), (96, 57.5)]
-    assert (boxes[1].right, boxes[1].bottom, boxes[1].middle, boxes[1].centre) == (87, 40, 20, 62)
+    assert (boxes[1].right, boxes[1].bottom, boxes[1].middle) == (87, 40, 20)
 
 
 def test_subtrees_follow_their_outlines_and_share_the_slack():
@@ -58,31 +58,3 @@ def test_the_rules_hold_for_any_tree(seed):
         if below := [boxes[i] for i, parent in enumerate(parents) if parent == index]:
             assert box.middle == pytest.approx((below[0].middle + below[-1].middle) / 2)
     assert min(box.x for box in boxes) == 0 and min(box.y for box in boxes) == pytest.approx(0)
-
-
-def test_the_mirrored_tree_has_the_mirrored_picture():
-    def mirrored(route):
-        return Route(route.smiles, tuple(mirrored(child) for child in reversed(route.children)))
-
-    def drawn(route):
-        tree = nodes(route)
-        return tidy_tree([(10, 10 * len(node.smiles)) for node, _ in tree], [p for _, p in tree], gaps=[5] * len(tree))
-
-    bush = Route("C", (Route("CCC"), Route("C"), Route("CC")))
-    route = Route("C", (bush, Route("C"), Route("CCCC"), Route("C", (bush, Route("C")))))
-    boxes = drawn(route)
-    height = max(box.bottom for box in boxes)
-    turned = sorted((box.x, round(height - box.middle, 6)) for box in boxes)
-    assert sorted((box.x, round(box.middle, 6)) for box in drawn(mirrored(route))) == turned
-
-
-def test_a_ladder():
-    # the second child goes on, and its sibling has room beside it; its own children do not fit side by side
-    sizes = [(50, 20), (10, 30), (60, 25), (70, 10), (80, 10)]
-    boxes = ladder(sizes, [None, 0, 0, 2, 2], gaps=[5, 7], max_width=90, indent=12, space=4)
-    assert places(boxes) == [(0, 0), (64, 25), (0, 25), (12, 62), (12, 76)]
-    # no room beside it: the sibling comes before it
-    boxes = ladder([(50, 20), (40, 30), (90, 25), (70, 10)], [None, 0, 0, 2], gaps=[5, 7], max_width=90, indent=12)
-    assert places(boxes) == [(0, 0), (12, 25), (0, 71), (0, 103)]
-    boxes = ladder([(50, 20), (95, 30)], [None, 0], gaps=[5], max_width=90, indent=12)
-    assert [box.x for box in boxes] == [0, 12]

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
+from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.files.plan_files import PlanLog, read_plans
-from weftformer.routes.files.predictions import read_predictions
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
@@ -42,7 +42,7 @@ def test_every_form_is_read_again(tmp_path, form, name):
     assert [route.canonical() for route in read_routes(tmp_path / name)] == [
         route.canonical() for route in (SHORT, ESTER, CHIRAL)
     ]
-    found = read_predictions(tmp_path / name)
+    found = {plan.target: plan.routes for plan, _ in read_plans(tmp_path / name)}
     assert found["COC(C)=O"] == [SHORT, ESTER] and list(found)[-1] == CHIRAL.smiles
     if form in ("json", "jsonl", "csv", "aizynthfinder"):  # they name targets without a route too
         assert found["CCO"] == []
@@ -140,11 +140,75 @@ def test_other_settings_targets_and_files_are_refused(begun):
             begun.done(targets)
     for line in ('{"route": {"smiles": "CCO"}}\n', "CCO\n"):
         begun.path.write_text(line)
-        with pytest.raises(ValueError, match=r"plans\.jsonl, line 1: this is no line of an unfinished run"):
+        with pytest.raises(ValueError, match=r"plans\.jsonl is no file of an unfinished run"):
             begun.done(TARGETS)
 
 
-def test_an_id_may_have_any_characters(tmp_path):
-    plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)]
-    write_plans(tmp_path / "a.jsonl", plans, "jsonl")
-    assert read_plans(tmp_path / "a.jsonl") == plans
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda rows: json.dumps(rows, indent=1),
+        lambda rows: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        lambda rows: json.dumps({"plans": rows}),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_file_of_plans_is_read(tmp_path, text, count):
+    # an id may have any characters, and fields in front of the others too
+    plans = [plan_of("COC(C)=O", "a\u2028b\u0085c\u000cd", SHORT), plan_of(CHIRAL.smiles, "\u2029", CHIRAL)][:count]
+    (tmp_path / "plans").write_text(text([{"comment": '[a] "salt" {b}'} | plan.to_dict() for plan in plans]))
+    assert [plan for plan, _ in read_plans(tmp_path / "plans")] == plans
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"), ("+1+cmd|'/C calc'!A0", "'+1+cmd|'/C calc'!A0"), ("@SUM(1)", "'@SUM(1)"),
+        ("\tC", "'\tC"), ("-x", "'-x"), ("-7", "-7"), ("CC=O", "CC=O"), ("[O-]C", "[O-]C"),
+    ],
+)  # fmt: skip
+def test_no_cell_of_a_table_is_a_formula(tmp_path, text, written):
+    write_plans(tmp_path / "a.csv", [Plan(text, id=text, problem="no molecule"), PLANS[0]], "csv")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        first, second, _ = csv.DictReader(file)
+    assert (first["id"], first["target"]) == (written, written) and second["score"] == "-1.5"
+
+
+def test_targets_of_one_id_are_told_apart(tmp_path):
+    twice = [plan_of("COC(C)=O", "same", SHORT), plan_of(CHIRAL.smiles, "same", CHIRAL)]
+    for form in PLAN_FORMS:
+        write_plans(tmp_path / form, twice, form)
+        assert [plan.target for plan, _ in read_plans(tmp_path / form)] == ["COC(C)=O", CHIRAL.smiles]
+    targets = [Target("same", "COC(C)=O"), Target("same", CHIRAL.smiles)]
+    log = PlanLog(tmp_path / "log", {})
+    with log.open(append=False) as file:
+        file.write(log.line(1, targets[1], twice[1]))
+    assert log.done(targets) == {1: twice[1]}
+
+
+CANDIDATE = {"text": "x", "score": -1.0, "route": {"smiles": "CO", "children": [{"smiles": "C"}]}}
+PLAN = {"target": "CO", "candidates": [CANDIDATE]}
+ODD = [5, "x", [], {}, [5], {"a": [None]}, True, float("inf"), "\ud800", 10**400]
+
+
+@pytest.mark.parametrize("name", ["target", "candidates", "id", "seconds", "remarks", "problem"])
+def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
+    assert_read_or_refused(tmp_path / "plans", [PLAN | {name: value} for value in ODD])
+
+
+@pytest.mark.parametrize(
+    "name", ["text", "score", "route", "rank", "group", "n_steps", "missing", "joined_at", "feasibility", "problem"]
+)
+def test_odd_fields_of_candidates_are_refused_in_a_sentence_or_drawn(tmp_path, name):
+    assert_read_or_refused(tmp_path / "plans", [PLAN | {"candidates": [CANDIDATE | {name: value}]} for value in ODD])
+
+
+def assert_read_or_refused(path, plans):
+    for plan in plans:
+        path.write_text(json.dumps([PLAN, plan]))
+        try:
+            read = [plan for plan, _ in read_plans(path)]
+        except ValueError as error:
+            assert "plans, plan 2: not a plan of `weftformer plan --json`" in str(error)
+        else:
+            assert routes_page(read)

@@ -1,7 +1,5 @@
 """A route on one line of reactions."""
 
-import random
-
 import pytest
 
 from weftformer.routes import Route
@@ -104,17 +102,3 @@ def test_what_cannot_be_written_is_not(route, message):
 def test_what_is_wrong_is_said(line, message):
     with pytest.raises(ValueError, match=message):
         from_reaction_line(line)
-
-
-def test_random_routes_read_back():
-    rng = random.Random(0)
-
-    def grow(name: int, depth: int) -> Route:
-        count = rng.randint(1, 3) if depth and rng.random() < 0.8 else 0
-        return Route(
-            f"[{name}C]" + "O" * rng.randint(0, 1), tuple(grow(name * 4 + i, depth - 1) for i in range(count))
-        )
-
-    for _ in range(300):
-        route = Route("[U]", (grow(1, 5),))
-        assert from_reaction_line(to_reaction_line(route)) == route

@@ -2,11 +2,12 @@ import gzip
 import itertools
 import json
 import random
+import re
 import tracemalloc
 
 import pytest
 
-from weftformer.routes.files import entries
+from weftformer.routes.files import lines
 from weftformer.routes.files.streams import FORMS, read_routes, write_routes
 from weftformer.routes.tree import Route
 
@@ -44,25 +45,10 @@ def test_errors_in_the_bytes_name_file_and_line(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(entries, "MAX_ENTRY", 100_000)
+    monkeypatch.setattr(lines, "MAX_LINE", 100_000)
     (tmp_path / "a").write_text('{"smiles": "C"}\n{"smiles": "C"}\n' + "C" * 300_000)
-    with pytest.raises(ValueError, match="line 3 is longer than 100000 bytes, so this is not a file of routes"):
+    with pytest.raises(ValueError, match="line 3 is longer than 100000 bytes"):
         list(read_routes(tmp_path / "a"))
-
-
-def test_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write_routes(path, ROUTES)
-    before = path.read_bytes()
-
-    def failing():
-        yield ROUTES[0]
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        write_routes(path, failing())
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def random_routes(count: int, seed: int = 0) -> list[Route]:
@@ -192,3 +178,78 @@ def test_memory_does_not_grow_with_the_file(tmp_path, form):
             tracemalloc.stop()
 
     assert peak(2000) < 1_000_000 < (tmp_path / "a").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (json.dumps([ROUTES[0].to_dict()] * 5000).encode(), 5000),  # a document on one line
+        (json.dumps({"note": "x" * 200_000} | ROUTES[0].to_dict()).encode(), 1),
+        (b"".join(json.dumps(ROUTES[0].to_dict()).encode() + b"\r" for _ in range(3)), 3),
+        (b"smiles,reactions\rCCO,C.O>>CCO\r", 1),
+        (b"C.O>>CCO\rC.O>>CCO", 2),
+    ],
+)
+def test_long_lines_and_carriage_returns_are_read(tmp_path, content, count):
+    (tmp_path / "a").write_bytes(content)
+    assert list(read_routes(tmp_path / "a")) == [ROUTES[0]] * count
+
+
+def test_a_cell_of_a_megabyte_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "a").write_text(f"target,reactions\nCO,C>>CO\nCO,{'C' * 1_000_000}>>CO\n")
+    with pytest.raises(ValueError, match="a, line 3: the table cannot be read: field larger than field limit"):
+        list(read_routes(tmp_path / "a"))
+
+
+@pytest.mark.slow
+def test_a_gigabyte_of_routes_takes_little_memory(tmp_path):
+    path = tmp_path / "routes.gz"
+    routes = (Route("CCO", (Route("C" * 1_000_000), Route("C" * (i + 1)))) for i in range(1000))
+    write_routes(path, routes)
+    with gzip.open(path) as file:
+        assert file.seek(0, 2) > 1_000_000_000
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_routes(path)) == 1000
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_damaged_files_are_refused_in_a_sentence(tmp_path):
+    """Whatever a file holds, no other error than one with its name is raised."""
+    rng = random.Random(0)
+    parts = re.compile(rb'"[^"]*"|[\d.]+|[\[\]{}:,\n\t]')
+    odd = [
+        b"5",
+        b"null",
+        b'"x"',
+        b"[]",
+        b"{}",
+        b"1e999",
+        b"NaN",
+        b'"\\ud800"',
+        b"9" * 5000,
+        b"\r",
+        b"\x00",
+        b"\xff",
+        b"[" * 50,
+    ]
+    contents = []
+    for form in (form for form in FORMS if form != "retrocast"):
+        write_routes(tmp_path / "a", [*ROUTES[:1], *ROUTES[2:]], form)
+        contents.append((tmp_path / "a").read_bytes())
+    contents.append(b"smiles,reactions\nCCO,C.O>>CCO\n")
+    refused = 0
+    for _ in range(200):
+        content = rng.choice(contents)
+        for _ in range(rng.randint(1, 3)):
+            start, end = rng.choice([match.span() for match in parts.finditer(content)] or [(0, 0)])
+            content = content[:start] + rng.choice(odd) + content[end:]
+        (tmp_path / "a").write_bytes(content)
+        try:
+            list(read_routes(tmp_path / "a"))
+        except ValueError as error:
+            refused += 1
+            assert str(error).startswith(f"{tmp_path / 'a'}, ")
+    assert refused > 50

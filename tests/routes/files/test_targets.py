@@ -1,6 +1,8 @@
 """Targets and their names come out of every kind of file, gzipped or not."""
 
 import gzip
+import io
+import tracemalloc
 
 import pytest
 
@@ -8,7 +10,13 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weftformer.routes.files.targets import Target, read_targets, targets_in
+from weftformer.routes.files import lines, targets
+from weftformer.routes.files.targets import Target, read_targets
+
+
+def targets_in(content: bytes, name: str, **settings) -> list[Target]:
+    return targets.targets_in(io.BytesIO(content), name, **settings)
+
 
 ETHANOL, AMINE = Target("ethanol", "CCO"), Target("A-7", "CCN")
 
@@ -79,6 +87,48 @@ def test_what_is_wrong_with_a_file_is_told(content, name, settings, said):
     with pytest.raises(ValueError) as error:
         targets_in(content, name, **settings)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_carriage_returns_end_lines_too(name):
+    content = TEXTS[name].replace("\r\n", "\n").replace("\n", "\r").encode()
+    assert targets_in(content, name) == [ETHANOL, AMINE]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (b"CCO\n" + b"C" * 400_000, "x.smi", r"x\.smi: line 2 is longer than 100000 bytes"),
+        (b"CCO\n" * 1001, "x.smi", r"x\.smi has more than 1,000 targets: split it"),
+        (b"smiles,note\nCCO," + b"x" * 300_000, "x.csv", r"x\.csv: line 2 is longer"),
+        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, "x.csv", r"x\.csv cannot be read as a table"),
+        (
+            b"x\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\n" * 9000,
+            "x.sdf",
+            r"x\.sdf: a record is longer than 99999",
+        ),
+    ],
+)
+def test_a_file_that_has_no_end_is_refused_early(content, name, said, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 100_000)
+    monkeypatch.setattr(targets, "MOST_TARGETS", 1000)
+    monkeypatch.setattr(targets, "_LONGEST_RECORD", 99_999)
+    with pytest.raises(ValueError, match=said):
+        targets_in(gzip.compress(content), name)
+
+
+def test_a_small_archive_of_a_large_file_takes_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
+    with gzip.open(tmp_path / "x.smi.gz", "wb", compresslevel=1) as file:
+        for _ in range(50):
+            file.write(b"C" * 1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="line 1 is longer"):
+            read_targets(tmp_path / "x.smi.gz")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from weftformer.modeling.decoding import cache
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Stock
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
@@ -108,3 +109,20 @@ def test_a_watch_ends_a_search(planner, known, ranking):
     with pytest.raises(KeyboardInterrupt):
         planner.plan([known[0].smiles], n_steps=1, beams=2, ranking=ranking, watch=watch, progress=False)
     assert len(calls) == 5
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_the_memory_of_a_search_is_allocated_once(planner, known, monkeypatch, beams):
+    """A cache that grows is copied, and for that moment takes twice the memory."""
+    sizes, made = [], cache._with_room
+
+    def spied(states, like, rows, columns):
+        found = made(states, like, rows, columns)
+        if states.ndim > 1 and found is not states:
+            sizes.append((states.shape, found.shape))
+        return found
+
+    monkeypatch.setattr(cache, "_with_room", spied)
+    monkeypatch.setattr(cache.DecodingCache, "_CAPACITY", 8)
+    (plan,) = planner.plan([known[0].smiles], n_steps=known[0].depth, beams=beams, grammar=False, progress=False)
+    assert plan.candidates and not sizes

@@ -1,6 +1,5 @@
-"""The search that ranks by log p / sqrt(length): against a plain one, and against DirectMultiStep's own two."""
+"""The search that ranks by log p / sqrt(length), against DirectMultiStep's own."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -69,56 +68,6 @@ def model():
     torch.manual_seed(0)
     model = WeftForConditionalGeneration(config).double()
     return lively(model, model.lm_head, 1)
-
-
-def plain_search(model, source, steps, beams, prefix):
-    """One source at a time, lists, no cache, every candidate in one ranking."""
-
-    def score(ids, total):
-        return total / (math.sqrt(sum(token != PAD for token in ids)) + 1e-6)
-
-    running = [(list(prefix), 0.0)]
-    while any(END not in ids for ids, _ in running) and len(running[0][0]) < LENGTH:
-        candidates = []
-        for ids, total in running:
-            if END in ids:
-                candidates.append(([*ids, PAD], total))
-                continue
-            with torch.no_grad():
-                logits = model(
-                    input_ids=source[None], condition_values=steps[None], decoder_input_ids=torch.tensor([ids])
-                ).logits[0, -1]
-            best = logits.log_softmax(dim=-1).topk(beams)
-            candidates += [
-                ([*ids, token], total + log_prob)
-                for log_prob, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            ]
-        running = sorted(candidates, key=lambda candidate: -score(*candidate))[:beams]
-    return [(trimmed(ids), total) for ids, total in running]
-
-
-@pytest.fixture
-def no_pads(model):
-    """A trained model never writes a pad; where one is written, the two stages of the search count it differently."""
-    bias = model.lm_head.bias[PAD].item()
-    with torch.no_grad():
-        model.lm_head.bias[PAD] = -1e4
-        yield model
-        model.lm_head.bias[PAD] = bias
-
-
-@pytest.mark.parametrize("prefix", [[START], PREFIX], ids=["free", "forced"])
-@pytest.mark.parametrize("beams", [1, 4])
-def test_finds_what_a_plain_search_finds(no_pads, beams, prefix):
-    source = draw()
-    output = search(no_pads, source, STEPS, beams, decoder_input_ids=torch.tensor([prefix] * 3))
-    lengths = set()
-    for row, results in enumerate(found(output, beams)):
-        expected = plain_search(no_pads, source[row], STEPS[row], beams, prefix)
-        assert [ids for ids, _ in results] == [ids for ids, _ in expected]
-        assert [total for _, total in results] == pytest.approx([total for _, total in expected], abs=2e-4)
-        lengths |= {len(ids) for ids, _ in results}
-    assert beams == 1 or len(lengths) > 2
 
 
 def test_the_score_is_log_p_by_the_root_of_the_length(model):
@@ -201,9 +150,7 @@ def test_equals_beam_search_optimized(both, beams, prefix):
     results = found(search(model, source, STEPS, beams, **forced), beams)
     theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
     start = None if prefix is None else torch.tensor([prefix])
-    for row in range(
-        3
-    ):  # one at a time: in a batch, the second target of the original continues the beams of the first
+    for row in range(3):  # in a batch, the second target of the original continues the beams of the first
         one = source[row : row + 1], STEPS[row : row + 1].long()
         (expected,) = theirs.decode(*one, path_start_BL=start, progress_bar=False)
         assert [as_text(list(ids), tokens) for ids, _ in results[row]] == [text.strip(" ") for text, _ in expected]

@@ -1,7 +1,7 @@
 import pytest
 
 from weftformer.common.statistics import Estimate, wilson_interval
-from weftformer.routes.scoring.metrics import first_rank, prefix_rank, top_k_exact
+from weftformer.routes.scoring.metrics import prefix_rank, top_k_exact
 from weftformer.routes.tree import Route
 
 A = Route("CCO", (Route("CC"), Route("O")))
@@ -23,13 +23,6 @@ def test_ranks():
 def test_wrong_arguments(predictions, references, ks):
     with pytest.raises(ValueError, match=r"expected as many|at least 1"):
         top_k_exact(predictions, references, ks)
-
-
-def test_first_rank_asks_for_distinct_routes_only():
-    asked = []
-    assert first_rank([None, A, A_TURNED, B, C], lambda route: asked.append(route) or route == C) == 4
-    assert asked == [A.canonical(), B.canonical(), C]
-    assert first_rank([A, None], lambda route: False) is None
 
 
 def test_prefix_rank():

@@ -57,12 +57,6 @@ def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
     assert alone.predict(asked)[0][0] == forward.predict(asked)[0][0] == "CCOC(C)=O"
 
 
-@pytest.mark.integration
-def test_numbers_below_one_are_refused(forward):
-    with pytest.raises(ValueError, match="beams=0"):
-        ForwardModel(forward.model, forward.tokenizer, beams=0)
-
-
 def test_the_oldest_predictions_are_forgotten(monkeypatch):
     asked = []
 

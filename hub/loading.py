@@ -1,0 +1,57 @@
+"""The way in which everything here loads what other people may have written."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pickle import UnpicklingError
+from typing import Any
+
+
+def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
+    """Load without running code of the folder or repository.
+
+    Without `trust_remote_code`, transformers asks on standard input whether that code may run, and takes the first line of a
+    command's input for the answer.
+
+    Args:
+        kind: a class with `from_pretrained`, such as `AutoTokenizer`.
+        folder_or_hub_id: the folder or repository; None for a new model, where `kind` takes it.
+        options: other arguments of `from_pretrained`. `trust_remote_code=True` runs the code.
+
+    Raises:
+        ValueError: it cannot be loaded without its code, or is not what `kind` loads. OSError: there is none such.
+    """
+    try:
+        return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
+    except UnpicklingError as error:
+        raise ValueError(
+            f"{folder_or_hub_id} has its weights in a pickle that would run code, which is not loaded: ask for the weights as "
+            "safetensors."
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{folder_or_hub_id} has a JSON file that is nested too deeply: do not use it.") from error
+    except Exception as error:
+        if type(error) is ValueError or isinstance(error, OSError):  # these are sentences
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or asks for what this machine does not have."
+        ) from error
+
+
+def check_finite(model: Any, name: str) -> None:
+    """Check the weights of a model.
+
+    Args:
+        model: a `torch.nn.Module`.
+        name: what the message calls it.
+
+    Raises:
+        ValueError: there are weights that are NaN or infinite.
+    """
+    wrong = [key for key, weight in model.named_parameters() if not weight.isfinite().all()]
+    if wrong:
+        raise ValueError(
+            f"{name} has weights that are NaN or infinite, {wrong[0]} and {len(wrong) - 1} other tensors: nothing that it "
+            "writes would mean anything."
+        )

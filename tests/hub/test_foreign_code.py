@@ -1,0 +1,79 @@
+"""Code beside a model or a tokenizer does not run, also where standard input would consent."""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import weftformer
+from weftformer.scripts import cli
+
+from ..models import tiny_text_model
+
+ROOT = Path(weftformer.__file__).resolve().parent
+COMMANDS = {
+    "generate": ["generate", "--model", "FOLDER"],
+    "plan": ["plan", "CCO", "--model", "FOLDER"],
+    "estimate": ["estimate", "--model", "FOLDER"],
+    "export": ["export", "FOLDER", "out", "--format", "torch"],
+    "upcycle": ["upcycle", "FOLDER", "out"],
+    "train": ["train", "--model-name-or-path", "FOLDER", "--train-file", "pairs.csv", "--output-dir", "out"],
+    "new model": ["train", "--tokenizer-name", "FOLDER", "--train-file", "pairs.csv", "--output-dir", "out"],
+    "evaluate": ["evaluate", "routes.json", "--model", "FOLDER"],
+    "serve": ["serve", "--model", "FOLDER", "--port", "0"],
+    "forward model": ["serve", "--forward-model", "FOLDER", "--port", "0"],
+    "app": ["app", "--text-model", "FOLDER"],
+    "demo": ["demo", "--model", "FOLDER", "--output-dir", "out"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A model of texts whose folder has code."""
+    model, tokenizer = tiny_text_model(["one two"])
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    (tmp_path / "pairs.csv").write_text("source,target\none,two\n")
+    (tmp_path / "routes.json").write_text(json.dumps([{"smiles": "CCO", "children": [{"smiles": "CO"}]}]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 20)))
+    return tmp_path / "model"
+
+
+def change(file, **values):
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_the_code_of_a_model(command, folder, capsys):
+    change(folder / "config.json", model_type="evil", auto_map=dict.fromkeys(
+        ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"), "evil.Evil"))  # fmt: skip
+    change(folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
+    words = [word.replace("FOLDER", str(folder)) for word in COMMANDS[command]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.input", lambda *told: "y")
+        assert cli.main(words) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"weftformer {words[0]}: error: ")
+    assert not (folder.parent / "ran").exists()
+
+
+def test_no_command_runs_the_code_of_a_tokenizer(folder, capsys):
+    change(folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
+    assert cli.main(["generate", "--model", str(folder)]) == 1
+    assert "contains custom code" in capsys.readouterr().err and not (folder.parent / "ran").exists()
+
+
+def test_everything_is_loaded_in_one_way():
+    """`load` says that code does not run; classes of transformers would ask."""
+    asking = re.compile(r"\bAuto\w+\.from_pretrained\(")
+    rooms = [
+        path
+        for path in ROOT.glob("*/**/*.py")
+        if path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", ".venv", "runs", "docs")
+    ]
+    assert len(rooms) > 100
+    assert [str(path) for path in rooms if asking.search(path.read_text(encoding="utf-8"))] == []

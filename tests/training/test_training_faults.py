@@ -1,0 +1,106 @@
+"""What once went wrong around a training run: arguments that changed nothing, losses left out, data exchanged, Ctrl-C."""
+
+import logging
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+
+from weftformer.scripts.cli import run_script
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training import WeftTrainer, WeftTrainingArguments, fitting
+
+from . import runs
+
+PLAIN = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
+SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4}
+
+
+@pytest.mark.parametrize("trainer_class", [Seq2SeqTrainer, WeftTrainer])
+@pytest.mark.parametrize("how", ["router losses", "bias", "dense"])
+def test_smoothed_labels_keep_the_routers_or_are_refused(tmp_path, trainer_class, how):
+    """transformers' own Trainer takes the labels away, and with them the losses and the balancing of routers."""
+    off = {"router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.0}
+    fields = {"router losses": SPARSE, "bias": SPARSE | off | {"router_bias_update_rate": 0.1}, "dense": {}}[how]
+    model = runs.build(encoder_layers=1, decoder_layers=1, **fields)
+    arguments = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.1, max_steps=1, **PLAIN)
+    collator = DataCollatorForSeq2Seq(build_route_tokenizer(), model=model)
+    run = trainer_class(model, arguments, collator, Dataset.from_list(runs.rows(4)))
+    if trainer_class is Seq2SeqTrainer and how != "dense":
+        with pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer"):
+            run.train()
+        return
+    run.train()
+    if how == "bias":
+        assert all(router.selection_bias.any() for router in model.routers())
+
+
+def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
+    arguments = WeftTrainingArguments(str(tmp_path), max_steps=1, save_strategy="no", **PLAIN)
+    run = WeftTrainer(
+        runs.build(), arguments, DataCollatorForSeq2Seq(build_route_tokenizer()), Dataset.from_list(runs.rows(4))
+    )
+    run.train()
+    assert run.state.global_step == 1
+    with pytest.raises(ValueError, match="eval_strategy"):  # asked for
+        WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), eval_strategy="steps", **PLAIN))
+
+
+def test_a_number_of_steps_sets_the_strategy(tmp_path):
+    given = WeftTrainingArguments(str(tmp_path), save_steps=7, eval_steps=3, use_cpu=True)
+    assert (given.save_strategy, given.save_steps, given.eval_strategy, given.eval_steps) == ("steps", 7, "steps", 3)
+    plain = WeftTrainingArguments(str(tmp_path), use_cpu=True)
+    assert (plain.save_strategy, plain.save_steps, plain.eval_strategy) == ("epoch", 500, "epoch")
+    assert WeftTrainingArguments(str(tmp_path), save_steps=7, save_strategy="no", use_cpu=True).save_strategy == "no"
+
+
+def run_on(folder, rows, checkpoint=None, **settings):
+    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}
+    run = runs.trainer(folder, runs.build(encoder_layers=1, decoder_layers=1), rows, **(steps | settings))
+    run.train(resume_from_checkpoint=checkpoint)
+    return run
+
+
+@pytest.mark.parametrize("kind", ["table", "list"])
+def test_a_run_that_goes_on_with_other_data_says_so(tmp_path, caplog, kind):
+    make = {"table": Dataset.from_list, "list": list}[kind]
+    run_on(tmp_path, make(runs.rows(12)))
+    checkpoint = str(tmp_path / "checkpoint-2")
+    run_on(tmp_path, make(runs.rows(12)), checkpoint)
+    assert "other training data" not in caplog.text
+    run_on(tmp_path, make([{**row, "labels": [7, *row["labels"]]} for row in runs.rows(12)]), checkpoint)
+    assert f"{checkpoint} was saved with other training data" in caplog.text
+
+
+def test_tied_weights_are_not_missing_when_a_run_goes_on(tmp_path, caplog):
+    run_on(tmp_path, runs.rows(12))
+    with caplog.at_level(logging.WARNING, logger="transformers"):
+        logging.getLogger("transformers").propagate = True
+        run_on(tmp_path, runs.rows(12), str(tmp_path / "checkpoint-2"))
+    assert "missing keys" not in caplog.text
+
+
+class Interrupt(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == args.warmup_steps:
+            raise KeyboardInterrupt  # as Python's handler of the signal does
+
+
+@pytest.mark.parametrize(("step", "sentence"), [(3, "--resume-from-checkpoint true continues from"), (1, "saved yet")])
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys, step, sentence):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": step, **PLAIN}
+    arguments = WeftTrainingArguments(str(tmp_path), **settings)
+    data = {"train": Dataset.from_list(runs.rows(40))}
+    options = {"data_collator": DataCollatorForSeq2Seq(build_route_tokenizer()), "callbacks": [Interrupt()]}
+
+    def train(_):
+        fitting.fit(runs.build, build_route_tokenizer(), data, arguments, lambda trainer: {}, **options)
+
+    assert run_script("train", train) == 130
+    shown = capsys.readouterr().err
+    assert sentence in shown and "Traceback" not in shown and "interrupted" in shown
+    found = fitting.find_checkpoint(WeftTrainingArguments(str(tmp_path), resume_from_checkpoint="true", use_cpu=True))
+    assert found == (str(tmp_path / "checkpoint-2") if step == 3 else None)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    torch.manual_seed(0)
