@@ -1,4 +1,4 @@
-"""One step backwards: a Weft, or recorded transformations alone, as syntheseus' model of reactions."""
+"""One step backwards: a Weft as syntheseus' model of reactions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class WeftReactionModel(BackwardReactionModel):
     def __init__(self, model: Any, tokenizer: Any, *, beams: int = 10, batch_size: int = 16, **kwargs: Any):
         super().__init__(default_num_results=beams, **kwargs)
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
-        steps = 1 if getattr(model.config, "num_conditions", None) else None
-        self._n_steps = steps
+        self._n_steps = 1 if model.config.num_condition_features else None
         self._search = RouteSearch(model, tokenizer, PlanSettings(beams=beams))
 
     @classmethod
