@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ class WeftReactionModel(BackwardReactionModel):
             SingleProductReaction(
                 product=product,
                 reactants=Bag(Molecule(child.smiles, make_rdkit_mol=False) for child in one.route.children),
-                metadata={"log_probability": one.score},
+                metadata={"log_probability": one.score, "probability": math.exp(one.score)},
             )
             for one in candidates
             if one.route is not None and one.route.children
