@@ -102,11 +102,11 @@ def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
     (tmp_path / "stock.smi").write_text("CCO\nCC(=O)O\n")
     chance, statuses, memory = random.Random(0), Counter(), []
     settings = [
-        {},
-        {},
+        {"time_limit": 2},  # searched to the stock
+        {"time_limit": 2, "svg": True},
         {"ranking": "sqrt_length"},
         {"direct": True},
-        {"svg": True},
+        {"direct": True, "svg": True},
         {"grammar": False},
         {"n_steps": [1, 2]},
     ]
