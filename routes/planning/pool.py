@@ -138,8 +138,8 @@ class _ToTheStock:
         if self._shelf.is_exhausted:
             return f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose more."
         return (
-            f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer --time-limit, or a "
-            "larger --stock, may find one."
+            f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer time limit, or a "
+            "larger stock, may find one."
         )
 
 
