@@ -423,6 +423,11 @@ class WeftStack(WeftPreTrainedModel):
         self._modules.pop("embed_tokens", None)
         self.__dict__["embed_tokens"] = table
 
+    def _apply(self, fn, recurse: bool = True):
+        if "embed_tokens" in vars(self) and recurse:  # `to` and `half` of a stack alone reach its table too
+            self.embed_tokens._apply(fn)
+        return super()._apply(fn, recurse)
+
     def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
         state: Any = super().state_dict(*args, prefix=prefix, **kwargs)
         if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own

@@ -201,6 +201,13 @@ def test_weights_of_a_stack_and_of_several_names_are_loaded(build):
         other.load_state_dict(weights | {"model.encoder.other": torch.zeros(1)})
 
 
+def test_a_stack_alone_moves_with_its_table(build):
+    model = build()
+    encoder = model.get_encoder().double()
+    assert encoder(IDS).last_hidden_state.dtype == torch.double
+    assert encoder.to("meta").embed_tokens.weight.is_meta and model.model.shared.weight.is_meta
+
+
 @pytest.mark.parametrize("case", SHARING)
 def test_a_functional_call_leaves_the_model_as_it_was(build, case):
     """Whatever is computed with other weights, as `torch.func` does for gradients of samples and for ensembles."""
