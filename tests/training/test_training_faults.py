@@ -46,6 +46,8 @@ def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
     assert run.state.global_step == 1
     with pytest.raises(ValueError, match="eval_strategy"):  # asked for
         WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), eval_strategy="steps", **PLAIN))
+    with pytest.raises(ValueError, match="eval_strategy"):  # which is the best could not be told
+        WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), load_best_model_at_end=True, **PLAIN))
 
 
 def test_a_number_of_steps_sets_the_strategy(tmp_path):
