@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,12 +51,13 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
 
 
 def _lock(descriptor: int, path: Path, name: Path) -> None:
-    """Lock the open file or folder `path` until its descriptor is closed.
+    """Lock the open file or folder `path` until its descriptor is closed. Pipes and devices take what several runs write.
 
     Raises:
         ValueError: another process has the lock, or has just finished. The message names the output, `name`.
     """
-    if fcntl is None:
+    kind = os.fstat(descriptor).st_mode
+    if fcntl is None or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +122,7 @@ def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]
     file = path.open("a", encoding="utf-8", newline="\n")  # which keeps the content until the file is locked
     try:
         _lock(file.fileno(), path, path)
-        if not append:
+        if not append and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(0)
     except BaseException:
         file.close()
@@ -142,22 +144,26 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
         ValueError: `folder` is a file, or is not empty and `replace` is False, or another run is writing it.
         OSError: the folder cannot be made or renamed.
     """
-    folder = Path(folder)
-    is_filled = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if is_filled and not (replace and folder.is_dir()):
-        raise ValueError(f"{folder} exists and is not empty: choose another output folder.")
+    name, folder = Path(folder), Path(os.path.realpath(folder))  # a symbolic link or "." cannot be renamed
+
+    def check() -> None:
+        if _is_filled(folder) and not (replace and folder.is_dir()):
+            raise ValueError(f"{name} exists and is not empty: choose another output folder.")
+
+    check()
     staging, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("part", "old"))
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # the caller knows nothing of the temporary name
-        raise type(error)(error.errno, error.strerror, str(folder)) from error
-    with _locked(staging, folder):
+        raise type(error)(error.errno, error.strerror, str(name)) from error
+    with _locked(staging, name):
         for path in staging.iterdir():  # left by a killed process
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        _restore(folder, old)
         try:
+            _restore(folder, old)
+            check()  # again: another run may have ended, or what a killed run had put aside is back
             yield staging
-            if is_filled:
+            if replace and _is_filled(folder):
                 os.replace(folder, old)
             os.replace(staging, folder)
         except BaseException:
@@ -165,6 +171,10 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
             raise
         finally:
             _restore(folder, old)
+
+
+def _is_filled(path: Path) -> bool:
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 
 @contextmanager

@@ -423,11 +423,24 @@ class WeftStack(WeftPreTrainedModel):
         self._modules.pop("embed_tokens", None)
         self.__dict__["embed_tokens"] = table
 
+    def _apply(self, fn, recurse: bool = True):
+        if "embed_tokens" in vars(self) and recurse:  # `to` and `half` of a stack alone reach its table too
+            self.embed_tokens._apply(fn)
+        return super()._apply(fn, recurse)
+
     def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
         state: Any = super().state_dict(*args, prefix=prefix, **kwargs)
         if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own
             state["embed_tokens.weight"] = plain_table(self.embed_tokens).weight.detach()
         return state
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args) -> None:
+        # in the weights of a stack alone, and in those of a model from before, whose table had several names
+        table = state_dict.pop(f"{prefix}embed_tokens.weight", None) if "embed_tokens" in vars(self) else None
+        if table is not None and not prefix:
+            with torch.no_grad():
+                plain_table(self.embed_tokens).weight.copy_(table)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
         """Read the values of inputs, and raise a ValueError if a table lacks one of them.

@@ -50,7 +50,8 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
             if is_default and getattr(self, f"{what}_steps") is not None:
                 setattr(self, f"{what}_strategy", "steps")
-        if self.save_steps is None:
+        # otherwise it stays None, so that a copy by `dataclasses.replace` does not take it for given
+        if self.save_steps is None and self.save_strategy == "steps":
             self.save_steps = 500
 
     @property

@@ -254,10 +254,15 @@ class StreamCollator:
 def data_fingerprint(dataset: Any) -> str | None:
     """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
 
-    It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random.
+    It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random,
+    and for a stream that cannot be read. Whoever trains on it learns why.
     """
     if isinstance(dataset, ShuffledStream):
-        number, rows = 1, iter(dataset.rows)
+        number = 1
+        try:
+            rows: Iterator[Any] = iter(list(itertools.islice(dataset.rows, number)))
+        except Exception:  # each reader of `datasets` has errors of its own
+            return None
     elif isinstance(dataset, (datasets.Dataset, list)):
         plain = dataset if isinstance(dataset, list) else dataset.with_format(None)
         number = len(plain)

@@ -112,7 +112,7 @@ class CompiledStep:
         fields = json.loads(config.to_json_string(use_diff=False))
         return {
             "weights": _hash_of_tensors(self.step),
-            "numbers": numbers_of([self.step.decoder, self.step.lm_head]),
+            "numbers": numbers_of([self.step.decoder, self.step.lm_head, self.step.embeddings]),
             "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
             "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
             "code": _hash_of_code(),

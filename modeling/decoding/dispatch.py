@@ -76,7 +76,9 @@ def _is_foreign(attention: Any) -> bool:
 def reason_against_model(model: Any) -> str | None:
     """Return why the fast path would be wrong for the model as it is now, in a few words, or None if it is right."""
     decoder = model.model.decoder
-    for module in (model, model.model, model.lm_head, *decoder.modules()):
+    # the table is not among them where the encoder shares it
+    modules = [*decoder.modules(), *decoder.embed_tokens.modules()]
+    for module in (model, model.model, model.lm_head, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or "forward" in module.__dict__:
@@ -88,10 +90,10 @@ def reason_against_model(model: Any) -> str | None:
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"
-    for module in (model.lm_head, *decoder.modules()):
+    for module in (model.lm_head, *modules):
         if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
             return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
-    weights = [*decoder.parameters(), *model.lm_head.parameters()]
+    weights = [*decoder.parameters(), *decoder.embed_tokens.parameters(), *model.lm_head.parameters()]
     kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if kinds:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
@@ -172,8 +174,9 @@ def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the model changes."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    parts = (model.model.decoder, model.lm_head)
-    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    parts = (model.model.decoder, model.lm_head, model.model.decoder.embed_tokens)
+    found = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    tensors = list({id(tensor): tensor for tensor in found}.values())  # a table may be in several parts
     kept, settings = _COMPILED[model], vars(model.config)
     if kept is None or not kept[0].fits(parts, tensors, settings):
         kept = _COMPILED[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)

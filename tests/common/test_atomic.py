@@ -152,6 +152,46 @@ def test_a_folder_that_a_killed_run_had_put_aside_comes_back(tmp_path):
     assert (tmp_path / "out" / "file").read_text() == "old" and list(tmp_path.iterdir()) == [tmp_path / "out"]
 
 
+def test_a_folder_that_comes_back_counts(tmp_path):
+    for _ in range(2):
+        (tmp_path / ".out.old").mkdir()
+        (tmp_path / ".out.old" / "file").write_text("old")
+        with pytest.raises(ValueError, match="out exists and is not empty"), atomic_folder(tmp_path / "out"):
+            raise AssertionError
+        (tmp_path / "out").rename(tmp_path / ".out.old")
+        with atomic_folder(tmp_path / "out", replace=True) as folder:
+            (folder / "file").write_text("new")
+        assert (tmp_path / "out" / "file").read_text() == "new" and list(tmp_path.iterdir()) == [tmp_path / "out"]
+        (tmp_path / "out" / "file").unlink()
+        (tmp_path / "out").rmdir()
+
+
+def test_a_folder_may_be_a_link_or_the_current_one(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "real")
+    for name in (tmp_path / "link", Path(".")):
+        for text in ("one", "two"):
+            with atomic_folder(name, replace=True) as folder:
+                (folder / "file").write_text(text)
+            assert (tmp_path / "real" / "file").read_text() == text
+            os.chdir(tmp_path / "real")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"] and (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="has no /dev/fd")
+def test_lines_go_to_pipes_and_devices(tmp_path):
+    reading, writing = os.pipe()
+    with open_lines(f"/dev/fd/{writing}") as one, open_lines(f"/dev/fd/{writing}") as other:
+        one.write("one\n")
+        other.write("other\n")
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:
+        assert sorted(file) == ["one\n", "other\n"]
+    with open_lines(os.devnull), open_lines(os.devnull):
+        pass
+
+
 def test_a_folder_that_cannot_be_made_is_named_as_it_was_asked_for(tmp_path, monkeypatch):
     def refuse(path, *args):
         raise PermissionError(13, "Permission denied", str(path))

@@ -6,7 +6,10 @@ from itertools import pairwise
 import pytest
 import torch
 
+import weftformer
 from weftformer.modeling.decoding import weights
+from weftformer.modeling.decoding.compiled import CompiledStep
+from weftformer.modeling.decoding.dispatch import decode_step
 
 
 def one_bit(weight):
@@ -30,6 +33,27 @@ def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind,
         assert steps
         assert torch.equal(seen[-1], model.generate(source, **request, use_cache=False))
     assert not any(torch.equal(one, other) for one, other in pairwise(seen))
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_another_shared_table_is_heard(build, source, steps, monkeypatch, compile):
+    """With a head of its own, the shared table is no weight of the decoder or of the head."""
+    monkeypatch.setattr(weights, "_SMALLEST", 0)
+    monkeypatch.setattr(CompiledStep, "_package", lambda self, shape, arguments: self.step.forward)
+    model = build("rotary", tie_word_embeddings=False)
+    weftformer.fast_decoding(model, compile=compile)
+    request = {"min_new_tokens": 26, "max_new_tokens": 26}
+    for new in (False, True):
+        model.generate(source, **request)
+        before = decode_step(model)
+        other = torch.randn(model.model.shared.weight.shape, generator=torch.Generator().manual_seed(int(new)))
+        if new:
+            model.set_input_embeddings(torch.nn.Embedding(*other.shape, dtype=model.dtype).eval())
+        model.model.shared.weight.data.copy_(other)
+        assert decode_step(model) is not before
+        steps.clear()
+        found = model.generate(source, **request)
+        assert steps and torch.equal(found, model.generate(source, **request, use_cache=False))
 
 
 def test_layouts_are_kept_between_requests_until_something_changes(build, source, monkeypatch):

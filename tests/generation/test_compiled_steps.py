@@ -125,6 +125,15 @@ def test_another_model_is_compiled_anew(build, builds, answer, source, change):
     assert after is not before and decode_step(model) is after and decode_step(twin) is not after
 
 
+def test_another_shared_table_is_compiled_anew(build, builds, source):
+    """With a head of its own, the shared table is no weight of the decoder or of the head."""
+    for scale in (1.0, 2.0, 2.0):
+        model = weftformer.fast_decoding(build("rotary", tie_word_embeddings=False))
+        model.model.shared.weight.data.mul_(scale)
+        model.generate(source, max_new_tokens=6, min_new_tokens=6)
+    assert len(builds) == 2
+
+
 def test_another_number_of_threads_or_version_is_compiled_anew(builds, answer, monkeypatch):
     answer()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)

@@ -77,6 +77,11 @@ def hooks_a_layer(model):
     model.model.decoder.layers[1].mlp.register_forward_hook(lambda module, args, output: output * 3)
 
 
+def hooks_the_table(model):
+    """The hook of the table is that of the source too: the encoder shares it."""
+    model.model.decoder.embed_tokens.register_forward_hook(lambda module, args, output: output.flip(-1))
+
+
 def replaces_forward(model):
     attention = model.model.decoder.layers[0].encoder_attn
     own = attention.forward
@@ -102,7 +107,14 @@ def replaces_an_activation(model):
     model.model.decoder.layers[1].mlp.act_fn = Thrice()
 
 
-CHANGES = [replaces_a_method, hooks_a_layer, replaces_forward, replaces_a_module, replaces_an_activation]
+CHANGES = [
+    replaces_a_method,
+    hooks_a_layer,
+    hooks_the_table,
+    replaces_forward,
+    replaces_a_module,
+    replaces_an_activation,
+]
 
 
 @pytest.mark.parametrize("change", CHANGES)

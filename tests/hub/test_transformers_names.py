@@ -29,7 +29,7 @@ REMEDY = 'pip install "transformers>=5.17,<6"'
 
 @pytest.mark.integration
 def test_all_else_that_is_imported_is_public():
-    """Names of `transformers` itself, outputs, and the table of activations, which configurations name."""
+    """Names of `transformers` and its generation, outputs, and the table of activations, which configurations name."""
     for file, text in flat_files().items():
         if file == "transformers_names.py":
             continue
@@ -41,7 +41,11 @@ def test_all_else_that_is_imported_is_public():
             if node.module == "transformers":
                 assert names <= set(dir(transformers)), file
             else:
-                assert node.module in ("transformers.modeling_outputs", "transformers.activations"), (
+                assert node.module in (
+                    "transformers.modeling_outputs",
+                    "transformers.activations",
+                    "transformers.generation",
+                ), (
                     file,
                     node.module,
                 )

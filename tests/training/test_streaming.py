@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, ShuffledStream, WeftTrainingArguments, fit_pairs
 from weftformer.training.data import load_file_stream, load_pairs
+from weftformer.training.streaming import data_fingerprint
 from weftformer.training.trainer import _budget_batches
 
 from ..models import TINY_CONFIG
@@ -191,8 +192,10 @@ def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
         next(iter(empty))
     broken = tmp_path / "broken.csv"
     broken.write_text("source,target\n" + "a,b\n" * 5 + "a,b,c,d\n")
+    unread = ShuffledStream(load_file_stream(str(broken)), as_numbers, name=str(broken))
+    assert data_fingerprint(unread) is None  # the Trainer asks first
     with pytest.raises(ValueError, match=r"broken\.csv cannot be read after row 0: .*line 7"):
-        next(iter(ShuffledStream(load_file_stream(str(broken)), as_numbers, name=str(broken))))
+        next(iter(unread))
 
 
 def test_files_are_named_by_patterns_and_lists(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """What once went wrong around a training run: arguments that changed nothing, losses left out, data exchanged, Ctrl-C."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -45,13 +46,18 @@ def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
     assert run.state.global_step == 1
     with pytest.raises(ValueError, match="eval_strategy"):  # asked for
         WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), eval_strategy="steps", **PLAIN))
+    with pytest.raises(ValueError, match="eval_strategy"):  # which is the best could not be told
+        WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), load_best_model_at_end=True, **PLAIN))
 
 
 def test_a_number_of_steps_sets_the_strategy(tmp_path):
     given = WeftTrainingArguments(str(tmp_path), save_steps=7, eval_steps=3, use_cpu=True)
     assert (given.save_strategy, given.save_steps, given.eval_strategy, given.eval_steps) == ("steps", 7, "steps", 3)
     plain = WeftTrainingArguments(str(tmp_path), use_cpu=True)
-    assert (plain.save_strategy, plain.save_steps, plain.eval_strategy) == ("epoch", 500, "epoch")
+    assert (plain.save_strategy, plain.eval_strategy) == ("epoch", "epoch")
+    copied = dataclasses.replace(plain, learning_rate=0.1)
+    assert (copied.save_strategy, copied.eval_strategy) == ("epoch", "epoch")
+    assert WeftTrainingArguments(str(tmp_path), save_strategy="steps", use_cpu=True).save_steps == 500
     assert WeftTrainingArguments(str(tmp_path), save_steps=7, save_strategy="no", use_cpu=True).save_strategy == "no"
 
 
