@@ -83,7 +83,11 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     part = Path(f"{os.fspath(path)}.part")
     with open_lines(part) as file:
         yield file
-    os.replace(part, path)
+        file.flush()
+        if fcntl is not None:  # as long as it is locked: another run would empty it
+            os.replace(part, path)
+    if fcntl is None:
+        os.replace(part, path)
 
 
 def complete_lines(path: str | os.PathLike[str]) -> int:

@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 # Seconds that a pool computes before the next has its turn. A call of the model is not interrupted.
 _SLICE = 0.02
 # Rows of the inputs that are computed at once, and rows of an input that begins though there is no room: with it, many wide
-# searches do not keep a narrow one waiting.
+# searches do not keep a narrow one waiting. Nor do many narrow ones a wide one, see `Batcher._is_behind`.
 ROWS, _FEW_ROWS = 240, 10
 
 
@@ -78,6 +78,8 @@ class _Request:
     waiting: deque[Item] = field(default_factory=deque)
     computing: int = 0
     rows: int = 0
+    number: int = 0  # in the order in which they came
+    passed: int = 0  # inputs of later ones that began while all of its own waited
 
 
 @dataclass(eq=False)
@@ -145,7 +147,7 @@ class Batcher:
         self._changed, self._turns = Condition(), _Turns()
         self._open: dict[Hashable, _OpenPool] = {}
         self._is_stopping = False
-        self.computing = self._rows = 0
+        self.computing = self._rows = self._few = self._submitted = 0
 
     @property
     def waiting(self) -> int:
@@ -170,7 +172,8 @@ class Batcher:
                 raise Stopping
             if self.waiting + len(works) > self._max_queue:
                 raise QueueFull
-            request = _Request()
+            self._submitted += 1
+            request = _Request(number=self._submitted)
             items = [Item(work, self._make.rows(work), request) for work in works]
             request.waiting.extend(items)
             self._requests.append(request)
@@ -217,7 +220,7 @@ class Batcher:
             if not request.waiting:
                 continue
             self._requests.append(request)
-            if self._has_room(request):
+            if self._has_room(request) and not self._is_behind(request):
                 self._join(request.waiting.popleft())
                 refused = 0
             else:
@@ -232,11 +235,22 @@ class Batcher:
             and 2 * (request.rows + new) <= rows + request.rows
         )
 
+    def _is_behind(self, request: _Request) -> bool:
+        """Whether a request leaves its rows to an earlier one, which as many inputs have passed as are computed at once."""
+        earlier = (other for other in self._requests if other.waiting and other.number < request.number)
+        if not any(other.passed >= self._max_batch_size for other in earlier):
+            return False
+        new = request.waiting[0].rows
+        return new > _FEW_ROWS or self._few + new > ROWS // 2
+
     def _join(self, item: Item) -> None:
         # after this call a future cannot be cancelled
         if not item.answer.set_running_or_notify_cancel():
             return
         self._count(item, 1)
+        item.request.passed = 0
+        for other in self._requests:
+            other.passed += other.number < item.request.number and not other.computing
         key = self._make.pool_key(item.work)
         if key not in self._open:
             self._open[key] = _OpenPool(key)
@@ -247,6 +261,7 @@ class Batcher:
         self.computing += change
         item.request.computing += change
         self._rows += change * item.rows
+        self._few += change * item.rows * (item.rows <= _FEW_ROWS)
         item.request.rows += change * item.rows
 
     def _work(self, own: _OpenPool) -> None:

@@ -68,6 +68,9 @@ def main(args: argparse.Namespace) -> None:
             raise
         raise ValueError(f"Serving needs {error.name}: pip install 'weftformer[serve]'.") from error
 
+    key = os.environ.get("WEFT_API_KEY", "")
+    if key and not key.strip():
+        raise ValueError("WEFT_API_KEY is blank: give a key, or unset it.")
     _share_memory()
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded: a port that is taken shows at once
@@ -83,8 +86,10 @@ def main(args: argparse.Namespace) -> None:
     move_to(task, args.device)
     # only the name of a folder: clients need not know where it is
     name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
-    key, hosts = os.environ.get("WEFT_API_KEY") or None, args.allowed_host or ["*"]
-    app = build_app(task, name=name, limits=limits, api_key=key, allowed_hosts=hosts)
+    # a key from a file often ends in a line break, which no header can have
+    hosts = args.allowed_host or ["*"]
+    app = build_app(task, name=name, limits=limits, api_key=key.strip() or None, allowed_hosts=hosts)
     host, port = listener.getsockname()[:2]
-    print(f"{name} at http://{host}:{port}{task.path}, its API at http://{host}:{port}/docs", flush=True)
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(f"{name} at {url}{task.path}, its API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

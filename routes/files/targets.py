@@ -185,7 +185,7 @@ def _records(texts: Iterable[str]) -> Iterator[str]:
     for text in itertools.chain(texts, ["$$$$"]):
         if not text.startswith("$$$$"):
             record.append(f"{text}\n")
-            size += len(text)
+            size += len(text) + 1  # empty lines take room too
             if size > _LONGEST_RECORD:
                 raise TooLong(f"a record is longer than {_LONGEST_RECORD} characters, so this is not an SD file")
             continue

@@ -37,6 +37,21 @@ def test_what_was_written_before_an_error_is_kept_beside(tmp_path):
     assert path.read_text() == "two\n" and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_finished_file_is_locked_until_it_has_its_name(tmp_path, monkeypatch):
+    replace, refused = os.replace, []
+
+    def replaced(part, path):
+        with pytest.raises(ValueError, match="Another run is writing"):  # which would empty it
+            open_lines(part)
+        refused.append(part)
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    with partial_file(tmp_path / "out") as file:
+        file.write("all\n")
+    assert refused and (tmp_path / "out").read_text() == "all\n"
+
+
 def test_a_folder_is_whole_or_as_it_was(tmp_path):
     folder = tmp_path / "new" / "out"
     with atomic_folder(folder) as new:

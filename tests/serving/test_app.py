@@ -1,5 +1,6 @@
 """Over HTTP, with a real server and a task that needs no model."""
 
+import asyncio
 import gc
 import html
 import json
@@ -192,6 +193,22 @@ def test_a_key_and_names_of_the_server(stub):
         assert post(headers={"authorization": "Bearer secret"}).status_code == 200
         assert [server.client.get(path).status_code for path in ("/health", "/ready", "/metrics")] == [200, 200, 401]
         assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_a_key_is_compared_as_bytes_and_asked_for_by_path(stub):
+    with running(stub, api_key="schlüssel") as server:
+        post = partial(server.client.post, "/translate", json={"texts": "a"})
+        for scheme in ("Bearer", "bearer"):
+            assert post(headers={"authorization": f"{scheme} schlüssel".encode()}).status_code == 200
+        assert post(headers={"authorization": b"Basic schl\xc3\xbcssel"}).status_code == 401
+        assert post(headers={"host": "x/health?"}).status_code == 401
+
+
+def test_tokens_are_counted_beside_the_loop(server, stub, monkeypatch):
+    loops = []
+    monkeypatch.setattr(stub, "count_tokens", lambda answer: loops.append(asyncio._get_running_loop()) or 1)
+    assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
+    assert loops == [None]
 
 
 def test_fields_may_be_refused(stub):

@@ -136,6 +136,21 @@ def test_wide_inputs_wait_for_room_and_narrow_ones_do_not(pools, batcher):
     assert answers([*wide, *other, *narrow[0], *narrow[1]]) == [1] * 5
 
 
+@pytest.mark.parametrize("rows", [60, 10])
+def test_many_narrow_inputs_do_not_keep_a_wide_one_waiting(pools, rows):
+    batcher, ended = Batcher(pools, max_batch_size=24, max_queue=300), []
+    works = [Work(1, rows=rows)] * 24 + [Work(1, rows=100)] + [Work(1, rows=rows)] * 200
+    items = [item for work in works for item in batcher.submit([work])]
+    for item in items:
+        item.answer.add_done_callback(lambda _, item=item: ended.append(item.rows))
+    pools.go.set()
+    assert answers(items) == [1] * 225
+    soon(lambda: len(ended) == 225)
+    assert ended.index(100) < 100
+    batcher.stop()
+    batcher.join(20)
+
+
 def test_a_step_without_end_lets_the_others_compute(pools, batcher):
     """A search from beginning to end is one step; between calls of the model it lets other pools have their turn."""
 

@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from fastapi.testclient import TestClient
 
 import weftformer
 from weftformer.benchmarks.serve_load import TARGETS, answers_alone, load, request_bodies, served
-from weftformer.scripts import cli
+from weftformer.scripts import cli, serve
 from weftformer.serving.connections import JsonFormatter, Server
 
 from .conftest import soon
@@ -80,7 +81,7 @@ def test_mistakes_are_one_line(words, message, capsys, untrained_folder):
 def test_options_reach_the_server(monkeypatch, untrained_folder):
     seen = []
     monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
-    monkeypatch.setenv("WEFT_API_KEY", "secret")
+    monkeypatch.setenv("WEFT_API_KEY", "secret\n")  # as a file has it
     words = ["--log-level", "error", "--log-format", "json", "--refuse", "ranking", "--max-connections", "9"]
     words += ["--allowed-host", "a.example"]
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 0
@@ -93,6 +94,17 @@ def test_options_reach_the_server(monkeypatch, untrained_folder):
         assert asked().status_code == 200
         assert asked(headers={"authorization": "Bearer secret"}).status_code == 400
         assert asked(headers={"host": "a.example"}).status_code == 401
+
+
+def test_a_blank_key_is_refused_and_an_address_is_one_to_open(monkeypatch, capsys, untrained_folder):
+    monkeypatch.setattr(Server, "run", lambda self, sockets: None)
+    listener = SimpleNamespace(getsockname=lambda: ("::1", 8000, 0, 0))
+    monkeypatch.setattr(serve, "_listen", lambda host, port: listener)
+    words = ["serve", "--model", untrained_folder, "--host", "::1"]
+    monkeypatch.setenv("WEFT_API_KEY", " \n")
+    assert cli.main(words) == 1 and "WEFT_API_KEY is blank" in capsys.readouterr().err
+    monkeypatch.delenv("WEFT_API_KEY")
+    assert cli.main(words) == 0 and "http://[::1]:8000/docs" in capsys.readouterr().out
 
 
 @pytest.mark.slow

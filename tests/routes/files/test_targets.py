@@ -107,6 +107,7 @@ def test_carriage_returns_end_lines_too(name):
             "x.sdf",
             r"x\.sdf: a record is longer than 99999",
         ),
+        (b"x\n\n\n  0  0 V2000\nM  END\n" + b"\n" * 200_000, "x.sdf", r"x\.sdf: a record is longer"),
     ],
 )
 def test_a_file_that_has_no_end_is_refused_early(content, name, said, monkeypatch):
