@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -76,6 +76,8 @@ class Judgement:
             A few of them.
         reaction_class (`str` or None):
             The commonest class of USPTO-50K among them.
+        name (`str` or None):
+            The common name of the transformation.
         reason (`str` or None):
             Why the step fails.
         remarks (`tuple[str, ...]`):
@@ -86,8 +88,14 @@ class Judgement:
     precedents: int = 0
     examples: tuple[Example, ...] = ()
     reaction_class: str | None = None
+    name: str | None = None
     reason: str | None = None
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str | None:
+        """What a reader calls the step: its name, else its class, else nothing."""
+        return self.name or self.reaction_class
 
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
@@ -140,8 +148,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
 
 
 def _with(found: Transformation, state: State, remarks: tuple[str, ...]) -> Judgement:
-    name = None if found.reaction_class is None else CLASSES[found.reaction_class]
-    return Judgement(state, found.count, found.examples, name, remarks=remarks)
+    number = found.reaction_class
+    return Judgement(state, found.count, found.examples, number and CLASSES[number], found.name, remarks=remarks)
 
 
 def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:
