@@ -117,15 +117,13 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 def judge_route(route: Route) -> list[Judgement]:
-    """Return the judgement of each reaction of a route, depth first from the target."""
-    return [judge(one.smiles, [child.smiles for child in one.children]) for one in _made(route)]
+    """Return the judgement of each reaction of a route, in the order of `Route.steps`."""
+    return [judge_step(one) for one in route.steps()]
 
 
-def _made(route: Route) -> Iterator[Route]:
-    if route.children:
-        yield route
-        for child in route.children:
-            yield from _made(child)
+def judge_step(route: Route) -> Judgement:
+    """Return the judgement of the last reaction of a route."""
+    return judge(route.smiles, [child.smiles for child in route.children])
 
 
 @lru_cache(1 << 14)
@@ -148,8 +146,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
 
 
 def _with(found: Transformation, state: State, remarks: tuple[str, ...]) -> Judgement:
-    number = found.reaction_class
-    return Judgement(state, found.count, found.examples, number and CLASSES[number], found.name, remarks=remarks)
+    kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
+    return Judgement(state, found.count, found.examples, kind, found.name, remarks=remarks)
 
 
 def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:

@@ -221,7 +221,11 @@ def common_name(smarts: str) -> str | None:
 @cache
 def _reactions() -> list[tuple[str, Chem.Mol, Chem.Mol]]:
     """The names with the patterns of the reactants and of the product."""
-    return [(name, *(Chem.MolFromSmarts(side) for side in reaction.split(">>"))) for name, reaction in NAMES]
+    found = []
+    for name, reaction in NAMES:
+        used, made = (Chem.MolFromSmarts(side) for side in reaction.split(">>"))
+        found.append((name, used, made))
+    return found
 
 
 def _molecule(smarts: str) -> Chem.Mol:

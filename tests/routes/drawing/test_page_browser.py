@@ -39,7 +39,7 @@ PLANS = [
     Plan(
         TARGET,
         [
-            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5, joined_at=("N#Cc1ccc(O)cc1",)),
+            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5),
             candidate(SHORT, 2, (), feasibility=1.0),
             Candidate("x" * 300, -9, 1, rank=3),
         ],
