@@ -19,6 +19,8 @@ MOST_SMILES = 600
 MOST_BEAMS = 20
 MOST_STEPS = 10
 SECONDS = 120.0
+# A search to the stock ends then with what it has found, long before `SECONDS`.
+MOST_SECONDS = 60
 # The largest number of characters in a message.
 _REASON = 600
 

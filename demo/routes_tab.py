@@ -21,7 +21,18 @@ from ..routes.drawing.picture import route_picture
 from ..routes.drawing.svg import picture_svg, save_picture
 from ..routes.files.entries import BROKEN_GZIP
 from ..tokenization import PRODUCT_LENGTH
-from .asking import MOST_BEAMS, MOST_SMILES, MOST_STEPS, ONE_AT_A_TIME, SECONDS, InTime, alert, check_length, reasons
+from .asking import (
+    MOST_BEAMS,
+    MOST_SECONDS,
+    MOST_SMILES,
+    MOST_STEPS,
+    ONE_AT_A_TIME,
+    SECONDS,
+    InTime,
+    alert,
+    check_length,
+    reasons,
+)
 
 if TYPE_CHECKING:
     from ..routes.plans import Candidate, Plan
@@ -68,17 +79,28 @@ _TEMPLATE = _ENVIRONMENT.from_string(_ROUTES)
 
 
 def plan_routes(
-    task: RouteTask, target: str, steps: int = 0, beams: int = 10, material: str = "", stock_file: str | None = None
+    task: RouteTask,
+    target: str,
+    steps: int = 0,
+    beams: int = 10,
+    material: str = "",
+    stock_file: str | None = None,
+    *,
+    direct: bool = False,
+    seconds: float | None = None,
 ) -> Plan:
     """Plan routes to one target.
 
     Args:
         task: the route model.
         target: the SMILES of the target.
-        steps: the number of reactions on the longest path of a route. With 0, the numbers 1 to 5 are tried.
+        steps: the number of reactions on the longest path of a route. With 0, single steps are searched until everything is in the
+            stock, or the numbers 1 to 5 are tried.
         beams: the number of beams.
         material: the SMILES of the starting material, or an empty string.
-        stock_file: a file with the molecules in stock.
+        stock_file: a file with the molecules in stock (default: the stock of the task, if it has one).
+        direct: whether the model writes whole routes, also where there is a stock.
+        seconds: when the search ends with what is found (default: as in [`PlanSettings`]).
 
     Returns:
         The plan.
@@ -91,10 +113,10 @@ def plan_routes(
     if material.strip():
         check_length("starting material", material, MOST_SMILES)
     in_time = InTime()
-    stock = None if stock_file is None else _stock(Path(stock_file), in_time)
+    stock = task.stock if stock_file is None else _stock(Path(stock_file), in_time)
     [plan] = task.planner.plan(
         [target.strip()],
-        PlanSettings(beams=beams, max_new_tokens=task.max_new_tokens),
+        PlanSettings(beams=beams, max_new_tokens=task.max_new_tokens, direct=direct, time_limit=seconds),
         n_steps=steps or None,
         starting_material=material.strip() or None,
         stock=stock,
@@ -155,6 +177,14 @@ def build_routes_tab(task: RouteTask) -> None:
             label="Starting material (SMILES)", info="optional", max_length=MOST_SMILES,
             visible=task.model.config.max_source_positions > PRODUCT_LENGTH, min_width=220, elem_id="material",
         )  # fmt: skip
+    with gr.Row():
+        direct = gr.Radio(
+            [("single steps, until everything is in the stock", False), ("whole routes, as the model writes them", True)],
+            value=task.stock is None, label="Search", elem_id="direct", min_width=300,
+            info="Without a stock, and with a number of steps or a starting material, routes are whole.",
+        )  # fmt: skip
+        seconds = gr.Slider(5, MOST_SECONDS, value=MOST_SECONDS, step=5, label="Seconds", elem_id="seconds",
+                            info="The search then ends with what is found.", min_width=140)  # fmt: skip
     with gr.Accordion("Stock: what can be bought", open=False):
         stock = gr.File(label="SMILES or InChIKeys, one per line or in a table", type="filepath", elem_id="stock",
                         file_types=[".smi", ".txt", ".csv", ".tsv", ".gz"], height=120)  # fmt: skip
@@ -164,10 +194,14 @@ def build_routes_tab(task: RouteTask) -> None:
         files = [gr.DownloadButton(label, visible=False, size="md", min_width=160, elem_id=name)
                  for name, label in (("page", "Page with all routes"), ("json", "JSON"), ("picture", "Best route, SVG"))]  # fmt: skip
 
-    def run(target: str, steps: int, beams: int, material: str | None, stock: str | None) -> Iterator[list]:
+    def run(
+        target: str, steps: int, beams: int, material: str | None, stock: str | None, direct: bool, seconds: float
+    ) -> Iterator[list]:
         try:
             with reasons():
-                plan = plan_routes(task, target, steps, int(beams), material or "", stock)
+                plan = plan_routes(
+                    task, target, steps, int(beams), material or "", stock, direct=direct, seconds=seconds
+                )
         except Exception as error:
             # else the routes to another target would stay in their place
             yield [alert(error), *(gr.DownloadButton(value=None, visible=False) for _ in files)]
@@ -183,6 +217,6 @@ def build_routes_tab(task: RouteTask) -> None:
         yield [routes_html(plan), *(gr.DownloadButton(value=file, visible=file is not None) for file in ready)]
 
     gr.on(
-        [go.click, target.submit], run, [target, steps, beams, material, stock], [drawn, *files], api_name="plan",
-        **ONE_AT_A_TIME,
+        [go.click, target.submit], run, [target, steps, beams, material, stock, direct, seconds], [drawn, *files],
+        api_name="plan", **ONE_AT_A_TIME,
     )  # fmt: skip

@@ -97,12 +97,14 @@ class RouteTask:
         n_steps: list[int] | None = None,
         starting_material: str | list[str | None] | None = None,
         on_error: str = "raise",
+        budget: float | None = None,
     ) -> list[PlanRequest]:
         """Check a request.
 
         Args:
             targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
             n_steps: the numbers that are tried for each target.
+            budget: seconds of a search to the stock where the settings have no time limit (default: those of the settings).
 
         Returns:
             A work for each target.
@@ -112,7 +114,7 @@ class RouteTask:
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        return self.planner.requests(
+        works = self.planner.requests(
             targets,
             settings,
             n_steps=tried,
@@ -120,6 +122,10 @@ class RouteTask:
             stock=self.stock,
             on_error=on_error,
         )
+        if budget is None or settings.time_limit is not None:
+            return works
+        limited = replace(settings, time_limit=budget)
+        return [replace(work, settings=limited) if work.searches_steps else work for work in works]
 
     def count_tokens(self, plan: Plan) -> int:
         """The number of tokens of all candidates."""

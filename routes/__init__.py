@@ -64,4 +64,5 @@ def __getattr__(name: str) -> Any:
         }.get((error.name or "").split(".")[0])
         if missing is None:
             raise
-        raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[chem]") from error
+        extra = "syntheseus" if missing == "syntheseus" else "chem"
+        raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[{extra}]") from error

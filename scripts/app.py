@@ -1,6 +1,7 @@
 """Show models on a page in the browser, which plans routes and writes texts."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 EPILOG = """examples:
@@ -11,6 +12,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the one that comes with Weft)")
+    add("--stock", type=Path, metavar="FILE", help="what can be bought, where a visitor gives no other stock")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
     add("--device", help="where the models run, e.g. cuda:0 (default: cuda where there is one)")
     add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")
@@ -28,7 +30,7 @@ def main(args: argparse.Namespace) -> None:
 
     if args.text_model is None:
         take_shipped_model(args)
-    tasks = load_models(args.model, args.text_model)
+    tasks = load_models(args.model, args.text_model, args.stock)
     for task in filter(None, tasks):
         move_to(task, args.device)
 
@@ -37,25 +39,33 @@ def main(args: argparse.Namespace) -> None:
     build_demo(*tasks).launch(server_name=args.host, server_port=args.port, share=args.share, **LAUNCH)
 
 
-def load_models(route_model: str | None, text_model: str | None) -> list[Any]:
+def load_models(route_model: str | None, text_model: str | None, stock: Path | None = None) -> list[Any]:
     """Load the two arguments of `build_demo`.
 
     Args:
         route_model, text_model: folder or Hub id of each model, or None.
+        stock: a file with what can be bought, for the route model.
 
     Returns:
         The task of each model, or None for a model that is not given.
 
     Raises:
-        ValueError: gradio or RDKit is not installed, or a model is of the other kind.
+        ValueError: gradio or RDKit is not installed, a model is of the other kind, or the stock has no route model or cannot be read.
     """
+    from weftformer.scripts.arguments import read_stock
+
+    if stock is not None and route_model is None:
+        raise ValueError("--stock is for a model of routes: give one with --model.")
     try:
         import gradio  # noqa: F401
 
         from weftformer.inference.tasks import RouteTask, TextTask, load_task
 
         named = ((route_model, RouteTask), (text_model, TextTask))
-        tasks: list[Any] = [None if name is None else load_task(name) for name, _ in named]
+        stocks = (None if stock is None else read_stock(stock), None)
+        tasks: list[Any] = [
+            None if name is None else load_task(name, given) for (name, _), given in zip(named, stocks, strict=True)
+        ]
     except ModuleNotFoundError as error:
         if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
             raise

@@ -19,7 +19,8 @@ DRUGS = {
     "safinamide": "C[C@H](NCc1ccc(OCc2cccc(F)c2)cc1)C(N)=O",
     "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
 }
-STEPS = range(1, 4)
+# Seconds of the search for each, and purchasable routes after which it ends.
+BUDGET, NUM_ROUTES = 20.0, 5
 PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 
 
@@ -29,7 +30,9 @@ def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
     from weftformer.routes.shipped import STOCK
 
     stock = Stock.from_file(STOCK, progress=False, cache=False)
-    plans = RoutePlanner(model, tokenizer).plan(list(DRUGS.values()), n_steps=STEPS, beams=beams, stock=stock)
+    plans = RoutePlanner(model, tokenizer).plan(
+        list(DRUGS.values()), beams=beams, stock=stock, time_limit=BUDGET, num_routes=NUM_ROUTES
+    )
     for name, plan in zip(DRUGS, plans, strict=True):
         purchasable = sum(candidate.purchasable is True for candidate in plan.distinct)
         print(f"\n{name}: {len(plan.distinct)} routes, {purchasable} of them from molecules in stock.")

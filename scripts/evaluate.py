@@ -45,7 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                           help="what the model is told besides the target, a column each: steps (the depth of the recorded "
                           "route), material (one of its leaves: only for a model that was trained with one, which its files "
                           "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
-    add_plan_options(planning, "beams", "ranking", "num_augmentations", "grammar", "on_impossible", "max_new_tokens")
+    names = (
+        "beams",
+        "ranking",
+        "num_augmentations",
+        "grammar",
+        "on_impossible",
+        "max_new_tokens",
+        "time_limit",
+        "direct",
+    )
+    add_plan_options(planning, *names)
     planning.add_argument(
         "--batch-size", type=int, metavar="N", help="searches run at once (default: what has 80 beams)"
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
-  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --steps 1-3 --html routes.html
+  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
   weftformer plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
 # The exit status when at least one target has no route.

@@ -46,6 +46,7 @@ _REPR.maxother = _REPR.maxlong = _REPR.maxstring = 80
 _MOST_STEPS = 32
 # Each SMILES of a target is a search of its own.
 _MOST_AUGMENTATIONS = 16
+_MOST_ROUTES = 100
 # Each molecule or substructure is looked for in every route.
 _MOST_FORBIDDEN = 16
 # The longest target that a model reads has 143 tokens; for the worst of 2,000 characters RDKit takes a second.
@@ -149,7 +150,7 @@ def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]
     most = {
         "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
         "max_new_tokens": task.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
-        "num_routes": 100,
+        "num_routes": _MOST_ROUTES,
     }  # fmt: skip
     found: dict[str, Any] = {}
     for kind in (PlanSettings, Constraints):
@@ -174,6 +175,8 @@ def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]
 
 
 def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
+    # the other half is for waiting, and for drawing
+    budget = min(limits.max_time_limit, limits.timeout_s / 2)
     most = min(limits.max_characters, _MOST_SMILES)
     smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
     target = Annotated[str, StringConstraints(max_length=most)]
@@ -214,7 +217,7 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
     async def plan(wanted: Wanted, request: Request) -> PlanAnswer:
         """Ranked routes to each target, as "weftformer plan --json" writes them, and the names of their reactions."""
         _refuse(wanted, limits)
-        works: Sequence[PlanRequest] = await _checked(partial(_planned, task), wanted.model_dump())
+        works: Sequence[PlanRequest] = await _checked(partial(_planned, task, budget), wanted.model_dump())
         end = time.monotonic() + limits.timeout_s
         plans = await _answers(request, task, [(work, work.problem) for work in works], limits.timeout_s)
         plans = [
@@ -346,10 +349,10 @@ def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
     )
 
 
-def _planned(task: RouteTask, values: dict[str, Any]) -> Sequence[Any]:
+def _planned(task: RouteTask, budget: float, values: dict[str, Any]) -> Sequence[Any]:
     """Works of a request; a molecule of its settings that cannot be read is refused as a target is."""
     asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
-    return task.works(asked.pop("targets"), PlanSettings.from_options(values), on_error="skip", **asked)
+    return task.works(asked.pop("targets"), PlanSettings.from_options(values), budget=budget, on_error="skip", **asked)
 
 
 def _works(task: TextTask, values: dict[str, Any]) -> list[tuple[Any, str | None]]:

@@ -35,9 +35,8 @@ class Limits:
             The largest size of a request's body in bytes. Larger ones are refused with status 413.
         max_time_limit (`float`, *optional*, defaults to 60.0):
             The longest time in seconds that a request may give to the search for a target. It is `timeout_s` where that is
-            shorter.
-        max_expand_leaves (`int`, *optional*, defaults to 2):
-            The largest number of levels at which a request may have starting materials planned. With 0 none are.
+            shorter. A search to the stock for which a request has no limit ends after this time, and after half of
+            `timeout_s` at most.
         timeout_s (`float`, *optional*, defaults to 120.0):
             The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
             504).
@@ -64,7 +63,6 @@ class Limits:
     )
     max_request_bytes: int = limit(1 << 18, "largest body; larger ones are refused with 413")
     max_time_limit: float = limit(60.0, "longest `time_limit` that may be asked for", 1e-3, "S")
-    max_expand_leaves: int = limit(2, "most levels of `expand_leaves` that may be asked for; 0 for none", 0)
     timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
     header_timeout_s: float = limit(10.0, "seconds until a connection without a whole header is closed", 1e-3, "S")
     stop_timeout_s: float = limit(25.0, "seconds to finish what is computed after SIGTERM", 0, "S")

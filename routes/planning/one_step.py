@@ -1,7 +1,8 @@
-"""One step backwards: a Weft, or recorded transformations alone, as syntheseus' model of reactions."""
+"""One step backwards: a Weft as syntheseus' model of reactions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,7 @@ class WeftReactionModel(BackwardReactionModel):
     def __init__(self, model: Any, tokenizer: Any, *, beams: int = 10, batch_size: int = 16, **kwargs: Any):
         super().__init__(default_num_results=beams, **kwargs)
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
-        steps = 1 if getattr(model.config, "num_conditions", None) else None
-        self._n_steps = steps
+        self._n_steps = 1 if model.config.num_condition_features else None
         self._search = RouteSearch(model, tokenizer, PlanSettings(beams=beams))
 
     @classmethod
@@ -90,7 +90,7 @@ class WeftReactionModel(BackwardReactionModel):
             SingleProductReaction(
                 product=product,
                 reactants=Bag(Molecule(child.smiles, make_rdkit_mol=False) for child in one.route.children),
-                metadata={"log_probability": one.score},
+                metadata={"log_probability": one.score, "probability": math.exp(one.score)},
             )
             for one in candidates
             if one.route is not None and one.route.children

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..judging import judge
@@ -121,14 +121,17 @@ class _ToTheStock:
         """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
         settings, found = self.request.settings, self._shelf.found
         told = [f"{self.request.target} itself is in the stock."] if self.request.target in self._stock else []
-        if not found:
-            told.append(self._why_not())
         routes = found or ([] if settings.rules.only_purchasable else self._shelf.unfinished(_UNFINISHED))
         candidates = [
             Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)
             for one in routes[: settings.num_routes]
         ]
-        return candidates or [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + self._why_not())], told
+        if found:
+            return candidates, told
+        why = self._why_not()
+        if candidates:
+            return candidates, [*told, why[0].upper() + why[1:]]
+        return [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + why)], told
 
     def _why_not(self) -> str:
         molecules = f"{self._shelf.num_expanded:,} molecules were taken apart"
@@ -150,6 +153,8 @@ class _Target:
         wants: what it wants searched.
         running: the number of its searches that run.
         seconds: its part of the time of all steps.
+        begun: when it joined.
+        turn: the place of its latest search among all that have begun.
     """
 
     key: Hashable
@@ -157,6 +162,8 @@ class _Target:
     wants: _WholeRoutes | _ToTheStock
     running: int = 0
     seconds: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
+    turn: int = 0
 
 
 class PlanPool:
@@ -171,7 +178,8 @@ class PlanPool:
         watch: is called before each token; what it raises ends the search.
         together: whether waiting searches join only when all running ones have ended. Whole routes of many targets then take less
             time, because texts at different places need the longest prefix and suffix together. A server lets them join at
-            once, so that nobody waits for a long search.
+            once, so that nobody waits for a long search. The budget of a search to the stock is then a time on the clock, in
+            which an answer has to come; else it is the target's part of the time.
         remembered: the reactions of molecules that were searched before with the same model and settings.
     """
 
@@ -192,6 +200,7 @@ class PlanPool:
         self._remembered = {} if remembered is None else remembered
         self._targets: dict[Hashable, _Target] = {}
         self._running: dict[int, tuple[_Target, Hashable]] = {}  # by ticket
+        self._turns = 0
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -204,11 +213,11 @@ class PlanPool:
             request: what is searched, which has no problem.
         """
         wants: _WholeRoutes | _ToTheStock
-        if request.jobs:
-            wants = _WholeRoutes(request, self._search)
-        else:
+        if request.searches_steps:
             assert self.stock is not None
             wants = _ToTheStock(request, self._search, self.stock, self._remembered)
+        else:
+            wants = _WholeRoutes(request, self._search)
         self._targets[key] = _Target(key, request, wants)
 
     def remove(self, key: Hashable) -> None:
@@ -230,24 +239,34 @@ class PlanPool:
             target.wants.tell(place, candidates)
         for target in running or self._targets.values():
             target.seconds += (time.monotonic() - begun) / len(running or self._targets)
-        over = [target for target in self._targets.values() if target.wants.is_over(target.seconds)]
+        over = [target for target in self._targets.values() if target.wants.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
         return [(target.key, self._plan(target)) for target in over]
 
+    def _spent(self, target: _Target) -> float:
+        return target.seconds if self.together else time.monotonic() - target.begun
+
     def _join(self) -> None:
-        """Let searches join where there is room, one of each target in turn."""
-        if self.together and self._running and any(target.request.jobs for target, _ in self._running.values()):
+        """Let searches join where there is room."""
+        asked = list(self._targets.values())
+        is_whole = not any(target.request.searches_steps for target in asked)
+        if self.together and self._running and is_whole:
             return
+        # Searches of one target are alike and end together, and a target that is done is told at once. Where others wait for an
+        # answer, each target has its turn: one with many searches does not keep them waiting.
+        in_order = self.together or (is_whole and not self._search.is_continuous)
         joining: list[tuple[_Target, Hashable, Job, Deadline | None]] = []
-        asked = deque(self._targets.values())
         while asked and len(self._running) + len(joining) < self.most:
-            target = asked.popleft()
+            target = asked[0] if in_order else min(asked, key=lambda one: one.turn)
             wanted = target.wants.next(target.running)
-            if wanted is not None:
-                joining.append((target, *wanted))
-                target.running += 1
-                asked.append(target)
+            if wanted is None:
+                asked.remove(target)
+                continue
+            joining.append((target, *wanted))
+            target.running += 1
+            self._turns += 1
+            target.turn = self._turns
         if joining:
             tickets = self._search.add(
                 [job for _, _, job, _ in joining],

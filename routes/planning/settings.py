@@ -182,7 +182,7 @@ class PlanSettings:
     )
     time_limit: float | None = option(
         None,
-        "seconds for each target; what is found by then is kept (default: 60 for a search to the stock)",
+        "seconds for each target, to keep what is found (default: 60 to the stock)",
         metavar="SECONDS",
     )
     on_salt: str = option(

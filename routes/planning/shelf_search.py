@@ -75,6 +75,7 @@ class ShelfSearch:
         self._queue: list[_State] = [_State(0.0, next(self._tie), (target,), ())]
         self._steps: dict[str, Sequence[Step]] = {}
         self._waiting: dict[str, list[_State]] = {}
+        self._stuck: list[_State] = []  # no reaction of their first molecule leads on
         self._alike: Counter[tuple[str, ...]] = Counter()
         self.found: list[Found] = []
 
@@ -109,10 +110,8 @@ class ShelfSearch:
 
     def unfinished(self, most: int) -> list[Found]:
         """Return the routes that lack the fewest atoms of what has to be made, as far as SMILES tell, cheapest first among equals."""
-        states = [*self._queue, *(state for waiting in self._waiting.values() for state in waiting)]
-        nearest = heapq.nsmallest(
-            most, (one for one in states if one.made), key=lambda one: (sum(map(len, one.open)), one.cost)
-        )
+        states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
+        nearest = heapq.nsmallest(most, (one for one in states if one.made), key=_distance)
         return [Found(_route(self.target, dict(state.made)), state.cost) for state in nearest]
 
     def tell(self, molecule: str, steps: Sequence[Step]) -> None:
@@ -123,12 +122,13 @@ class ShelfSearch:
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
-        if len(state.made) >= self._most_reactions:
-            return
-        made = dict(state.made)
+        made, leads_on = dict(state.made), False
+        if len(made) >= self._most_reactions:
+            steps = ()
         for step in steps:
             if any(_needs(reactant, molecule, made) for reactant in step.reactants):
                 continue  # a molecule would be made from itself
+            leads_on = True
             new = {one for one in step.reactants if one not in made and not self._is_bought(one)}
             left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             if self._alike[left] >= _ALIKE and left:
@@ -138,6 +138,15 @@ class ShelfSearch:
             heapq.heappush(self._queue, _State(cost, next(self._tie), left, (*state.made, (molecule, step))))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
+        if not leads_on:
+            self._stuck.append(state)
+        if len(self._stuck) > 2 * self._most_states:
+            self._stuck = heapq.nsmallest(self._most_states, self._stuck, key=_distance)
+
+
+def _distance(state: _State) -> tuple[int, float]:
+    """What a state lacks, as far as the length of SMILES tells, and its cost."""
+    return sum(map(len, state.open)), state.cost
 
 
 def _route(molecule: str, made: dict[str, Step]) -> Route:

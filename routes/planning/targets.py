@@ -51,6 +51,11 @@ class PlanRequest:
     problem: str | None = None
     told: int | None = None
 
+    @property
+    def searches_steps(self) -> bool:
+        """Whether single steps are searched until everything is in the stock."""
+        return self.problem is None and not self.jobs
+
 
 def read_targets(
     model: Any,

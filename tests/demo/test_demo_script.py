@@ -6,7 +6,7 @@ import pytest
 
 from weftformer.demo import LAUNCH
 from weftformer.inference.tasks import RouteTask, TextTask
-from weftformer.routes.shipped import MODEL
+from weftformer.routes.shipped import MODEL, STOCK
 from weftformer.scripts import app, cli
 from weftformer.scripts.app import load_models
 
@@ -30,6 +30,8 @@ def test_the_wrong_kind(folders):
         load_models(text, None)
     with pytest.raises(ValueError, match="writes routes: give it as --model"):
         load_models(None, routes)
+    with pytest.raises(ValueError, match="--stock is for a model of routes"):
+        load_models(None, text, STOCK)
 
 
 def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
@@ -37,7 +39,7 @@ def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
     monkeypatch.setattr(app, "load_models", lambda *names: asked.append(names) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["app"])
-    assert asked == [(str(MODEL), None)] and capsys.readouterr().err.startswith("Model: weft-routes")
+    assert asked == [(str(MODEL), None, STOCK)] and capsys.readouterr().err.startswith("Model: weft-routes")
 
 
 def test_a_missing_extra(monkeypatch, capsys):

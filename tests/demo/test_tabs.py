@@ -13,8 +13,8 @@ from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reason
 from weftformer.demo.routes_tab import plan_routes, routes_html
 from weftformer.demo.text_tab import write
 from weftformer.inference.batching import Unwanted
-from weftformer.inference.tasks import TextTask
-from weftformer.routes import Route
+from weftformer.inference.tasks import RouteTask, TextTask
+from weftformer.routes import Route, Stock
 from weftformer.routes.plans import Candidate, Plan
 
 from ..models import tiny_text_model
@@ -33,6 +33,15 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
     assert html.count("<details open>") == 1
     assert "✕ 1 not in stock" in html and "<code>NCc1ccccc1</code>" in html
     assert route_task.stock is None  # a stock is of one question
+
+
+def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner):
+    task = RouteTask(planner, Stock(["CC(=O)O", "NCc1ccccc1"]))
+    [best, *_] = plan_routes(task, "CC(=O)NCc1ccccc1", beams=2, seconds=30).distinct
+    assert best.purchasable and best.route.num_reactions == 1
+    late = plan_routes(task, "CCOC(C)=O", beams=2, seconds=0.01)
+    assert "was found in 0.01 s" in " ".join([*late.remarks, late.nothing_because])
+    assert {one.n_steps for one in plan_routes(task, "CC(=O)NCc1ccccc1", beams=1, direct=True).candidates} > {1}
 
 
 def test_the_number_of_steps_counts(route_task):
@@ -79,7 +88,7 @@ def test_a_stock_is_read_in_time_or_not_at_all(route_task, tmp_path, monkeypatch
 def test_a_mistake_takes_the_place_of_the_last_answer(route_task):
     page = build_demo(route_task)
     (plan,) = (function.fn for function in page.fns.values() if function.api_name == "plan")
-    answers = plan("C1<b>", 0, 2, "", None)
+    answers = plan("C1<b>", 0, 2, "", None, False, 60)
     told, *files = next(answers)
     assert "'C1&lt;b&gt;' is not a molecule" in told.replace("&#x27;", "'") and "<svg" not in told
     assert [file.visible for file in files] == [False] * 3 and {file.value for file in files} == {None}

@@ -12,7 +12,7 @@ from weftformer.scripts import cli, demo
 
 def test_plans_draws_trains_saves_and_loads(planner, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NUM_TEST_ROUTES", 4)
-    monkeypatch.setattr(demo, "STEPS", range(1, 2))
+    monkeypatch.setattr(demo, "BUDGET", 0.5)
     planner.model.save_pretrained(tmp_path / "mine")
     planner.tokenizer.save_pretrained(tmp_path / "mine")
     arguments = ["--model", str(tmp_path / "mine"), "--output-dir", str(tmp_path / "out"), "--beams", "2"]

@@ -41,8 +41,8 @@ def surroundings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def run(folder, *words) -> int:
-    return cli.main(["plan", *map(str, words), "--model", folder, "--steps", "1", "--beams", "1", "--no-progress"])
+def run(folder, *words, steps=("--steps", "1")) -> int:
+    return cli.main(["plan", *map(str, words), "--model", folder, *steps, "--beams", "1", "--no-progress"])
 
 
 def rows_of(file) -> list[dict]:
@@ -60,15 +60,15 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
 
 
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
-    """The whole road: the amine is not in stock, is made in its turn, and the joined route is drawn."""
+    """The whole road: the amine is not in stock, is made in its turn, and the route is drawn."""
     (tmp_path / "stock.smi").write_text("CC(=O)O acid\nN ammonia\nBrCc1ccccc1 bromide\n")
     words = [AMIDE, "--stock", "stock.smi", "--output-file", "a.jsonl"]
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
-    words = [*words, "--overwrite", "--expand-leaves", "1", "--json", "b.json"]
-    assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg") == 0
+    words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
+    assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
     out = capsys.readouterr().out
-    assert "purchasable\nCC(=O)NCc1ccccc1" in out and "joined at NCc1ccccc1" in out
+    assert "purchasable\nCC(=O)NCc1ccccc1" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
     assert same["candidates"][0]["route"] == first["route"]

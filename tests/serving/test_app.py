@@ -303,9 +303,7 @@ def test_nothing_of_a_request_stays_behind(server, stub):
     soon(lambda: alive() <= before, 5)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_queue": 0}, {"timeout_s": float("nan")}, {"timeout_s": 0.0}, {"max_expand_leaves": -1}]
-)
+@pytest.mark.parametrize("wrong", [{"max_queue": 0}, {"timeout_s": float("nan")}, {"timeout_s": 0.0}])
 def test_bounds_are_positive(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name}=.* is not allowed: give at least"):

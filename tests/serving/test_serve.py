@@ -105,7 +105,7 @@ def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
         {},
         {},
         {"ranking": "sqrt_length"},
-        {"expand_leaves": 1},
+        {"direct": True},
         {"svg": True},
         {"grammar": False},
         {"n_steps": [1, 2]},

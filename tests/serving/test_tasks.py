@@ -14,7 +14,6 @@ from weftformer.inference import tasks
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
-from weftformer.routes.planning.search import Deadline
 from weftformer.routes.scoring.round_trip import ForwardModel
 
 from ..models import tiny_text_model
@@ -91,7 +90,8 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     monkeypatch.setattr(task, "works", lambda *given, **more: asked.append((*given, more)) or works(["CCO"], short))
     body = {
         "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_impossible": "drop", "max_new_tokens": 9,
-        "time_limit": 20, "on_salt": "strip", "expand_leaves": 1, "per_reaction": 2,
+        "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3,
+        "per_reaction": 2,
     }  # fmt: skip
     wishes = {
         "only_purchasable": True,
@@ -103,7 +103,7 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     with running(task) as server:
         for more in (body | wishes | {"allow": ["cycles"]}, {"grammar": False, "allow": ["cycles"]}, {}):
             assert server.client.post("/plan", json=targets | more).status_code == 200
-    given = {"n_steps": [2], "starting_material": "CO", "on_error": "skip"}
+    given = {"n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
     constraints = Constraints(acyclic=False, **wishes)
     assert asked == [
         (["CCO"], PlanSettings(**body, constraints=constraints), given),
@@ -191,8 +191,8 @@ REFUSED = [
     ({"targets": ["CCO", "CC"], "starting_material": ["C"]}, "1 starting materials for 2 targets"),
     ({"targets": "CCO", "time_limit": 0}, "time_limit=0.0 is not allowed: give a number of seconds above 0."),
     ({"targets": "CCO", "time_limit": 61}, "time_limit: Input should be less than or equal to 60"),
-    ({"targets": "CCO", "expand_leaves": 1}, "expand_leaves=1 needs a stock"),
-    ({"targets": "CCO", "expand_leaves": 3}, "less than or equal to 2: got 3"),
+    ({"targets": "CCO", "only_purchasable": True}, "(only_purchasable) need a stock"),
+    ({"targets": "CCO", "num_routes": 101}, "less than or equal to 100: got 101"),
     (
         {"targets": "CCO", "grammar": False, "required_leaf": "CO"},
         "Constraints need the grammar: leave out `grammar=False`, or",
@@ -227,14 +227,52 @@ def test_one_target_that_is_refused_does_not_harm_the_others(planner, known):
     assert answer.status_code == 422 and "'C(C' is not a molecule" in answer.json()["detail"]
 
 
-def test_a_time_that_is_over_before_a_search_of_no_limit(planner):
-    """As when the time of a target ends while what its stock lacks is planned."""
-    task = RouteTask(planner)
-    [work] = task.works(["CCO"], PlanSettings(beams=2), n_steps=[1])
-    pool = task.open_pool(task.pool_key(work), lambda: None)
-    pool.add("late", work, Deadline(0.0, planner.tokenizer.eos_token_id, True))
-    [(key, plan)] = pool.step()
-    assert key == "late" and plan.remarks == () and "the time was up" in plan.candidates[0].problem
+class Chain(RouteTask):
+    """Searches with the reactions of a table in place of the model's: for the amide, its amine, and no more."""
+
+    def open_pool(self, key, watch):
+        pool = super().open_pool(key, watch)
+        pool._search.add = self.add
+        pool._search.step = self.step
+        pool._search.remove = lambda tickets: None
+        self.jobs, self.watch = {}, watch
+        return pool
+
+    def add(self, jobs, deadlines, limits):
+        tickets = [f"{len(self.jobs)} {place}" for place in range(len(jobs))]
+        self.jobs |= dict(zip(tickets, jobs, strict=True))
+        return tickets
+
+    def step(self):
+        time.sleep(0.05)
+        found, self.jobs = self.jobs, {}
+        return [(ticket, self.proposed(job.smiles)) for ticket, job in found.items()]
+
+    @staticmethod
+    def proposed(smiles):
+        used = {"CC(=O)NCc1ccccc1": ("CC(=O)O", "NCc1ccccc1"), "NCc1ccccc1": ("N", "BrCc1ccccc1")}.get(smiles)
+        # what is not in the table is made from one carbon more, and so on
+        route = Route(smiles, tuple(map(Route, used or (f"C{smiles}",))))
+        return [Candidate(route.to_string(), -0.5, 1, route)]
+
+
+def test_a_request_is_searched_to_the_stock_within_a_budget(planner):
+    task, body = Chain(planner, Stock(["CC(=O)O", "N", "BrCc1ccccc1"])), {"beams": 2, "num_routes": 1}
+    with running(task, timeout_s=1.0) as server:
+        answer = server.client.post("/plan", json=body | {"targets": ["CC(=O)NCc1ccccc1", "C1CC"]}).json()["plans"]
+        late = server.client.post("/plan", json=body | {"targets": ["CCO", "CC(=O)NCc1ccccc1"]})
+        own = server.client.post("/plan", json=body | {"targets": "CCO", "time_limit": 0.1, "only_purchasable": True})
+        unread = server.client.post("/plan", json=body | {"targets": "[Pt]", "direct": False})
+        whole = server.client.post("/plan", json={"targets": "CCO", "beams": 1, "direct": True, "max_new_tokens": 9})
+    best = Plan.from_dict(answer[0]).candidates[0]
+    assert best.purchasable and best.route.num_reactions == 2 and "is not a molecule" in answer[1]["problem"]
+    first, second = late.json()["plans"]  # half of the time of the server
+    assert "No route to the stock was found in 0.5 s: " in first["remarks"][0] and first["candidates"][0]["missing"]
+    assert second["candidates"][0]["purchasable"] and second["remarks"] == []
+    [none] = own.json()["plans"][0]["candidates"]
+    assert none["route"] is None and "no route to the stock was found in 0.1 s" in none["problem"]
+    assert unread.status_code == 422 and "vocabulary" in unread.json()["detail"]
+    assert whole.status_code == 200 and not whole.json()["plans"][0]["remarks"]
 
 
 def test_the_example_of_the_documentation(planner):
@@ -338,4 +376,4 @@ def test_feasibility(planner, known):
 
     forward._predict = None
     with pytest.raises(Unwanted):
-        task.open_pool((PlanSettings(), False), watch)._judged(Plan("CCO", [Candidate("", 0.0, 1, known[2])]), forward)
+        task.open_pool(PlanSettings(), watch)._judged(Plan("CCO", [Candidate("", 0.0, 1, known[2])]), forward)

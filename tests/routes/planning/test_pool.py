@@ -1,9 +1,11 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
+import time
+
 import pytest
 
 from weftformer.modeling.decoding import cache
-from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Stock
+from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.search import Job, RouteSearch
@@ -126,3 +128,142 @@ def test_the_memory_of_a_search_is_allocated_once(planner, known, monkeypatch, b
     monkeypatch.setattr(cache.DecodingCache, "_CAPACITY", 8)
     (plan,) = planner.plan([known[0].smiles], n_steps=known[0].depth, beams=beams, grammar=False, progress=False)
     assert plan.candidates and not sizes
+
+
+AMIDE, AMINE, ALCOHOL = "CC(=O)NCc1ccccc1", "NCc1ccccc1", "OCc1ccccc1"
+# What a model proposes for each molecule, with the log-probability.
+REACTIONS = {
+    AMIDE: {
+        ("CNC(C)=O", "c1ccccc1"): -0.1,  # no precedent
+        ("CC(=O)O", AMINE): -0.5,
+        ("C", "Cc1ccccc1"): -0.2,  # atoms from nowhere
+    },
+    AMINE: {("N", "BrCc1ccccc1"): -0.3, (ALCOHOL, "N"): -2.5},
+    "BrCc1ccccc1": {(ALCOHOL,): -0.2},
+}
+
+
+class Proposals:
+    """Takes the place of a search of the model: a step ends the searches that have begun, with the reactions of a table."""
+
+    is_continuous, seconds = True, 0.0
+
+    def __init__(self, planner):
+        self.model, self.tokenizer = planner.model, planner.tokenizer
+        self.running, self.asked = {}, []
+
+    def __len__(self):
+        return len(self.running)
+
+    def add(self, jobs, deadlines, limits):
+        assert {job.n_steps for job in jobs} == {1} and len(jobs) == len(deadlines) == len(limits)
+        tickets = range(len(self.asked), len(self.asked) + len(jobs))
+        self.asked += [job.smiles for job in jobs]
+        self.running |= dict(zip(tickets, jobs, strict=True))
+        return list(tickets)
+
+    def remove(self, tickets):
+        for ticket in tickets:
+            del self.running[ticket]
+
+    def step(self):
+        time.sleep(self.seconds)
+        found = [(ticket, self.proposed(job.smiles)) for ticket, job in self.running.items()]
+        self.running.clear()
+        return found
+
+    def proposed(self, smiles):
+        routes = {Route(smiles, tuple(map(Route, used))): score for used, score in REACTIONS.get(smiles, {}).items()}
+        no_route = Candidate("?", -0.01, 1, problem="it is no route")
+        return [no_route, *(Candidate(route.to_string(), score, 1, route) for route, score in routes.items())]
+
+
+def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, **settings):
+    """Plans of a pool over the table, and the molecules that its searches were asked for."""
+    settings, stock = PlanSettings(beams=3, constraints=constraints, **settings), Stock(stock)
+    pool = PlanPool(
+        planner.model, planner.tokenizer, settings.for_search, stock, remembered=remembered, together=together
+    )
+    pool._search = search = Proposals(planner)
+    for target, request in zip(targets, planner.requests(targets, settings, stock=stock), strict=True):
+        assert request.searches_steps
+        pool.add(target, request)
+    plans = {}
+    while len(pool):
+        plans |= dict(pool.step())
+    assert not len(search)
+    return [plans[target] for target in targets], search.asked
+
+
+def steps_of(plan):
+    return [{one.smiles: one.reactants for one in route.sub_routes()} for route in plan.routes]
+
+
+def test_recorded_steps_come_first_and_those_that_fail_not_at_all(planner):
+    stock = ["CC(=O)O", "N", "C", "Cc1ccccc1", "BrCc1ccccc1", "CNC(C)=O", "c1ccccc1"]
+    [plan], asked = to_the_stock(planner, [AMIDE], stock)
+    assert asked[0] == AMIDE and set(asked) == {AMIDE, AMINE, ALCOHOL}
+    first, second = plan.distinct
+    assert set(first.route.leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
+    assert set(second.route.leaves()) == {"CNC(C)=O", "c1ccccc1"}
+    assert (first.precedented, second.precedented) == (True, False)
+    assert all(one.purchasable for one in plan.distinct) and not plan.failed and plan.remarks == ()
+    # 0.3 a step, 2 for a step without precedent
+    assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 2 - 0.3)
+
+
+def test_what_was_searched_is_remembered(planner):
+    remembered, stock = {}, ["CC(=O)O", "N", "BrCc1ccccc1"]
+    [plan], asked = to_the_stock(planner, [AMIDE], stock, remembered)
+    assert set(remembered) == set(asked) and len(asked) == len(set(asked))
+    [same], asked = to_the_stock(planner, [AMIDE], stock, remembered)
+    assert asked == [] and same == plan
+    [other], asked = to_the_stock(planner, [AMINE], [ALCOHOL, "N"], remembered)
+    assert asked == ["BrCc1ccccc1"] and len(other.routes) == 2  # of another stock too
+
+
+def test_why_nothing_was_found(planner):
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"])
+    assert plan.routes and not any(one.purchasable for one in plan.distinct)
+    [why] = plan.remarks
+    assert why.startswith("No route ends in the stock: ") and "the model proposes no other reactions" in why
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], constraints=Constraints(only_purchasable=True))
+    assert not plan.routes and plan.remarks == ()
+    assert plan.nothing_because.startswith("no route was found: no route ends in the stock: ")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_budget_ends_a_search(planner, together, monkeypatch):
+    to_the_stock(planner, [AMIDE], [])  # reads the recorded reactions
+    monkeypatch.setattr(Proposals, "seconds", 0.06)
+    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], time_limit=0.1, together=together)
+    assert asked[0] == AMIDE and AMINE in asked and "BrCc1ccccc1" not in asked
+    assert plan.routes and "No route to the stock was found in 0.1 s: " in plan.remarks[0]
+
+
+def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
+    stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
+    assert [len(to_the_stock(planner, [AMIDE], stock, num_routes=most)[0][0].routes) for most in (1, 2)] == [1, 2]
+
+
+def test_a_target_in_the_stock_and_one_that_the_model_proposes_nothing_for(planner):
+    [bought, nothing], asked = to_the_stock(planner, [AMINE, "CCO"], [AMINE, "N", "BrCc1ccccc1"], num_routes=1)
+    assert bought.remarks == (f"{AMINE} itself is in the stock.",) and len(bought.routes) == 1
+    assert asked.count(AMINE) == 1 and bought.routes[0].num_reactions == 1
+    assert not nothing.candidates[0].route and "1 molecules were taken apart" in nothing.nothing_because
+
+
+def test_a_molecule_that_the_model_cannot_read_ends_its_part_of_the_search(planner, monkeypatch):
+    platinum = "NCc1ccccc1[Pt]"
+    monkeypatch.setitem(REACTIONS, AMIDE, {("CC(=O)O", platinum): -0.1, ("CC(=O)O", AMINE): -0.5})
+    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
+    assert platinum not in asked and plan.distinct[0].purchasable
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_targets_get_in_company_what_they_get_alone(planner, together):
+    stock, targets = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL], [AMIDE, AMINE, "BrCc1ccccc1", "CCO"]
+    several, asked = to_the_stock(planner, targets, stock, together=together)
+    alone = [to_the_stock(planner, [target], stock)[0][0] for target in targets]
+    assert several == alone
+    assert {*targets} <= {*asked}

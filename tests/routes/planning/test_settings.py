@@ -15,10 +15,10 @@ def test_what_targets_of_one_search_have_in_common():
     assert one.for_search == PlanSettings(beams=3).for_search
     for other in ({"beams": 4}, {"ranking": "sqrt_length"}, {"grammar": False}, {"constraints": NO_CONSTRAINTS}):
         assert PlanSettings(**{"beams": 3} | other).for_search != one.for_search
-    # what the stock lacks is made afterwards
-    wishes = Constraints(only_purchasable=True, required_leaf="CO")
-    assert PlanSettings(expand_leaves=1, constraints=wishes).for_search.rules == Constraints(required_leaf="CO")
-    assert PlanSettings(constraints=wishes).for_search.rules == wishes
+    # a search to the stock goes on from what the stock lacks
+    wishes = Constraints(only_purchasable=True, forbidden=("CO",))
+    assert PlanSettings(constraints=wishes).for_search.rules == Constraints(forbidden=("CO",))
+    assert PlanSettings(direct=True, constraints=wishes).for_search.rules == wishes
 
 
 def test_settings_of_flat_options():

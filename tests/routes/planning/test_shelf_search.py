@@ -98,6 +98,9 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     chain = {"A": [Step(("B",), 1.0)], "B": [Step(("C",), 1.0)], "C": [Step(("D",), 1.0)]}
     assert not run(ShelfSearch("A", "D".__eq__, most_reactions=2), chain)
     assert run(ShelfSearch("A", "D".__eq__, most_reactions=3), chain)
+    search = ShelfSearch("A", "D".__eq__, most_reactions=2)
+    run(search, chain)
+    assert [one.route.leaves() for one in search.unfinished(3)] == [["C"]]  # what was found is told
     wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
     search = ShelfSearch("A", "never".__eq__, most_states=10)
     search.tell(search.wanted(), wide["A"])

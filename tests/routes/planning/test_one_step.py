@@ -1,0 +1,62 @@
+"""A Weft as syntheseus' model of reactions: what it proposes, and that searches of syntheseus run with it."""
+
+import pytest
+
+pytest.importorskip("syntheseus", reason="needs syntheseus: pip install weftformer[syntheseus]")
+
+from syntheseus import Molecule
+from syntheseus.search.algorithms.best_first.retro_star import RetroStarSearch
+from syntheseus.search.mol_inventory import SmilesListInventory
+from syntheseus.search.node_evaluation.common import ConstantNodeEvaluator, ReactionModelLogProbCost
+
+from weftformer.routes.planning.one_step import WeftReactionModel
+
+AMIDE, AMINE = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
+
+
+@pytest.fixture
+def model(chain_planner):
+    return WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=3)
+
+
+def told(reactions):
+    return [(sorted(one.smiles for one in reaction.reactants), reaction.product.smiles) for reaction in reactions]
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_molecules_in_company_have_the_reactions_that_they_have_alone(model, batch_size, monkeypatch):
+    monkeypatch.setattr(model, "batch_size", batch_size)
+    # the vocabulary of routes lacks platinum
+    molecules = [Molecule(AMIDE), Molecule("[Pt]"), Molecule(AMINE)]
+    together = model(molecules)
+    assert told(together[0])[0] == (["CC(=O)O", AMINE], AMIDE) and told(together[2])[0][1] == AMINE
+    assert together[1] == []
+    for molecule, found in zip(molecules, together, strict=True):
+        [alone] = model([molecule])
+        assert told(alone) == told(found)
+        scores = [one.metadata["log_probability"] for one in alone]
+        assert [one.metadata["log_probability"] for one in found] == pytest.approx(scores, abs=2e-4)
+        assert scores == sorted(scores, reverse=True)
+    assert told(model([molecules[0]], num_results=1)[0]) == told(together[0])[:1]
+
+
+def test_a_search_of_syntheseus_runs_with_it(chain_planner):
+    model = WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=3, use_cache=True)
+    bought = SmilesListInventory(["CC(=O)O", "N", "BrCc1ccccc1"])
+    search = RetroStarSearch(
+        reaction_model=model,
+        mol_inventory=bought,
+        and_node_cost_fn=ReactionModelLogProbCost(),
+        value_function=ConstantNodeEvaluator(0.0),
+        limit_reaction_model_calls=2,
+        expand_purchasable_mols=False,
+    )
+    graph, _ = search.run_from_mol(Molecule(AMIDE))
+    assert graph.root_node.has_solution
+
+
+def test_the_model_that_comes_with_weft_is_the_default():
+    model = WeftReactionModel.from_pretrained(beams=2, use_cache=True)
+    assert sum(one.numel() for one in model.get_parameters()) > 1e6
+    [found] = model([Molecule(AMIDE)])
+    assert 1 <= len(found) <= 2 and model.num_calls() == 1
