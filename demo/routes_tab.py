@@ -20,7 +20,6 @@ from ..routes.drawing.page import save_page
 from ..routes.drawing.picture import route_picture
 from ..routes.drawing.svg import picture_svg, save_picture
 from ..routes.files.entries import BROKEN_GZIP
-from ..routes.reaction_names import plan_with_names
 from ..tokenization import PRODUCT_LENGTH
 from .asking import (
     MOST_BEAMS,
@@ -158,7 +157,7 @@ def routes_html(plan: Plan) -> str:
 def _drawn(candidate: Candidate) -> tuple[Candidate, Markup, str]:
     """Return a candidate with the drawing of its route and the width of that."""
     assert candidate.route is not None  # `Plan.distinct` has only candidates with a route
-    picture = route_picture(candidate.route, candidate.missing, candidate.joined_at)
+    picture = route_picture(candidate.route, candidate.missing)
     return candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"
 
 
@@ -210,10 +209,10 @@ def build_routes_tab(task: RouteTask) -> None:
         # the file names can be the same each time: gradio copies the files, and one plan is made at a time
         page, data, picture = (Path(folder.name) / f"routes.{ending}" for ending in ("html", "json", "svg"))
         save_page([plan], page)
-        write_json(data, [plan_with_names(plan)])
+        write_json(data, [plan.to_dict()])
         for best in plan.distinct[:1]:
             assert best.route is not None
-            save_picture(best.route, picture, missing=best.missing, joined_at=best.joined_at)
+            save_picture(best.route, picture, missing=best.missing)
         ready = (str(page), str(data), str(picture) if plan.distinct else None)
         yield [routes_html(plan), *(gr.DownloadButton(value=file, visible=file is not None) for file in ready)]
 

@@ -31,8 +31,7 @@ class Candidate:
     target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
     Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
     their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
-    route. `joined_at` holds the molecules to which a route of their own was found and joined to this one. `feasibility` is the
-    share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
+    route. `feasibility` is the share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
     """
 
     text: str
@@ -43,7 +42,6 @@ class Candidate:
     missing: tuple[str, ...] | None = None
     rank: int = 0
     group: int = 0
-    joined_at: tuple[str, ...] = ()
     feasibility: float | None = None
 
     @property
@@ -72,18 +70,55 @@ class Candidate:
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        """What is known of each reaction, depth first from the target; nothing without a route."""
-        from .judging import judge_route  # needs RDKit and rdchiral
+        """What is known of each reaction, in the order of `Route.steps`; nothing without a route.
 
-        return [] if self.route is None else judge_route(self.route)
+        Raises:
+            ImportError: rdchiral is not installed.
+        """
+        if self.route is None:
+            return []
+        try:
+            from .judging import judge_route
+        except ModuleNotFoundError as error:
+            raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
+        return judge_route(self.route)
 
     @property
+    def precedented_steps(self) -> int:
+        """The number of reactions that have a recorded precedent."""
+        return sum(one.state == "precedented" for one in self.judgements)
+
+    @cached_property
     def precedented(self) -> bool | None:
-        """Whether every reaction has a recorded precedent; None without a route."""
-        return None if self.route is None else all(one.state == "precedented" for one in self.judgements)
+        """Whether every reaction has a recorded precedent; None without a route. A plan of a file knows it from there."""
+        return None if self.route is None else self.precedented_steps == self.route.num_reactions
+
+    @property
+    def reactions(self) -> list[dict[str, Any]] | None:
+        """What is known of each reaction, for JSON; None without a route.
+
+        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its common
+        name), `class` (of the ten classes of USPTO-50K), and `state`, `precedents`, `remarks` and `reason`, as in
+        [`~judging.Judgement`].
+        """
+        if self.route is None:
+            return None
+        return [
+            {
+                "step": number,
+                "reaction": step.last_reaction,
+                "name": known.name,
+                "class": known.reaction_class,
+                "state": known.state,
+                "precedents": known.precedents,
+                "remarks": list(known.remarks),
+                "reason": known.reason,
+            }
+            for number, (step, known) in enumerate(zip(self.route.steps(), self.judgements, strict=True), 1)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the route as `Route.to_dict` gives it. Needs RDKit."""
+        """For JSON; the route as `Route.to_dict` gives it. Needs RDKit and rdchiral, and reading needs neither."""
         return {
             "rank": self.rank or None,
             "group": self.group or None,
@@ -92,9 +127,10 @@ class Candidate:
             "purchasable": self.purchasable,
             "possible": self.possible,
             "impossible_because": None if self.check is None else self.check.reason,
+            "precedented": self.precedented,
             "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
-            "joined_at": list(self.joined_at),
+            "reactions": self.reactions,
             "route": self.route and self.route.to_dict(),
             "problem": self.problem,
             "text": self.text,
@@ -108,7 +144,7 @@ class Candidate:
             KeyError, TypeError, ValueError: `data` is something else.
         """
         missing = data.get("missing")
-        return cls(
+        found = cls(
             text=str(data["text"]),
             score=_number(data["score"], -math.inf),
             n_steps=_number(data.get("n_steps"), None, int),
@@ -117,9 +153,11 @@ class Candidate:
             missing=None if missing is None else tuple(map(str, missing)),
             rank=_number(data.get("rank"), 0, int),
             group=_number(data.get("group"), 0, int),
-            joined_at=tuple(map(str, data.get("joined_at") or ())),
             feasibility=_number(data.get("feasibility"), None),
         )
+        if found.route is not None and isinstance(data.get("precedented"), bool):
+            vars(found)["precedented"] = data["precedented"]  # a run that goes on need not judge all routes again
+        return found
 
 
 @dataclass(frozen=True)
@@ -171,7 +209,7 @@ class Plan:
     @property
     def summary(self) -> dict[str, Any]:
         """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock or
-        without a route) and possible, the score of the first, and the seconds that the searches took."""
+        without a route), precedented and possible, the score of the first, and the seconds that the searches took."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         score = routes[0].score if routes else -math.inf
@@ -181,6 +219,7 @@ class Plan:
             "routes": len(routes),
             "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
+            "precedented": sum(route.precedented is True for route in routes),
             "possible": sum(route.possible is True for route in routes),
             "best_score": score if math.isfinite(score) else None,
             "seconds": self.seconds,

@@ -79,6 +79,20 @@ class Route:
             return []
         return list(dict.fromkeys([self, *(part for child in self.children for part in child.sub_routes())]))
 
+    def steps(self) -> list[Route]:
+        """Return the route to each molecule that is made, each after those to its reactants, as often as it is made.
+
+        This is an order in which the reactions can be run, and the numbers of the steps in pictures follow it.
+        """
+        if not self.children:
+            return []
+        return [*(part for child in self.children for part in child.steps()), self]
+
+    @property
+    def last_reaction(self) -> str:
+        """The last reaction, `reactant.reactant>>product`."""
+        return ".".join(child.smiles for child in self.children) + ">>" + self.smiles
+
     def canonical(self) -> Route:
         """Return the same route with the children sorted by their text at every level.
 

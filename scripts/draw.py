@@ -96,5 +96,5 @@ def main(args: argparse.Namespace) -> None:
             assert candidate.route is not None
             path = args.picture
             path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing, joined_at=candidate.joined_at)
+            save_picture(candidate.route, path, missing=candidate.missing)
         print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else args.picture.parent.resolve()}.")

@@ -26,7 +26,9 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings, tol
 if TYPE_CHECKING:
     from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
+    from weftformer.routes.judging import Judgement
     from weftformer.routes.plans import Candidate, Plan
+    from weftformer.routes.tree import Route
 
 EPILOG = """examples:
   weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
@@ -276,13 +278,34 @@ def described(plan: Plan, count: int) -> str:
         assert candidate.route is not None and candidate.check is not None
         wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
         text.append(
-            f"\nrank {candidate.rank}, group {candidate.group}"
-            f"{_purchasable(candidate.missing)}{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
+            f"\nrank {candidate.rank}, group {candidate.group}{_purchasable(candidate.missing)}{_precedented(candidate)}"
+            f"{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
         )
-        if candidate.joined_at:
-            text.append(f"joined at {', '.join(candidate.joined_at)}")
+        text += [
+            _step(*numbered)
+            for numbered in enumerate(zip(candidate.route.steps(), candidate.judgements, strict=True), 1)
+        ]
         text += [f"note: {remark}" for remark in candidate.check.remarks]
     return "\n".join(text)
+
+
+def _precedented(candidate: Candidate) -> str:
+    if candidate.route is None or not candidate.judgements:
+        return ""
+    number = candidate.route.num_reactions
+    return f", {candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented"
+
+
+def _step(number: int, step: tuple[Route, Judgement]) -> str:
+    """A step in a line: its name or class, how many recorded reactions share it, and what is odd about it."""
+    route, known = step
+    name = known.title or f"to {route.smiles}"
+    told = {
+        "precedented": f"{known.precedents:,} recorded",
+        "no precedent": "no precedent",
+        "fails": f"fails: {known.reason}",
+    }
+    return "; ".join([f"step {number}: {name}, {told[known.state]}", *known.remarks])
 
 
 def _round_trip(candidate: Candidate) -> str:
@@ -300,7 +323,7 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 def table(lines: list[dict[str, Any]]) -> str:
     """A line for each target, with the number of routes and what they are."""
     # the check finds routes that cannot be, and does not know which can: "possible" would promise too much
-    names = ("id", "routes", "groups", "purchasable", "impossible", "best_score", "seconds")
+    names = ("id", "routes", "groups", "purchasable", "precedented", "impossible", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
@@ -321,7 +344,6 @@ def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan]) ->
     from weftformer.common.atomic import write_json
     from weftformer.routes.drawing.page import save_page
     from weftformer.routes.files.plan_files import write_plans
-    from weftformer.routes.reaction_names import plan_with_names
 
     if log is not None:
         if log.path != args.output_file:
@@ -331,13 +353,23 @@ def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan]) ->
                 print(f"{len(left_out)} routes were left out. The first: {left_out[0]}", file=sys.stderr)
         print(f"The routes are in {args.output_file}.")
     if args.json is not None:
-        write_json(args.json, [plan_with_names(plan) for plan in plans])
+        write_json(args.json, [plan.to_dict() for plan in plans])
         print(f"All candidates are in {args.json}.")
     if args.html is not None:
-        save_page(plans, args.html)
+        save_page(plans, args.html, about=_about(args))
         print(f"All routes are drawn in {args.html}.")
     if args.picture is not None:
         draw(plans, args.picture)
+
+
+def _about(args: argparse.Namespace) -> dict[str, str]:
+    """The model and the stock, for the foot of the page."""
+    from weftformer.routes.shipped import MODEL, STOCK, about_model
+
+    model = f"{about_model()['name']}, which comes with Weft" if args.model == str(MODEL) else args.model
+    if args.stock is None:
+        return {"model": model}
+    return {"model": model, "stock": "the one that comes with Weft" if args.stock == STOCK else str(args.stock)}
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:
@@ -348,5 +380,5 @@ def draw(plans: Sequence[Plan], file: Path) -> None:
         for candidate in plan.distinct[:1]:
             assert candidate.route is not None
             path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing, joined_at=candidate.joined_at)
+            save_picture(candidate.route, path, missing=candidate.missing)
             print(f"The best route for {plan.target} is drawn in {path}.")

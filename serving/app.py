@@ -514,20 +514,19 @@ def _told(plans: Sequence[Plan], max_routes: int | None, svg: bool, end: float) 
     Raises:
         TimeoutError: `end`, of `time.monotonic`, came before all was done.
     """
-    from ..routes.reaction_names import candidate_with_names
 
     @cache
-    def drawing(route: Route, missing: tuple[str, ...] | None, joined_at: tuple[str, ...]) -> str:
+    def drawing(route: Route, missing: tuple[str, ...] | None) -> str:
         from ..routes.drawing.svg import route_svg
 
-        return route_svg(route, missing=missing, joined_at=joined_at)
+        return route_svg(route, missing=missing)
 
     def entry(candidate: Candidate) -> dict[str, Any]:
         if time.monotonic() > end:
             raise TimeoutError
-        told = candidate_with_names(candidate)
+        told = candidate.to_dict()
         if svg and candidate.route is not None:
-            told["svg"] = drawing(candidate.route, candidate.missing, candidate.joined_at)
+            told["svg"] = drawing(candidate.route, candidate.missing)
         return told
 
     found = []

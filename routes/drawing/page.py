@@ -6,8 +6,9 @@ import base64
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...common.atomic import atomic_write
+from ...configuration.version import __version__
+from ..judging import Judgement, judge_step
 from ..molecules import canonical_or_given
 from ..plans import Candidate, Plan
-from ..reaction_names import route_name
 from ..tree import Route
 from .depiction import Depiction, depict
 from .layout import nodes
@@ -27,12 +29,15 @@ from .svg import picture_svg
 _HERE = Path(__file__).parent
 
 
-def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> str:
+def routes_page(
+    plans: Sequence[Plan], *, title: str = "Synthesis routes", about: Mapping[str, str] | None = None
+) -> str:
     """
     Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
     Routes with the same last reaction stand under one heading. The first route of each target is open. A click or a
-    key opens the others. Candidates that are not routes are listed with the reason. Readers can sort and filter the
+    key opens the others. A list below each picture says what is known of each step: its name, the recorded reactions with the
+    same transformation, and what is odd about it. Candidates that are not routes are listed with the reason. Readers can sort and filter the
     routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of what the routes
     shown begin from. Without scripts the page is still readable, but without these. The page loads nothing from outside,
     and its content security policy forbids it.
@@ -44,6 +49,9 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
             The result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer plan --json`.
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
+        about (`Mapping[str, str]`, *optional*):
+            What the foot of the page tells before the version and the date, such as `{"model": "weft-routes", "stock":
+            "buyables.smi"}`.
 
     Returns:
         `str`: the whole HTML document.
@@ -73,10 +81,17 @@ def routes_page(plans: Sequence[Plan], *, title: str = "Synthesis routes") -> st
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
         looks=LOOKS,
+        about={**(about or {}), "made with": f"weftformer {__version__}", "date": date.today().isoformat()},
     )
 
 
-def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str = "Synthesis routes") -> None:
+def save_page(
+    plans: Sequence[Plan],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Synthesis routes",
+    about: Mapping[str, str] | None = None,
+) -> None:
     """
     Write `routes_page` to a file atomically: readers see the old page or the complete new one.
 
@@ -87,11 +102,13 @@ def save_page(plans: Sequence[Plan], path: str | os.PathLike[str], *, title: str
             The file.
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             As for `routes_page`.
+        about (`Mapping[str, str]`, *optional*):
+            As for `routes_page`.
 
     Raises:
         OSError: the file cannot be written.
     """
-    page = routes_page(plans, title=title)
+    page = routes_page(plans, title=title, about=about)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
 
@@ -110,7 +127,7 @@ class _Portrait:
 class _DrawnRoute:
     """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
 
-    `leaves` are the distinct starting materials, and `picture` is the SVG.
+    `leaves` are the distinct starting materials, `steps` what is known of each reaction, and `picture` is the SVG.
     """
 
     number: int
@@ -118,11 +135,22 @@ class _DrawnRoute:
     candidate: Candidate
     route: Route
     leaves: list[str]
+    steps: list[tuple[Route, Judgement]]
     picture: Markup
 
     @property
     def id(self) -> str:
         return f"t{self.number}-r{self.rank}"
+
+    @property
+    def is_precedented(self) -> bool:
+        """Whether there are steps, all with a precedent."""
+        return bool(self.steps) and self.candidate.precedented_steps == len(self.steps)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a step cannot work."""
+        return any(known.state == "fails" for _, known in self.steps)
 
     def kind(self, leaf: str) -> str:
         """What is known of a starting material, a key of `LOOKS`."""
@@ -193,13 +221,14 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, candidate in enumerate(plan.distinct, 1):
         assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
-        picture = route_picture(candidate.route, candidate.missing, candidate.joined_at)
+        picture = route_picture(candidate.route, candidate.missing)
         key = tuple(sorted(canonical_or_given(child.smiles) for child in candidate.route.children))
         if key not in groups:
             groups[key] = _group(candidate.route, picture, shared)
         leaves = list(dict.fromkeys(candidate.route.leaves()))
+        steps = list(zip(candidate.route.steps(), candidate.judgements, strict=True))
         drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
-        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, drawn))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, steps, drawn))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
 
 
@@ -209,7 +238,8 @@ def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
     # some of them drawn and others not would look like fewer reactants
     is_drawn = len(portraits) == len(reactants)
-    return _Group(route_name(route), [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
+    name = judge_step(route).title if route.children else None
+    return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
 
 
 def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:

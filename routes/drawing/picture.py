@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..files.formats import reaction_smiles
+from ..judging import judge_step
 from ..molecules import canonical_or_given
-from ..reaction_names import route_name
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, children_of, nodes, tidy_tree
@@ -47,11 +46,6 @@ class Look:
 LOOKS = {
     "target": Look("#ffffff", "#334155", 1.8, "#334155", "target"),
     "intermediate": Look("#ffffff", "#dbe1e9", 1.2, "#475569", ""),
-    "joined": Look(
-        "#ffffff", "#5b4bb5", 1.8, "#463a94", "joined here",
-        (((0.0, 4.5), (2.8, 1.7), (5.6, 4.5), (2.8, 7.3), (0.0, 4.5)), ((3.4, 4.5), (6.2, 1.7), (9.0, 4.5), (6.2, 7.3), (3.4, 4.5))),
-        (1.5, 3.5),
-    ),
     "in-stock": Look("#e8f6ed", "#2f9e5b", 1.5, "#17693a", "in stock", (((0.5, 5.0), (3.3, 8.0), (8.5, 1.5)),)),
     "missing": Look(
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
@@ -108,7 +102,7 @@ class Card:
 class Reaction:
     """An arrow that joins the reactants of one reaction and points left to the product.
 
-    `number` counts the reactions in an order in which they can be run. `tip` and `joint` are the ends of the arrow.
+    `number` counts the reactions in an order in which they can be run, and `name` is the common name or the class. `tip` and `joint` are the ends of the arrow.
     `branches` are the points where the lines from the reactants begin.
     """
 
@@ -143,7 +137,7 @@ class Picture:
     description: str
 
 
-def route_picture(route: Route, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> Picture:
+def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture:
     """
     Draw the molecules of a route, and arrange them with their reactions.
 
@@ -152,8 +146,6 @@ def route_picture(route: Route, missing: Iterable[str] | None = None, joined_at:
             The route.
         missing (`Iterable[str]`, *optional*):
             The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
-        joined_at (`Iterable[str]`, *optional*):
-            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
 
     Returns:
         [`Picture`]: the picture.
@@ -161,11 +153,11 @@ def route_picture(route: Route, missing: Iterable[str] | None = None, joined_at:
     tree, depictions = nodes(route), depict_route(route)
     parents = [parent for _, parent in tree]
     children = children_of(parents)
-    kinds = _kinds(tree, missing, joined_at)
+    kinds = _kinds(tree, missing)
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*one) for one in zip(depictions, kinds, labels, strict=True)]
     # each molecule that is made, in the order of the reactions: its index, the number and the name of its reaction
-    steps = {index: (number, route_name(tree[index][0])) for number, index in enumerate(_made(children), 1)}
+    steps = {index: (number, judge_step(tree[index][0]).title) for number, index in enumerate(_made(children), 1)}
     columns = [[0]]
     while below := [child for index in columns[-1] for child in children[index]]:
         columns.append(below)
@@ -176,7 +168,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None, joined_at:
         product, reactants = boxes[index], [boxes[child] for child in children[index]]
         tip, joint = (product.right + TIP, product.middle), (reactants[0].x - JOINT, product.middle)
         branches = tuple((reactant.x, reactant.middle) for reactant in reactants)
-        reactions.append(Reaction(number, reaction_smiles(tree[index][0]), name, tip, joint, branches))
+        reactions.append(Reaction(number, tree[index][0].last_reaction, name, tip, joint, branches))
     return Picture(
         max(box.right for box in boxes) + MARGIN,
         max(box.bottom for box in boxes) + MARGIN,
@@ -187,15 +179,13 @@ def route_picture(route: Route, missing: Iterable[str] | None = None, joined_at:
     )
 
 
-def _kinds(tree: list[tuple[Route, int | None]], missing: Iterable[str] | None, joined_at: Iterable[str]) -> list[str]:
+def _kinds(tree: list[tuple[Route, int | None]], missing: Iterable[str] | None) -> list[str]:
     """Return the kind of each molecule, a key of `LOOKS`."""
     absent = None if missing is None else {canonical_or_given(smiles) for smiles in missing}
-    joints = {canonical_or_given(smiles) for smiles in joined_at}
     kinds = []
     for node, parent in tree:
         if node.children:
-            is_joint = bool(joints) and canonical_or_given(node.smiles) in joints
-            kinds.append("target" if parent is None else "joined" if is_joint else "intermediate")
+            kinds.append("target" if parent is None else "intermediate")
         elif absent is None:
             kinds.append("unknown")
         else:
@@ -227,7 +217,7 @@ def _size(drawn: Depiction, kind: str, label: str) -> tuple[float, float]:
 
 
 def _made(children: list[list[int]], index: int = 0) -> list[int]:
-    """Return the indices of the molecules that are made, each after those of its reactants, as in `formats.made`."""
+    """Return the indices of the molecules that are made, each after those of its reactants, as in `Route.steps`."""
     if not children[index]:
         return []
     return [*(made for child in children[index] for made in _made(children, child)), index]
@@ -250,6 +240,4 @@ def _description(
     told = [(node, kind) for (node, _), kind in zip(tree, kinds, strict=True)]
     leaves = {node.smiles: LOOKS[kind].label for node, kind in told if not node.children}
     lines += [f"{smiles}: {label}." for smiles, label in leaves.items()]
-    joints = dict.fromkeys(node.smiles for node, kind in told if kind == "joined")
-    lines += [f"{smiles}: {LOOKS['joined'].label}, with a route of its own." for smiles in joints]
     return " ".join(lines)

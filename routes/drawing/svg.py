@@ -38,14 +38,14 @@ _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, 
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
-def route_svg(route: Route, *, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> str:
+def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
     """
     Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
-    name if it has one (`reaction_names`).
+    common name, or else its class, if a recorded reaction has the same transformation (`judging`).
 
     Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
-    dashed frame. They are grey without `missing`. Molecules at which routes were joined have a
-    dotted frame and say so. The picture has a white background. It contains no `id`, script, font or address, so one page can contain any number of pictures.
+    dashed frame. They are grey without `missing`. The picture has a white background. It contains no `id`, script, font or
+    address, so one page can contain any number of pictures.
 
     Args:
         route ([`Route`]):
@@ -53,16 +53,14 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None, joined_at: 
         missing (`Iterable[str]`, *optional*):
             The starting materials that cannot be bought, as in `Candidate.missing` and from `Stock.missing(route)`. All
             others then can.
-        joined_at (`Iterable[str]`, *optional*):
-            The molecules to which a route of their own was found and joined, as in `Candidate.joined_at`.
 
     Returns:
         `str`: a `<svg>` element.
     """
-    return picture_svg(route_picture(route, missing, joined_at))
+    return picture_svg(route_picture(route, missing))
 
 
-def route_png(route: Route, *, missing: Iterable[str] | None = None, joined_at: Iterable[str] = ()) -> bytes:
+def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
     """
     Draw the picture of `route_svg` as PNG, with two pixels for a pixel of the SVG, or fewer where the image would be too large.
 
@@ -73,13 +71,11 @@ def route_png(route: Route, *, missing: Iterable[str] | None = None, joined_at: 
             As for `route_svg`.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        joined_at (`Iterable[str]`, *optional*):
-            As for `route_svg`.
 
     Returns:
         `bytes`: the contents of a PNG file.
     """
-    drawn = route_picture(route, missing, joined_at)
+    drawn = route_picture(route, missing)
     scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
@@ -102,7 +98,6 @@ def save_picture(
     path: str | os.PathLike[str],
     *,
     missing: Iterable[str] | None = None,
-    joined_at: Iterable[str] = (),
 ) -> None:
     """
     Write the picture of a route atomically: readers see the old file or the complete new one.
@@ -114,8 +109,6 @@ def save_picture(
             A file name that ends in `.svg` or `.png`. Its folder must exist.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
-        joined_at (`Iterable[str]`, *optional*):
-            As for `route_svg`.
 
     Raises:
         ValueError: the name has another ending.
@@ -124,10 +117,10 @@ def save_picture(
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing, joined_at=joined_at)
+        svg = route_svg(route, missing=missing)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, joined_at=joined_at)
+        data = route_png(route, missing=missing)
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 

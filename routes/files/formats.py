@@ -230,15 +230,3 @@ def _inchikey(smiles: str) -> str:
     if not key:
         raise ValueError(f"{smiles!r} is not a molecule that RDKit can read, so it has no InChIKey.")
     return key
-
-
-def reaction_smiles(route: Route) -> str:
-    """Return the last reaction of a route, `reactant.reactant>>product`."""
-    return ".".join(child.smiles for child in route.children) + ">>" + route.smiles
-
-
-def made(route: Route) -> list[Route]:
-    """Return the route to each molecule that is made, each after those to its reactants, as often as it is made."""
-    if not route.children:
-        return []
-    return [*(part for child in route.children for part in made(child)), route]

@@ -20,6 +20,7 @@ from rdkit import rdBase
 
 from ...common.atomic import atomic_write
 from ..molecules import canonical_smiles
+from .names import common_name
 from .transformations import Example, Transformation, difference, joined
 
 EXAMPLES = 3
@@ -43,7 +44,10 @@ def extract(record: dict[str, Any]) -> str | None:
 
 
 def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) -> Iterator[tuple[str, Transformation]]:
-    """Yield the transformations of records, whose templates stand beside them, the commonest first, with the differences of atoms that they make."""
+    """Yield the transformations of records, whose templates stand beside them, the commonest first, with the differences of atoms that they make.
+
+    Each has the name that [`~names.common_name`] gives it.
+    """
     classes: dict[tuple[str, str], Counter[int | None]] = {}
     examples: dict[tuple[str, str], list[Example]] = {}
     for record, smarts in zip(records, templates, strict=True):
@@ -57,14 +61,14 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
         known = [(number, count) for number, count in counts.items() if number is not None]
         commonest = max(known, key=lambda item: item[1])[0] if known else None
         chosen = sorted(examples[key], key=lambda one: (one.source is None, len(one.smiles)))[:EXAMPLES]
-        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen))
+        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), common_name(key[1]))
 
 
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
     """Write a library, whole or not at all."""
     with atomic_write(path) as part, gzip.GzipFile(part, "wb", mtime=0) as stream:
         for key, one in rows:
-            row = [key, one.smarts, one.count, one.reaction_class, one.examples]
+            row = [key, one.smarts, one.count, one.reaction_class, one.examples, one.name]
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())
 
 

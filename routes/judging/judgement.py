@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -76,6 +76,8 @@ class Judgement:
             A few of them.
         reaction_class (`str` or None):
             The commonest class of USPTO-50K among them.
+        name (`str` or None):
+            The common name of the transformation.
         reason (`str` or None):
             Why the step fails.
         remarks (`tuple[str, ...]`):
@@ -86,8 +88,14 @@ class Judgement:
     precedents: int = 0
     examples: tuple[Example, ...] = ()
     reaction_class: str | None = None
+    name: str | None = None
     reason: str | None = None
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str | None:
+        """What a reader calls the step: its name, else its class, else nothing."""
+        return self.name or self.reaction_class
 
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
@@ -109,15 +117,13 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 def judge_route(route: Route) -> list[Judgement]:
-    """Return the judgement of each reaction of a route, depth first from the target."""
-    return [judge(one.smiles, [child.smiles for child in one.children]) for one in _made(route)]
+    """Return the judgement of each reaction of a route, in the order of `Route.steps`."""
+    return [judge_step(one) for one in route.steps()]
 
 
-def _made(route: Route) -> Iterator[Route]:
-    if route.children:
-        yield route
-        for child in route.children:
-            yield from _made(child)
+def judge_step(route: Route) -> Judgement:
+    """Return the judgement of the last reaction of a route."""
+    return judge(route.smiles, [child.smiles for child in route.children])
 
 
 @lru_cache(1 << 14)
@@ -140,8 +146,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
 
 
 def _with(found: Transformation, state: State, remarks: tuple[str, ...]) -> Judgement:
-    name = None if found.reaction_class is None else CLASSES[found.reaction_class]
-    return Judgement(state, found.count, found.examples, name, remarks=remarks)
+    kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
+    return Judgement(state, found.count, found.examples, kind, found.name, remarks=remarks)
 
 
 def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:

@@ -49,12 +49,15 @@ class Transformation:
             The commonest of the ten classes of USPTO-50K among them, or None if no class was recorded.
         examples (`tuple[Example, ...]`):
             A few of the reactions.
+        name (`str` or None):
+            Its common name, as [`~names.common_name`] gives it, or None if it has none.
     """
 
     smarts: str
     count: int
     reaction_class: int | None = None
     examples: tuple[Example, ...] = ()
+    name: str | None = None
 
     def gives(self, product: str, reactants: str) -> bool:
         """Return whether the template turns a product into these reactants, stereochemistry included.
@@ -149,10 +152,10 @@ def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         for line in stream:
             try:
-                key, smarts, count, reaction_class, examples = json.loads(line)
+                key, smarts, count, reaction_class, examples, name = json.loads(line)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
-            yield key, Transformation(smarts, count, reaction_class, tuple(Example(*one) for one in examples))
+            yield key, Transformation(smarts, count, reaction_class, tuple(Example(*one) for one in examples), name)
 
 
 def difference(product: str, reactants: str) -> str:

@@ -1,6 +1,7 @@
 """Ranks, groups, reasons and the line of a table, from candidates that are written out."""
 
 import json
+import sys
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_few_routes_of_each_reaction(count, kept):
 def test_what_can_be_bought_may_come_first():
     stock = Stock(["CO", "CC=O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
-    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, purchasable_first=True)
+    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, shelf_first=True)
     assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
 
 
@@ -59,8 +60,26 @@ def test_a_plan_is_written_and_read():
     data = json.loads(json.dumps(plan.to_dict()))
     assert Plan.from_dict(data) == plan and Plan.from_dict(data).seconds == 1.5
     assert data["id"] == "ester" and [c["group"] for c in data["candidates"]] == [1, None]
+    steps = [(one["step"], one["reaction"], one["name"], one["state"]) for one in data["candidates"][0]["reactions"]]
+    assert steps == [
+        (1, "CC=O.O>>CC(=O)O", None, "no precedent"), (2, "CC(=O)O.CO>>COC(C)=O", "esterification", "precedented"),
+    ]  # fmt: skip
+    assert [(c["precedented"], c["reactions"] is None) for c in data["candidates"]] == [(False, False), (None, True)]
     older = {name: data[name] for name in ("target", "problem", "candidates")}
     assert Plan.from_dict(older).candidates == best and Plan.from_dict(older).id is None
+
+
+def test_judging_needs_a_library_and_reading_does_not(monkeypatch):
+    data = Plan("COC(C)=O", ranked(found(ESTER))).to_dict()
+    for name in [name for name in sys.modules if name.startswith("weftformer.routes.judging")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rdchiral", None)
+    monkeypatch.setitem(sys.modules, "rdchiral.initialization", None)
+    data["candidates"][0]["joined_at"] = ["CO"]  # a field of older files
+    read = Plan.from_dict(data)
+    assert read.summary["precedented"] == 1 and read.routes == [ESTER]
+    with pytest.raises(ImportError, match=r"Judging routes needs rdchiral.*: pip install weftformer\[chem\]"):
+        read.to_dict()
 
 
 def test_the_line_of_a_table():
@@ -68,7 +87,7 @@ def test_the_line_of_a_table():
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "rank_last")
     line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
     assert line == {
-        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "possible": 2, "best_score": -1.0, "seconds": 2.0,
+        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "possible": 2, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
     assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary

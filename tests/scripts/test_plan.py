@@ -52,9 +52,24 @@ def rows_of(file) -> list[dict]:
 def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     assert run(folder, "O=C(C)NCc1ccccc1") == 0
     out = capsys.readouterr().out
-    assert f"\n{AMIDE}: " in out and "rank 1, group 1\n" in out and "└── • NCc1ccccc1" in out
+    assert (
+        f"\n{AMIDE}: " in out
+        and "rank 1, group 1, 1 of 1 step precedented\n" in out
+        and "\nstep 1: amide coupling, " in out
+        and "└── • NCc1ccccc1" in out
+    )
     heads, line = out.rstrip().splitlines()[-2:]
-    assert heads.split() == ["id", "routes", "groups", "purchasable", "impossible", "best", "score", "seconds"]
+    assert heads.split() == [
+        "id",
+        "routes",
+        "groups",
+        "purchasable",
+        "precedented",
+        "impossible",
+        "best",
+        "score",
+        "seconds",
+    ]
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
@@ -68,7 +83,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
     out = capsys.readouterr().out
-    assert "purchasable\nCC(=O)NCc1ccccc1" in out
+    assert "purchasable, 2 of 2 steps precedented\nCC(=O)NCc1ccccc1" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
     assert same["candidates"][0]["route"] == first["route"]

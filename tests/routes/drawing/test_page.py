@@ -96,8 +96,11 @@ def test_routes_stand_in_their_order_with_what_is_known():
     assert [" ".join(summary.split()) for summary in summaries] == [
         "Sort and filter",
         "What to buy 4 starting materials of the routes shown",
-        "Rank 1 ✓ purchasable score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
-        "Rank 2 ✕ 1 not in stock score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
+        "Rank 1 ✓ purchasable 1 of 1 step precedented score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
+        "3 recorded examples",
+        "Rank 2 ✕ 1 not in stock 2 of 2 steps precedented score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
+        "3 recorded examples",
+        "3 recorded examples",
         "1 candidate is no route",
         "1 candidate is no route",
     ]
@@ -169,7 +172,7 @@ def test_routes_with_the_same_last_reaction_stand_under_one_heading():
     other = Route(AMIDE.smiles, (Route("NCc1ccccc1", (Route("[N-]=[N+]=NCc1ccccc1"),)), Route("OC(C)=O")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(LONGER, 2), candidate(other, 3)])])
     headings = re.findall(r"<h3>(.*?)</h3>.*?(\d+) routes?</span>", text, flags=re.S)
-    assert headings == [("Last reaction: amide coupling", "2"), ("Last reaction", "1")]
+    assert headings == [("Last reaction: amide coupling", "2"), ("Last reaction: amide from an acid chloride", "1")]
     assert re.findall(r'id="(t1-r\d)"', text) == ["t1-r1", "t1-r3", "t1-r2"]
     first = Page(text).all("svg")[1:3]  # after the target
     assert [svg["aria-label"] for svg in first] == ["Structure of CC(=O)O", "Structure of NCc1ccccc1"]
@@ -191,14 +194,39 @@ def test_what_to_buy():
 
 
 def test_what_is_offered_and_told_depends_on_what_is_known():
-    amine = LONGER.children[1].smiles
-    joined = candidate(LONGER, 1, joined_at=(amine,), feasibility=0.5)
-    judged = routes_page([Plan(AMIDE.smiles, [joined, candidate(AMIDE, 2)])])
-    assert "joined at 1 molecule<" in judged and "1 of 2 reactions predicted back" in judged
-    assert judged.count("A route of its own was planned") == 1 and judged.count('class="molecule joined"') == 1
+    judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, feasibility=0.5), candidate(AMIDE, 2)])])
+    assert "1 of 2 reactions predicted back" in judged
     assert [route.get("data-predicted") for route in Page(judged).all("li") if "data-rank" in route] == ["0.5", None]
     unscored = routes_page([Plan("CCO", [Candidate(AMIDE.to_string(), float("nan"), None, AMIDE, rank=1)])])
     offers = ('id="purchasable"', 'value="score"', 'value="predicted"', 'id="wanted"')
     pages = (judged, unscored, routes_page(PLANS[1:]))  # the last has no route
     offered = [[offer in page for offer in offers] for page in pages]
     assert offered == [[True] * 4, [False, False, False, True], [False] * 4]
+
+
+def test_what_is_known_of_each_step():
+    odd = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"),)), Route("CCN")))
+    text = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1), candidate(odd, 2)])])
+    steps = [(kind, " ".join(text_of(words).split())) for kind, words in re.findall(
+        r'<li class="([\w-]+)"><span class="number">(.*?)(?:<details|</li>)', text)]  # fmt: skip
+    assert [kind for kind, _ in steps] == ["in-stock", "in-stock", "missing", "unknown"]
+    assert re.fullmatch(r"Step 1 nitrile reduction \d+ recorded", steps[0][1])
+    assert re.fullmatch(r"Step 2 amide from an acid chloride \d+ recorded", steps[1][1])
+    assert steps[2:] == [
+        ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 no precedent no atom of CCN is needed"),
+    ]  # fmt: skip
+    assert text.count('class="examples"') == 2 and re.search(
+        r'&gt;&gt;[^<]+</code> <span class="quiet">\S+</span>', text
+    )
+    assert "0 of 2 steps precedented" in text
+    assert ["data-precedented" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]
+    assert 'id="precedented"' in text and 'value="precedented"' in text
+
+
+def test_the_foot_tells_how_the_page_was_made():
+    from weftformer.configuration.version import __version__
+
+    text = routes_page(PLANS, about={"model": "<m>", "stock": "buyables.smi"})
+    words = " ".join(text_of(text[text.index("<footer") :]).split())
+    assert words.startswith(f"Model: <m> · Stock: buyables.smi · Made with: weftformer {__version__} · Date: 20")
+    assert "Purchasable is not proven" in words

@@ -39,7 +39,7 @@ PLANS = [
     Plan(
         TARGET,
         [
-            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5, joined_at=("N#Cc1ccc(O)cc1",)),
+            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5),
             candidate(SHORT, 2, (), feasibility=1.0),
             Candidate("x" * 300, -9, 1, rank=3),
         ],
@@ -169,9 +169,11 @@ def test_pan(load):
 @pytest.mark.parametrize("clipboard", [True, False])
 def test_the_keyboard_reaches_and_copies_all(load, clipboard):
     page = load(360, 740, clipboard=clipboard)
-    page.locator("#t1-r1 summary").focus()
+    page.locator("#t1-r1 > details > summary").focus()
     reached = []
-    for _ in range(5 + len(LONG.molecules()) + len(set(LONG.leaves()))):
+    examples = page.locator("#t1-r1 .examples").count()
+    assert examples == 2
+    for _ in range(5 + len(LONG.molecules()) + examples + len(set(LONG.leaves()))):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.dataset"))
         if "smiles" in reached[-1]:
@@ -188,7 +190,8 @@ def test_the_keyboard_reaches_and_copies_all(load, clipboard):
     assert [item.get("do") for item in reached[:4]] == ["out", "in", "fit", "save"]
     assert reached[4] == {"name": "target-1-rank-1"}
     wanted = [*LONG.molecules(), *LONG.leaves()]
-    assert [item.get("smiles") or item.get("copy") for item in reached[5:]] == wanted
+    found = [item.get("smiles") or item.get("copy") for item in reached[5:]]
+    assert [smiles for smiles in found if smiles] == wanted and found.count(None) == examples
     assert page.evaluate("copied") == wanted
     assert page.locator("#said").inner_text() == f"Copied {wanted[-1]}"
 
@@ -196,7 +199,7 @@ def test_the_keyboard_reaches_and_copies_all(load, clipboard):
 def test_closed_routes_open(load):
     page = load()
     assert page.locator("#t1-r2 .view").is_hidden() and page.locator("#t1-r1 .view").is_visible()
-    page.locator("#t1-r2 summary").focus()
+    page.locator("#t1-r2 > details > summary").focus()
     page.keyboard.press("Enter")
     assert page.locator("#t1-r2 .view").is_visible()
     expect(page.locator("#t1-r2 .weft-route:visible")).to_have_attribute("style", re.compile("scale"))
@@ -228,7 +231,8 @@ def test_routes_are_sorted_and_filtered(load):
     assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
     page.locator("#sort").select_option("predicted")
     assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
-    assert page.locator("#t1 h3:visible").all_inner_texts() == ["Last reaction", "Last reaction: amide coupling"]
+    names = ["Last reaction: amide from an acid chloride", "Last reaction: amide coupling"]
+    assert page.locator("#t1 h3:visible").all_inner_texts() == names
     page.locator("#grouped").uncheck()
     assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"] and page.locator("h3:visible").count() == 0
     page.locator("#purchasable").check()
@@ -242,6 +246,12 @@ def test_routes_are_sorted_and_filtered(load):
     page.locator("#most").select_option("")
     page.locator("#possible").check()  # a methyl group of the first comes from nowhere
     assert shown(page) == ["t1-r2", "t2-r1"]
+    page.locator("#possible").uncheck()
+    page.locator("#precedented").check()
+    assert shown(page) == ["t1-r2", "t2-r1"]
+    page.locator("#precedented").uncheck()
+    page.locator("#sort").select_option("precedented")
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
 
 
 def test_routes_are_found(load):
@@ -270,7 +280,7 @@ def test_the_list_to_buy_is_that_of_the_routes_shown(load):
     text = download.value.path().read_text(encoding="utf-8")
     assert text.splitlines() == ["smiles,in_stock,routes", "CC(=O)Cl,yes,1.2", "COc1ccc(CN)cc1,yes,1.2"]
     page.locator('[data-need="CC(=O)Cl"] a').click()
-    expect(page.locator("#t1-r2 details")).to_have_attribute("open", "")
+    expect(page.locator("#t1-r2 > details")).to_have_attribute("open", "")
 
 
 def test_a_link_opens_a_route_that_is_filtered_out(load):

@@ -59,19 +59,6 @@ def test_leaves_have_the_colour_of_the_stock():
     assert "unknown" in {kind for kind, *_ in cards(parsed(ROUTE))}
 
 
-def test_joints_are_marked():
-    joint, other = "NCc1ccc(OC)cc1", "c1(O)ccc(C#N)cc1"  # the second is spelled in another way
-    route = Route(ROUTE.smiles, (Route(joint, (Route("N#Cc1ccc(O)cc1", (Route("CI"),)),)),))
-    root = parsed(route, missing=[], joined_at=[joint, other, route.smiles, "CI"])
-    found = [(smiles, frame, group) for kind, smiles, frame, group in cards(root) if kind == "joined"]
-    # neither the target nor what is bought is a joint
-    assert [smiles for smiles, *_ in found] == [joint, "N#Cc1ccc(O)cc1"]
-    for _, frame, group in found:
-        assert words(group) == ["joined here"] and frame.get("stroke-dasharray") == "1.5 3.5"
-        assert [path.get("d").count("M") for path in group.iter(f"{SVG}path") if path.get("class") == "mark"] == [2]
-    assert root.find(f"{SVG}desc").text.count("joined here, with a route of its own.") == 2
-
-
 def test_every_reaction_has_an_arrow_to_its_product():
     drawn = route_picture(ROUTE)
     assert [reaction.smiles for reaction in drawn.reactions] == [
