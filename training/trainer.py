@@ -111,7 +111,7 @@ class WeftTrainer(ShardedModelTrainer):
             eval_dataset is None
             and isinstance(args, TrainingOptions)
             and args.eval_strategy == type(args).eval_strategy
-            and not args.load_best_model_at_end
+            and not getattr(args, "load_best_model_at_end", False)
         ):
             args.eval_strategy = IntervalStrategy.NO  # the default is for those who have something to evaluate on
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
