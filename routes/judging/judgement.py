@@ -13,7 +13,7 @@ from rdkit import Chem
 from ..feasibility import atoms_in_words, missing_atoms
 from ..molecules import Molecule, read_molecule
 from ..tree import Route
-from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
+from .transformations import Example, Library, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
 
@@ -54,8 +54,7 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "phosgene or its substitutes": {"C": 1, "O": 1, "Cl": 1},
     "boric acid or a borate": {"B": 1, "O": 2},
     "bis(pinacolato)diboron": {"B": 1, "C": 6, "O": 2},
-    "methanol or ethanol": {"C": 2, "O": 1},
-    "an acetylating agent": {"C": 2, "O": 1},
+    "ethanol or an acetylating agent": {"C": 2, "O": 1},
     "Boc anhydride": {"C": 5, "O": 2},
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
@@ -141,17 +140,13 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
         return Judgement("fails", reason=atoms_in_words(missing))
     found = library.find(product, reactants)
     if found is not None:
-        return _with(found, "precedented", ())
+        kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
+        return Judgement("precedented", found.count, found.examples, kind, found.name)
     return _without_precedent(made, read, library, supplier)
 
 
-def _with(found: Transformation, state: State, remarks: tuple[str, ...]) -> Judgement:
-    kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
-    return Judgement(state, found.count, found.examples, kind, found.name, remarks=remarks)
-
-
 def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:
-    """A step that no transformation of the library gives: say what is odd about it."""
+    """Return the judgement of a step that no transformation of the library gives, with remarks."""
     remarks = [] if supplier is None else [f"reagent not drawn: {supplier}"]
     flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
     if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):

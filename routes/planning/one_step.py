@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class WeftReactionModel(BackwardReactionModel):
     """
     A model that writes routes, told to write one step, for the searches and evaluations of syntheseus
-    (https://github.com/microsoft/syntheseus) and for Weft's own.
+    (https://github.com/microsoft/syntheseus).
 
     Args:
         model (`WeftForConditionalGeneration`):
