@@ -1,6 +1,15 @@
 """What is known of a reaction: precedents in recorded chemistry, reasons against it, remarks."""
 
 from .judgement import CLASSES, Judgement, judge, judge_route, judge_step
-from .transformations import Library, Transformation
+from .transformations import Library, Transformation, shipped_library
 
-__all__ = ["CLASSES", "Judgement", "Library", "Transformation", "judge", "judge_route", "judge_step"]
+__all__ = [
+    "CLASSES",
+    "Judgement",
+    "Library",
+    "Transformation",
+    "judge",
+    "judge_route",
+    "judge_step",
+    "shipped_library",
+]

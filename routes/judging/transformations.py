@@ -7,20 +7,25 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rdchiral.initialization import rdchiralReactants, rdchiralReaction
 from rdchiral.main import rdchiralRun
-from rdkit import Chem, rdBase
+from rdkit import Chem, DataStructs, rdBase
 
 from ..molecules import canonical_smiles, read_molecule
 
 SHIPPED = "transformations.jsonl.gz"
-# Templates and molecules that a process keeps ready to run.
-_TEMPLATES, _MOLECULES = 1 << 14, 1 << 10
+# Templates and molecules that a process keeps ready to run: a template takes 80 kB.
+_TEMPLATES, _MOLECULES = 1 << 11, 1 << 10
+# Transformations of fewer reactions are not proposed: they are seldom among the first, and two thirds of all.
+_LEAST_PROPOSED = 2
+# Bits of the fingerprints that tell quickly which patterns a molecule cannot have.
+_BITS = 1024
 
 
 class Example(NamedTuple):
@@ -72,7 +77,8 @@ class Transformation:
         """Return the SMILES of the reactants that the template derives from a product, each once."""
         try:
             with rdBase.BlockLogs():
-                return list(rdchiralRun(_template(self.smarts), _prepared(product)))
+                # rdchiral's order is another in each process
+                return sorted(rdchiralRun(_template(self.smarts), _prepared(product)))
         except (
             ValueError,
             KeyError,
@@ -107,6 +113,49 @@ class Library:
 
     def __len__(self) -> int:
         return sum(map(len, self._by_difference.values()))
+
+    @cached_property
+    def _screen(self) -> tuple[list[Transformation], list[Chem.Mol], np.ndarray]:
+        """Transformations that are proposed, the commonest first, with their patterns of products and the fingerprints of these."""
+        every = [one for transformations in self._by_difference.values() for one in transformations]
+        often = sorted((one for one in every if one.count >= _LEAST_PROPOSED), key=lambda one: -one.count)
+        patterns = [_pattern(one.smarts.split(">>")[0]) for one in often]
+        return (
+            often,
+            patterns,
+            np.array([_fingerprint(one) for one in patterns], dtype=np.uint8).reshape(-1, _BITS // 8),
+        )
+
+    def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
+        """
+        Apply the transformations to a product, the commonest first.
+
+        Args:
+            product (`str`):
+                SMILES of the product.
+            most (`int`):
+                The most sets of reactants.
+
+        Returns:
+            `list[tuple[tuple[str, ...], float]]`: canonical SMILES of the reactants, sorted, with the share of the recorded
+            reactions that have their transformation, among those whose transformation the product allows.
+        """
+        made = canonical_smiles(product)
+        molecule = _molecule(made)
+        often, patterns, bits = self._screen
+        possible = np.flatnonzero(~(bits & ~_fingerprint(molecule)).any(axis=1))
+        matching = [often[place] for place in possible if molecule.HasSubstructMatch(patterns[place])]
+        total = sum(one.count for one in matching)
+        proposed: dict[tuple[str, ...], float] = {}
+        for one in matching:
+            for outcome in one.outcomes(made):
+                if len(proposed) == most:
+                    return list(proposed.items())
+                if all(read_molecule(part) is not None for part in outcome.split(".")):
+                    reactants = tuple(joined(outcome.split(".")).split("."))
+                    if made not in reactants:
+                        proposed.setdefault(reactants, one.count / total)
+        return list(proposed.items())
 
     @classmethod
     def load(cls, path: str | Path) -> Library:
@@ -199,10 +248,17 @@ def _molecule(smiles: str) -> Chem.Mol:
 def _patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
     """The pattern of the product, and those of the reactants."""
     made, used = smarts.split(">>")
-    return Chem.MolFromSmarts(made.removeprefix("(").removesuffix(")")), [
-        Chem.MolFromSmarts(part.strip("()") if part.startswith("(") and part.endswith(")") else part)
-        for part in _split(used)
-    ]
+    return _pattern(made), [_pattern(part) for part in _split(used)]
+
+
+def _pattern(smarts: str) -> Chem.Mol:
+    return Chem.MolFromSmarts(smarts[1:-1] if smarts.startswith("(") and smarts.endswith(")") else smarts)
+
+
+def _fingerprint(molecule: Chem.Mol) -> np.ndarray:
+    """The bits of the patterns that a molecule has, eight to a byte."""
+    bits = DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS))
+    return np.frombuffer(bytes.fromhex(bits), dtype=np.uint8)
 
 
 def _split(smarts: str) -> list[str]:

@@ -14,9 +14,8 @@ from ...hub.loading import load
 from ..plans import Plan
 from ..shipped import MODEL
 from ..stock import Stock
-from .pool import PlanPool
+from .pool import Expansion, PlanPool
 from .settings import PlanSettings
-from .shelf_search import Step
 from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, read_targets, step_bounds
 
 
@@ -32,7 +31,7 @@ class RoutePlanner:
         self.model = model.eval()
         self.tokenizer = tokenizer
         # the reactions of molecules that were searched, by the settings of the search
-        self._remembered: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
+        self._remembered: dict[PlanSettings, dict[str, Expansion]] = {}
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..judging import judge
+from ..judging import judge, shipped_library
+from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
-from .shelf_search import ShelfSearch, Step
+from .shelf_search import Found, ShelfSearch, Step
 from .targets import PlanRequest, check_source
 
 if TYPE_CHECKING:
@@ -22,8 +25,14 @@ if TYPE_CHECKING:
 ROWS = 80
 # Molecules of one target that are searched at once: with more, reactions are searched that its routes never need.
 AT_ONCE = 8
-# Added to the cost of a reaction whose transformation is not recorded: routes of recorded steps are found before others.
-UNRECORDED_COST = 2.0
+# Added to the cost of a reaction whose transformation is not recorded.
+UNRECORDED_COST = 1.0
+# Reactions that the library adds to those of the model, and what is added to their cost: minus the logarithm of the share of
+# recorded reactions that have their transformation, among those whose transformation the molecule allows.
+LIBRARY_STEPS, LIBRARY_COST = 40, 1.0
+# What a molecule costs that cannot be bought, and each of its heavy atoms. In recorded routes (PaRoutes n5), a molecule of so many
+# atoms takes 0.5 + 0.1 * atoms reactions; four times as much found the most purchasable routes in a given time.
+ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
 # Molecules whose reactions a process remembers.
@@ -73,17 +82,49 @@ class _WholeRoutes:
         ]
 
 
-class _ToTheStock:
-    """What a target wants searched whose routes are put together of single steps: the molecules that its search takes up."""
+class Expansion(NamedTuple):
+    """What is known of the reactions of a molecule.
 
-    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Sequence[Step]]):
+    Args:
+        recorded: those with a recorded transformation, of the model and of the library.
+        proposed: those that the model proposes.
+    """
+
+    recorded: Sequence[Step]
+    proposed: Sequence[Step]
+
+
+class _ToTheStock:
+    """What a target wants searched whose routes are put together of single steps: the molecules that its searches take up.
+
+    Two searches take turns and share what is known of a molecule: one for routes of recorded transformations alone, to which the
+    library adds reactions that the model did not propose, and one for routes of whatever the model proposes. The first finds
+    more routes that a chemist would try, the second solves more targets.
+    """
+
+    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Expansion]):
         self.request, self._search, self._remembered = request, search, remembered
         self._stock = stock
-        self._shelf = ShelfSearch(request.target, lambda smiles: smiles != request.target and smiles in stock)
+        self._recorded, self._proposed = (
+            ShelfSearch(request.target, lambda smiles: smiles != request.target and smiles in stock, _estimate)
+            for _ in range(2)
+        )
+        self._turns = cycle((self._recorded, self._proposed))
+        self._asked: set[str] = set()
+
+    def _found(self) -> list[Found]:
+        """Routes of either search, each once."""
+        every = (one for search in (self._recorded, self._proposed) for one in search.found)
+        return list({one.route.canonical(): one for one in every}.values())
+
+    def _goes_on(self, search: ShelfSearch) -> bool:
+        return not search.is_exhausted and len(search.found) < self.request.settings.num_routes
 
     @property
     def _is_enough(self) -> bool:
-        return self._shelf.is_exhausted or len(self._shelf.found) >= self.request.settings.num_routes
+        if not self._goes_on(self._recorded) and not self._goes_on(self._proposed):
+            return True
+        return bool(self._recorded.found) and len(self._found()) >= self.request.settings.num_routes
 
     def is_over(self, seconds: float) -> bool:
         """Whether there are routes enough, nothing is left to search, or the budget is spent."""
@@ -91,40 +132,57 @@ class _ToTheStock:
 
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
         """A job to search, with the molecule that it is for, or None while those that run have to end first."""
-        while running < AT_ONCE and not self._is_enough and (smiles := self._shelf.wanted()) is not None:
-            known = self._remembered.get(smiles)
-            if known is None:
-                try:
-                    check_source(self._search.model, self._search.tokenizer, smiles)
-                except ValueError:
-                    known = ()  # the model cannot read it
-            if known is None:
-                return smiles, Job(smiles, self.request.told), None
-            self._shelf.tell(smiles, known)
+        if running >= AT_ONCE:
+            return None
+        for search in islice(self._turns, 2):
+            while self._goes_on(search) and not self._is_enough and (smiles := search.wanted()) is not None:
+                if smiles in self._asked:
+                    continue  # the other search waits for it, too
+                self._asked.add(smiles)
+                known = self._known(smiles)
+                if known is None:
+                    return smiles, Job(smiles, self.request.told), None
+                self._hand_in(smiles, known)
         return None
 
+    def _known(self, smiles: str) -> Expansion | None:
+        """What is known without a search of the model."""
+        known = self._remembered.get(smiles)
+        if known is None:
+            try:
+                check_source(self._search.model, self._search.tokenizer, smiles)
+            except ValueError:  # the model cannot read it
+                return Expansion(_recorded(smiles, {}), ())
+        return known
+
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
-        steps: dict[tuple[str, ...], float] = {}
+        proposed: dict[tuple[str, ...], Step] = {}
         for one in candidates:
             if one.route is not None and one.route.children:
                 reactants = tuple(sorted(child.smiles for child in one.route.children))
                 state = judge(str(smiles), reactants).state
                 if state != "fails":
-                    steps.setdefault(reactants, -one.score + (0.0 if state == "precedented" else UNRECORDED_COST))
-        known = [Step(*item) for item in steps.items()]
+                    is_recorded = state == "precedented"
+                    cost = -one.score + (0.0 if is_recorded else UNRECORDED_COST)
+                    proposed.setdefault(reactants, Step(reactants, cost, is_recorded))
+        known = Expansion(_recorded(str(smiles), proposed), list(proposed.values()))
         while len(self._remembered) >= _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[str(smiles)] = known
-        self._shelf.tell(str(smiles), known)
+        self._hand_in(str(smiles), known)
+
+    def _hand_in(self, smiles: str, known: Expansion) -> None:
+        self._recorded.tell(smiles, known.recorded)
+        self._proposed.tell(smiles, known.proposed)
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
-        settings, found = self.request.settings, self._shelf.found
+        settings, found = self.request.settings, self._found()
         told = [f"{self.request.target} itself is in the stock."] if self.request.target in self._stock else []
-        routes = found or ([] if settings.rules.only_purchasable else self._shelf.unfinished(_UNFINISHED))
+        routes = found or ([] if settings.rules.only_purchasable else self._proposed.unfinished(_UNFINISHED))
         candidates = [
             Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)
-            for one in routes[: settings.num_routes]
+            for one in sorted(routes, key=lambda one: (not one.is_recorded, one.cost))[: settings.num_routes]
         ]
         if found:
             return candidates, told
@@ -134,13 +192,28 @@ class _ToTheStock:
         return [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + why)], told
 
     def _why_not(self) -> str:
-        molecules = f"{self._shelf.num_expanded:,} molecules were taken apart"
-        if self._shelf.is_exhausted:
+        molecules = f"{self._proposed.num_expanded:,} molecules were taken apart"
+        if self._proposed.is_exhausted:
             return f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose more."
         return (
             f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer time limit, or a "
             "larger stock, may find one."
         )
+
+
+def _recorded(smiles: str, proposed: dict[tuple[str, ...], Step]) -> list[Step]:
+    """The reactions of a molecule that have a recorded transformation: those that are proposed, and those of the library."""
+    recorded = {reactants: step for reactants, step in proposed.items() if step.is_recorded}
+    for reactants, share in shipped_library().propose(smiles, LIBRARY_STEPS):
+        step = Step(reactants, LIBRARY_COST - math.log(share), True)
+        recorded[reactants] = min(step, recorded.get(reactants, step), key=lambda one: one.cost)
+    return list(recorded.values())
+
+
+def _estimate(smiles: str) -> float:
+    """What a molecule that cannot be bought will cost to make, from the number of its heavy atoms."""
+    molecule = read_molecule(smiles)
+    return ESTIMATE[0] + ESTIMATE[1] * sum(molecule.atoms.values()) if molecule else math.inf
 
 
 @dataclass(eq=False)
@@ -192,7 +265,7 @@ class PlanPool:
         most: int | None = None,
         watch: Callable[[], None] | None = None,
         together: bool = False,
-        remembered: dict[str, Sequence[Step]] | None = None,
+        remembered: dict[str, Expansion] | None = None,
     ):
         self.together = together
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)

@@ -1,9 +1,10 @@
 """Searches for routes to molecules that can be bought, best first, one step at a time.
 
-A state is the set of molecules that still have to be made. The cheapest state is taken up first; one of its molecules is replaced by the
+A state is the set of molecules that still have to be made. The most promising state is taken up first; one of its molecules is replaced by the
 reactants of each of its reactions that cannot be bought. A state without molecules is a route. A reaction costs its negative log-probability and
-[`STEP_COST`], so states are found in the order of their cost, and the first route is the cheapest of all that the expansions allow
-(uniform-cost search; Retro*, Chen et al. 2020, arXiv:2006.15820, has the same order with an estimate of zero).
+[`STEP_COST`]. A state ranks by the cost of its reactions and an estimate of what its molecules will still cost (A*, Hart et al. 1968;
+Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without an estimate, the first route is the cheapest of all that the
+expansions allow.
 """
 
 from __future__ import annotations
@@ -28,26 +29,30 @@ class Step(NamedTuple):
 
     Args:
         reactants: canonical SMILES, sorted.
-        cost: the negative log-probability.
+        cost: the negative log-probability, and what else counts against it.
+        is_recorded: whether a recorded reaction has the same transformation.
     """
 
     reactants: tuple[str, ...]
     cost: float
+    is_recorded: bool = False
 
 
 class _State(NamedTuple):
-    cost: float
+    rank: float  # the cost, and the estimate of what follows
     tie: int
+    cost: float
     open: tuple[str, ...]  # what still has to be made, the largest first
     made: tuple[tuple[str, Step], ...]  # molecules with the reactions that make them
 
 
 @dataclass(frozen=True)
 class Found:
-    """A route to molecules that can be bought, with the sum of its costs."""
+    """A route to molecules that can be bought, with the sum of its costs, and whether each of its reactions is recorded."""
 
     route: Route
     cost: float
+    is_recorded: bool
 
 
 class ShelfSearch:
@@ -60,6 +65,8 @@ class ShelfSearch:
             Canonical SMILES. Its reactions are searched even if it can be bought.
         is_bought (`Callable[[str], bool]`):
             Whether a molecule, a canonical SMILES, can be bought.
+        estimate (`Callable[[str], float]`, *optional*):
+            What a molecule that cannot be bought will cost to make. Defaults to nothing.
         most_reactions (`int`, *optional*, defaults to 15):
             The most reactions of a route.
         most_states (`int`, *optional*, defaults to 200,000):
@@ -67,16 +74,21 @@ class ShelfSearch:
     """
 
     def __init__(
-        self, target: str, is_bought: Callable[[str], bool], most_reactions: int = 15, most_states: int = 200_000
+        self,
+        target: str,
+        is_bought: Callable[[str], bool],
+        estimate: Callable[[str], float] = lambda molecule: 0.0,
+        most_reactions: int = 15,
+        most_states: int = 200_000,
     ):
-        self.target, self._is_bought = target, is_bought
+        self.target, self._is_bought, self._estimate = target, is_bought, estimate
         self._most_reactions, self._most_states = most_reactions, most_states
         self._tie = count()
-        self._queue: list[_State] = [_State(0.0, next(self._tie), (target,), ())]
+        self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
         self._steps: dict[str, Sequence[Step]] = {}
         self._waiting: dict[str, list[_State]] = {}
         self._stuck: list[_State] = []  # no reaction of their first molecule leads on
-        self._alike: Counter[tuple[str, ...]] = Counter()
+        self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.found: list[Found] = []
 
     @property
@@ -95,7 +107,7 @@ class ShelfSearch:
         while self._queue:
             state = heapq.heappop(self._queue)
             if not state.open:
-                self.found.append(Found(_route(self.target, dict(state.made)), state.cost))
+                self.found.append(self._found(state))
                 continue
             molecule = state.open[0]
             steps = self._steps.get(molecule)
@@ -112,13 +124,16 @@ class ShelfSearch:
         """Return the routes that lack the fewest atoms of what has to be made, as far as SMILES tell, cheapest first among equals."""
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
         nearest = heapq.nsmallest(most, (one for one in states if one.made), key=_distance)
-        return [Found(_route(self.target, dict(state.made)), state.cost) for state in nearest]
+        return [self._found(state) for state in nearest]
 
     def tell(self, molecule: str, steps: Sequence[Step]) -> None:
         """Hand in the reactions of a molecule that was wanted."""
         self._steps[molecule] = steps
         for state in self._waiting.pop(molecule, ()):
             heapq.heappush(self._queue, state)
+
+    def _found(self, state: _State) -> Found:
+        return Found(_route(self.target, dict(state.made)), state.cost, _is_recorded(state.made))
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
@@ -131,11 +146,15 @@ class ShelfSearch:
             leads_on = True
             new = {one for one in step.reactants if one not in made and not self._is_bought(one)}
             left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
-            if self._alike[left] >= _ALIKE and left:
+            now_made = (*state.made, (molecule, step))
+            # Routes of recorded steps alone are not crowded out by cheaper ones.
+            kind = _is_recorded(now_made), left
+            if self._alike[kind] >= _ALIKE and left:
                 continue
-            self._alike[left] += 1
+            self._alike[kind] += 1
             cost = state.cost + step.cost + STEP_COST
-            heapq.heappush(self._queue, _State(cost, next(self._tie), left, (*state.made, (molecule, step))))
+            rank = cost + sum(map(self._estimate, left))
+            heapq.heappush(self._queue, _State(rank, next(self._tie), cost, left, now_made))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
         if not leads_on:
@@ -147,6 +166,10 @@ class ShelfSearch:
 def _distance(state: _State) -> tuple[int, float]:
     """What a state lacks, as far as the length of SMILES tells, and its cost."""
     return sum(map(len, state.open)), state.cost
+
+
+def _is_recorded(made: tuple[tuple[str, Step], ...]) -> bool:
+    return all(step.is_recorded for _, step in made)
 
 
 def _route(molecule: str, made: dict[str, Step]) -> Route:

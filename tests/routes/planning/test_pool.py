@@ -1,11 +1,14 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
+import math
 import time
 
 import pytest
 
 from weftformer.modeling.decoding import cache
 from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
+from weftformer.routes.judging import Library, Transformation
+from weftformer.routes.planning import pool as pool_module
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.search import Job, RouteSearch
@@ -178,6 +181,18 @@ class Proposals:
         return [no_route, *(Candidate(route.to_string(), score, 1, route) for route, score in routes.items())]
 
 
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    """A library that proposes nothing, so that searches end; a test may give its own."""
+
+    def proposes(*rows):
+        library = Library(rows)
+        monkeypatch.setattr(pool_module, "shipped_library", lambda: library)
+
+    proposes()
+    return proposes
+
+
 def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, **settings):
     """Plans of a pool over the table, and the molecules that its searches were asked for."""
     settings, stock = PlanSettings(beams=3, constraints=constraints, **settings), Stock(stock)
@@ -208,8 +223,8 @@ def test_recorded_steps_come_first_and_those_that_fail_not_at_all(planner):
     assert set(second.route.leaves()) == {"CNC(C)=O", "c1ccccc1"}
     assert (first.precedented, second.precedented) == (True, False)
     assert all(one.purchasable for one in plan.distinct) and not plan.failed and plan.remarks == ()
-    # 0.3 a step, 2 for a step without precedent
-    assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 2 - 0.3)
+    # 0.3 a step, 1 for a step without precedent
+    assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 1 - 0.3)
 
 
 def test_what_was_searched_is_remembered(planner):
@@ -239,6 +254,17 @@ def test_a_budget_ends_a_search(planner, together, monkeypatch):
     [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], time_limit=0.1, together=together)
     assert asked[0] == AMIDE and AMINE in asked and "BrCc1ccccc1" not in asked
     assert plan.routes and "No route to the stock was found in 0.1 s: " in plan.remarks[0]
+
+
+def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, library):
+    coupling = (
+        "([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>O-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]"
+    )
+    library(("O1", Transformation(coupling, 30)), ("O1", Transformation(coupling.replace("O-[C:3]", "Cl-[C:3]"), 10)))
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE])
+    [route] = plan.routes
+    assert set(route.leaves()) == {"CC(=O)Cl", AMINE}
+    assert plan.distinct[0].score == pytest.approx(math.log(0.25) - 1 - 0.3)
 
 
 def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
