@@ -135,8 +135,16 @@ class _ToTheStock:
 
     def _why_not(self) -> str:
         molecules = f"{self._shelf.num_expanded:,} molecules were taken apart"
+        if self._shelf.is_exhausted and self._shelf.is_cut:
+            return (
+                f"no route of at most {self._shelf.most_reactions} reactions ends in the stock: {molecules}, and longer routes "
+                "are not searched. A larger stock, or more beams, may find a shorter one."
+            )
         if self._shelf.is_exhausted:
-            return f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose more."
+            return (
+                f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose "
+                "more, and a larger stock needs fewer."
+            )
         return (
             f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer time limit, or a "
             "larger stock, may find one."

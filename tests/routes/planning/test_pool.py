@@ -1,14 +1,17 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
 import time
+from functools import partial
 
 import pytest
 
 from weftformer.modeling.decoding import cache
 from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
+from weftformer.routes.planning import pool
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.search import Job, RouteSearch
+from weftformer.routes.planning.shelf_search import ShelfSearch
 
 SETTINGS = {
     "the rules for all": {"beams": 3},
@@ -222,7 +225,7 @@ def test_what_was_searched_is_remembered(planner):
     assert asked == ["BrCc1ccccc1"] and len(other.routes) == 2  # of another stock too
 
 
-def test_why_nothing_was_found(planner):
+def test_why_nothing_was_found(planner, monkeypatch):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"])
     assert plan.routes and not any(one.purchasable for one in plan.distinct)
     [why] = plan.remarks
@@ -230,6 +233,9 @@ def test_why_nothing_was_found(planner):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], constraints=Constraints(only_purchasable=True))
     assert not plan.routes and plan.remarks == ()
     assert plan.nothing_because.startswith("no route was found: no route ends in the stock: ")
+    monkeypatch.setattr(pool, "ShelfSearch", partial(ShelfSearch, most_reactions=1))
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
+    assert plan.remarks[0].startswith("No route of at most 1 reactions ends in the stock: ")
 
 
 @pytest.mark.parametrize("together", [True, False])
