@@ -60,7 +60,7 @@ among {{ plan.candidates|length }} candidates
 {%- if candidate.missing %}<span class="weft-badge weft-lacking">✕ {{ candidate.missing|length }} not in stock</span>
 {%- elif candidate.missing is not none %}<span class="weft-badge weft-purchasable">✓ purchasable</span>
 {%- endif %}
-{%- if candidate.possible is false %}<span class="weft-badge weft-lacking">✕ impossible: {{ candidate.check.reason }}</span>
+{%- if candidate.fails_because %}<span class="weft-badge weft-lacking">✕ fails: {{ candidate.fails_because }}</span>
 {%- endif %}<span title="Log-probability under the model">score {{ candidate.score|score }}</span>\
 <span class="weft-quiet">reactions: {{ candidate.route.num_reactions }}, depth: {{ candidate.route.depth }}</span>\
 </summary>

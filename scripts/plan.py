@@ -268,15 +268,15 @@ def described(plan: Plan, count: int) -> str:
     routes, failed = plan.distinct, len(plan.failed)
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
-    impossible = sum(candidate.possible is False for candidate in routes)
+    failing = plan.summary["failing"]
     text = [
-        f"\n{name}: {len(routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
+        f"\n{name}: {len(routes)} distinct routes{f', {failing} of them with a failing step' if failing else ''}; "
         f"{failed} of {len(plan.candidates)} candidates are no routes",
         *told,
     ]
     for candidate in routes[:count]:
-        assert candidate.route is not None and candidate.check is not None
-        wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
+        assert candidate.route is not None
+        wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
         text.append(
             f"\nrank {candidate.rank}, group {candidate.group}{_purchasable(candidate.missing)}{_precedented(candidate)}"
             f"{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
@@ -285,7 +285,6 @@ def described(plan: Plan, count: int) -> str:
             _step(*numbered)
             for numbered in enumerate(zip(candidate.route.steps(), candidate.judgements, strict=True), 1)
         ]
-        text += [f"note: {remark}" for remark in candidate.check.remarks]
     return "\n".join(text)
 
 
@@ -322,13 +321,11 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """A line for each target, with the number of routes and what they are."""
-    # the check finds routes that cannot be, and does not know which can: "possible" would promise too much
-    names = ("id", "routes", "groups", "purchasable", "precedented", "impossible", "best_score", "seconds")
+    names = ("id", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
         numbers = line | {
-            "impossible": line["routes"] - line["possible"],
             "best_score": None if score is None else f"{score:.2f}",
             "seconds": None if seconds is None else f"{seconds:.1f}",
         }

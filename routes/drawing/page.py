@@ -147,11 +147,6 @@ class _DrawnRoute:
         """Whether there are steps, all with a precedent."""
         return bool(self.steps) and self.candidate.precedented_steps == len(self.steps)
 
-    @property
-    def fails(self) -> bool:
-        """Whether a step cannot work."""
-        return any(known.state == "fails" for _, known in self.steps)
-
     def kind(self, leaf: str) -> str:
         """What is known of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing

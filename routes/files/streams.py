@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins so.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
-    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "possible", "missing",
-    "impossible_because", "reactions", "route", "problem",
+    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
+    "reactions", "route", "problem",
 )  # fmt: skip
 
 

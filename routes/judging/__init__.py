@@ -1,6 +1,6 @@
 """What is known of a reaction: precedents in recorded chemistry, reasons against it, remarks."""
 
-from .judgement import CLASSES, Judgement, judge, judge_route, judge_step
+from .judgement import CLASSES, Judgement, judge, judge_route, judge_step, why_it_fails
 from .transformations import Library, Transformation
 
-__all__ = ["CLASSES", "Judgement", "Library", "Transformation", "judge", "judge_route", "judge_step"]
+__all__ = ["CLASSES", "Judgement", "Library", "Transformation", "judge", "judge_route", "judge_step", "why_it_fails"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..judging import judge
-from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked
+from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
 from .shelf_search import ShelfSearch, Step
@@ -290,12 +290,13 @@ class PlanPool:
         best = ranked(
             candidates,
             self.stock,
-            settings.on_impossible,
+            settings.on_fail,
             per_reaction=settings.per_reaction,
-            shelf_first=isinstance(target.wants, _ToTheStock),
+            by_evidence=settings.ranking == "log_probability",
+            per_step=isinstance(target.wants, _WholeRoutes),
         )
-        remarks = [*target.request.remarks, *told]
+        remarks = [*target.request.remarks, *told, *standing_out(best)]
         if not best and candidates:
-            remarks.append(f"All {len(candidates)} routes are impossible, and were left out.")
+            remarks.append(f"All {len(candidates)} routes have a step that fails, and were left out.")
         seconds = target.seconds + time.monotonic() - begun
         return Plan(target.request.target, best, seconds=seconds, remarks=tuple(remarks))

@@ -129,7 +129,7 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert run(*words, "--predictions", saved, "--json", second) == 0
     assert capsys.readouterr().out == printed
     assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
-    assert "Purchasable and possible" in printed
+    assert "Purchasable and precedented" in printed
 
 
 def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):

@@ -65,7 +65,7 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
         "groups",
         "purchasable",
         "precedented",
-        "impossible",
+        "failing",
         "best",
         "score",
         "seconds",
@@ -87,7 +87,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
     assert same["candidates"][0]["route"] == first["route"]
-    assert (first["rank"], first["purchasable"], first["possible"]) == (1, True, True)
+    assert (first["rank"], first["purchasable"], first["fails_because"]) == (1, True, None)
     assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
     picture = (tmp_path / "b.svg").read_text()
     assert "not in stock" not in picture and "BrCc1ccccc1" in (tmp_path / "b.html").read_text()
@@ -261,20 +261,20 @@ def test_options_are_the_settings():
         (["--no-grammar", "--ranking", "sqrt-length"], PlanSettings(grammar=False, ranking="sqrt_length")),
         (["--forbid", "OC", "--forbid-substructure", "[N+]", "--required-leaf", "OC"], PlanSettings(
             constraints=Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",), required_leaf="CO"))),
-        (["--on-salt", "strip", "--on-impossible", "rank-last", "--time-limit", "3", "--no-limits"],
-            PlanSettings(on_salt="strip", on_impossible="rank_last", time_limit=3.0, enforce_limits=False)),
+        (["--on-salt", "strip", "--on-fail", "rank-last", "--time-limit", "3", "--no-limits"],
+            PlanSettings(on_salt="strip", on_fail="rank_last", time_limit=3.0, enforce_limits=False)),
     ):  # fmt: skip
         assert asked(*words) == expected
 
 
-def test_what_cannot_be_is_told(folder, tmp_path, capsys):
+def test_a_step_that_fails_is_told(folder, tmp_path, capsys):
     words = ["--no-grammar", "--beams", "10", "--show", "10", "--output-file", "a.jsonl"]
     assert cli.main(["plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
     out = capsys.readouterr().out
     (row,) = rows_of(tmp_path / "a.jsonl")
-    wrong = [one for one in row["candidates"] if one["possible"] is False]
-    assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
-    assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
+    wrong = [one for one in row["candidates"] if one["fails_because"]]
+    assert wrong and f"{len({one['rank'] for one in wrong})} of them with a failing step" in out
+    assert f", fails: {wrong[0]['fails_because']}" in out and "missing" in wrong[0]["fails_because"]
 
 
 def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys):

@@ -89,7 +89,7 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     works, short = task.works, PlanSettings(beams=1, max_new_tokens=1)
     monkeypatch.setattr(task, "works", lambda *given, **more: asked.append((*given, more)) or works(["CCO"], short))
     body = {
-        "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_impossible": "drop", "max_new_tokens": 9,
+        "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_fail": "drop", "max_new_tokens": 9,
         "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3,
         "per_reaction": 2,
     }  # fmt: skip

@@ -66,7 +66,7 @@ def test_ids_ranks_and_groups_are_in_tables(tmp_path):
     ]  # fmt: skip
     first, second, unread, nothing, _ = rows
     assert first["reactions"] == "CC(=O)O.CO>>COC(C)=O" and first["purchasable"] == "false"
-    assert first["missing"] == "CC(=O)O" and second["purchasable"] == second["possible"] == "true"
+    assert first["missing"] == "CC(=O)O" and second["purchasable"] == "true" and second["fails_because"] == ""
     assert unread["problem"] == "'C(' is not a molecule" and "not finished" in nothing["problem"]
     write_plans(tmp_path / "a.txt", PLANS, "reactions")
     assert (tmp_path / "a.txt").read_text().splitlines()[1] == (
@@ -197,7 +197,20 @@ def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["text", "score", "route", "rank", "group", "n_steps", "missing", "precedented", "feasibility", "problem"]
+    "name",
+    [
+        "text",
+        "score",
+        "route",
+        "rank",
+        "group",
+        "n_steps",
+        "missing",
+        "precedented",
+        "fails_because",
+        "feasibility",
+        "problem",
+    ],
 )
 def test_odd_fields_of_candidates_are_refused_in_a_sentence_or_drawn(tmp_path, name):
     assert_read_or_refused(tmp_path / "plans", [PLAN | {"candidates": [CANDIDATE | {name: value}]} for value in ODD])
