@@ -39,7 +39,7 @@ FIGURES = (
     ("unfailing", "validity", "unfailing", "candidates that are routes without a failing step"),
 )
 NAME = "weft-routes"
-TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, told the number of steps"
+TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, given the number of steps"
 DATA = (
     "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
     "makes is a target of its own too. Each route has {aligned} texts, a single reaction half as many: a reactant is written from the atom that makes its "

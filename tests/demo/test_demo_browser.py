@@ -80,7 +80,7 @@ def test_a_route_is_planned_drawn_and_downloaded(load, tmp_path):
     expect(page.locator(ROUTE).first).to_be_visible()
     first = page.locator("#routes details").first
     assert first.locator(".card:visible").count() == 3 and first.locator("path").count() > 10
-    expect(first.locator("summary")).to_contain_text("purchasable")
+    expect(first.locator("> summary")).to_contain_text("purchasable")
     for name, ending in (("page", "html"), ("json", "json"), ("picture", "svg")):
         with page.expect_download() as download:
             page.locator(f"#{name}").click()

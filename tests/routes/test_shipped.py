@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
-from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_model
+from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_figures, describe_model, provenance
 from weftformer.scripts import cli
 
 
@@ -77,6 +77,14 @@ def test_one_line_says_what_answers(shipped):
     line = describe_model(shipped / "other")
     assert "\n" not in line and "Of 1,000 recorded targets" in line
     assert "8.1 % (among the first ten: 20.0 %)" in line and "30.0 % (among the first ten: 45.0 %)" in line
+
+
+def test_what_a_page_tells_of_model_and_stock(tmp_path):
+    told = provenance(MODEL, STOCK, 7615)
+    assert told["model"].startswith(f"{about_model()['name']}, ") and told["figures"] == describe_figures()
+    assert told["stock"] == "the one that comes with Weft, 7,615 molecules"
+    assert provenance(tmp_path, tmp_path / "own.smi") == {"model": tmp_path.name, "stock": "own.smi"}
+    assert provenance("org/routes") == {"model": "org/routes"} and provenance() == {}
 
 
 def test_what_comes_with_the_package():

@@ -104,5 +104,5 @@ def test_a_plan_is_held_against_another_stock_and_cut(files, capsys):
     text = (files / "a.html").read_text()
     assert "✕ 2 not in stock" in text and "Rank 2" not in text and "no route" in text and "C1CC" in text
     assert (files / "a.svg").read_text().count("not in stock") >= 2
-    assert draw(*words) == 0
+    assert draw(*words, "--export", "a.sdf") == 0 and (files / "a.sdf").read_text().count("$$$$") == 4
     assert (files / "a-2.svg").exists() and "not in stock" not in (files / "a-2.svg").read_text()

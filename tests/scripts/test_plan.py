@@ -81,8 +81,17 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
+    words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
     out = capsys.readouterr().out
+    assert "b.rdf.gz is written." in out and gzip.decompress((tmp_path / "b.rdf.gz").read_bytes())[:9] == b"$RDFILE 1"
+    assert "BrCc1ccccc1" in (tmp_path / "b.sdf").read_text()
+    (line,) = csv.DictReader((tmp_path / "b.summary.csv").read_text().splitlines())
+    assert (line["solved"], line["steps"], line["precedented_steps"]) == ("true", "2", "2")
+    assert "<dd>stock.smi, 3 molecules</dd>" in (tmp_path / "b.html").read_text()
+    with pytest.raises(SystemExit, match="2"):
+        run(chain_folder, AMIDE, "--export", "b.rxn")
+    assert "b.rxn: give a name that ends in one of .summary.csv, .csv" in capsys.readouterr().err
     assert "purchasable, 2 of 2 steps precedented\nCC(=O)NCc1ccccc1" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]

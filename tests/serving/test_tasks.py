@@ -123,6 +123,20 @@ def test_the_pages_of_a_model_of_routes(planner, known):
     assert fields["on_salt"]["enum"] == ["error", "strip"]
 
 
+def test_what_the_model_refuses_is_not_described(planner, monkeypatch):
+    about = {"steps": [1, 3], "starting_material": False}
+    monkeypatch.setattr(planner.model.generation_config, "routes", about, raising=False)
+    with running(RouteTask(planner)) as server:
+        fields = server.client.get("/openapi.json").json()["components"]["schemas"]["PlanRequest"]["properties"]
+        assert {"n_steps", "required_leaf", "only_purchasable", "time_limit"} <= set(fields)
+        assert "starting_material" not in fields
+        for body, reason in (
+            ({"n_steps": 7}, "less than or equal to 6"), ({"starting_material": "CO"}, "without a starting material"),
+        ):  # fmt: skip
+            response = server.client.post("/plan", json={"targets": "CCO"} | body)
+            assert response.status_code == 422 and reason in response.json()["detail"]
+
+
 def test_a_list_of_targets_steps_and_drawings(planner, known):
     with running(RouteTask(planner)) as server:
         body = {"targets": [route.smiles for route in known[:2]], "n_steps": [2, 1], "beams": 2}
@@ -197,10 +211,7 @@ REFUSED = [
         {"targets": "CCO", "grammar": False, "required_leaf": "CO"},
         "Constraints need the grammar: leave out `grammar=False`, or",
     ),
-    (
-        {"targets": "CCO", "n_steps": 32},
-        "what its 160 positions have room for: the model would write until it has no room left.",
-    ),
+    ({"targets": "CCO", "n_steps": 18}, "less than or equal to 17: got 18"),  # its positions have room for no more
     ({"targets": "CCO", "allow": ["magic"]}, "allow"),
 ]
 
