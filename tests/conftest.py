@@ -4,12 +4,15 @@ import gc
 import os
 import random
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 # Small tests are fastest on one thread: two on busy cores wait for each other. The processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Data sets are cached until the tests end, and never in the user's home.
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-cache-")
 
 import pytest
 import torch
@@ -36,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
     )
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:
@@ -141,16 +148,6 @@ def chain_planner() -> Any:
         max_target_positions=110,
     )  # fmt: skip
     return learn_by_heart(config, CHAIN, 100)
-
-
-@pytest.fixture(scope="session")
-def published_planner(known) -> Any:
-    """The same, with DirectMultiStep's layers."""
-    config = WeftConfig.from_preset(
-        "dms-flash-10m", d_model=64, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=192, decoder_ffn_dim=192,
-        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
-    )  # fmt: skip
-    return learn_by_heart(config, known, 150)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 
@@ -44,8 +43,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory, monkeypatch, tmp_path):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
+def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
 
