@@ -54,13 +54,6 @@ def test_round_trip_is_exact(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
-def test_lowercase():
-    tokenizer = train_tokenizer(["SMALL boats", "small BOATS"] * 3, vocab_size=267, lowercase=True)
-    assert tokenizer.tokenize("Small") == ["small"]
-    ids = tokenizer("  Ein KLEINES Boot, ÜBER 😀 ")["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "  ein kleines boot, über 😀 "
-
-
 def test_without_a_size_each_merged_token_has_a_hundred_examples(caplog, monkeypatch):
     texts = ["ab"] * 99 + ["cd"] * 100
     tokens = train_tokenizer(texts).get_vocab().keys() - train_tokenizer(texts, vocab_size=259).get_vocab().keys()
