@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import random
 import sys
 import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,40 +102,3 @@ def test_a_blank_key_is_refused_and_an_address_is_one_to_open(monkeypatch, capsy
     assert cli.main(words) == 1 and "WEFT_API_KEY is blank" in capsys.readouterr().err
     monkeypatch.delenv("WEFT_API_KEY")
     assert cli.main(words) == 0 and "http://[::1]:8000/docs" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
-    planner.model.save_pretrained(tmp_path)
-    planner.tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "stock.smi").write_text("CCO\nCC(=O)O\n")
-    chance, statuses, memory = random.Random(0), Counter(), []
-    settings = [
-        {"time_limit": 2},  # searched to the stock
-        {"time_limit": 2, "svg": True},
-        {"ranking": "sqrt_length"},
-        {"direct": True},
-        {"direct": True, "svg": True},
-        {"grammar": False},
-        {"n_steps": [1, 2]},
-    ]
-    with (
-        served(str(tmp_path), "--stock", str(tmp_path / "stock.smi")) as (url, process),
-        ThreadPoolExecutor(8) as clients,
-    ):
-
-        def ask(number: int) -> int:
-            targets = ["C(C"] if number % 50 == 0 else chance.sample(TARGETS, chance.choice([1, 2, 3]))
-            body = {
-                "targets": targets,
-                "beams": chance.choice([1, 5, 10, 50]),
-                "max_new_tokens": chance.choice([20, 60]),
-            }
-            answer = httpx.post(url, json=body | chance.choice(settings), timeout=100, trust_env=False)
-            return answer.status_code
-
-        for part in range(6):
-            statuses.update(clients.map(ask, range(100 * part, 100 * (part + 1))))
-            memory.append(process.memory_info().rss / 2**20)
-    assert statuses == {200: 588, 422: 12}, statuses
-    assert memory[5] - memory[3] < 25, memory
