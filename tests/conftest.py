@@ -173,6 +173,31 @@ def browser() -> Any:
         browser.close()
 
 
+@pytest.fixture
+def open_page(browser) -> Any:
+    """Opens an address; afterwards, nothing may have gone wrong and nothing else been asked for."""
+    contexts, wrong, foreign = [], [], []
+
+    def open_page(address: str, width: int = 1280, height: int = 900, script: str = "", **settings: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+        own = (address, "data:", "blob:")
+        page.on("request", lambda request: None if request.url.startswith(own) else foreign.append(request.url))
+        page.add_init_script(script or "null")
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == foreign == []
+
+
 def write_backwards(file: Path) -> Path:
     """Write fifty pairs to a csv: texts of four letters, and the same read backwards."""
     draw = random.Random(0)
