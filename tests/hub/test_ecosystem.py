@@ -13,13 +13,9 @@ from ..models import tiny_model
 pytestmark = pytest.mark.dtype(torch.float64)
 
 BALANCED = {
-    "encoder_mlp_layer_types": "sparse",
-    "decoder_mlp_layer_types": ["dense", "sparse"],
-    "num_experts": 4,
-    "router_bias_update_rate": 0.1,
-    "tie_word_embeddings": False,
-    "share_encoder_decoder_embeddings": False,
-}
+    "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4,
+    "router_bias_update_rate": 0.1, "tie_word_embeddings": False, "share_encoder_decoder_embeddings": False,
+}  # fmt: skip
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
