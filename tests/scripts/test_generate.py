@@ -16,15 +16,8 @@ from weftformer.scripts import cli
 from ..models import tiny_text_model
 
 LINES = [
-    "one two three",
-    "",
-    "two",
-    "three one four one five nine two six",
-    "  ",
-    "six six",
-    "nine five one",
-    "two two",
-]
+    "one two three", "", "two", "three one four one five nine two six", "  ", "six six", "nine five one", "two two",
+]  # fmt: skip
 
 
 def build(folder, **fields):
