@@ -59,17 +59,7 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
         and "└── • NCc1ccccc1" in out
     )
     heads, line = out.rstrip().splitlines()[-2:]
-    assert heads.split() == [
-        "id",
-        "routes",
-        "groups",
-        "purchasable",
-        "precedented",
-        "failing",
-        "best",
-        "score",
-        "seconds",
-    ]
+    assert " ".join(heads.split()) == "id routes groups purchasable precedented failing best score seconds"
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
 

@@ -36,13 +36,6 @@ def reference_ids(text: str) -> list[int]:
     return [IDS[token] for token in tokens]
 
 
-def reference_source(product: str, starting_material: str) -> list[int]:
-    """DMS's source: both parts begin with <SOS> and end with ?, and are padded to 145 and 135."""
-    first = [0, *(IDS[char] for char in product), 22]
-    second = [0, *(IDS[char] for char in starting_material), 22]
-    return first + [52] * (145 - len(first)) + second + [52] * (135 - len(second))
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_route_tokenizer()
