@@ -8,7 +8,6 @@ import argparse
 import ctypes
 import gc
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
 from weftformer.common.figures import check_figure
+from weftformer.hub.trained import cpu_name
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),
@@ -100,14 +100,13 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
             apart.append(contender)
             continue
         rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
-        if contender.is_slow:  # the first run counts, because a run of minutes needs no warm-up
+        if contender.is_slow:  # its first run is its only one, because a run of minutes needs no warm-up
             rows[-1]["times_s"].append(rows[-1]["first_s"])
         in_turn.append((contender, rows[-1]))
     for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
         for contender, row in in_turn:
-            if contender.is_slow and len(row["times_s"]) >= arguments.peer_runs:
-                continue
-            _time(contender, row)
+            if not contender.is_slow:
+                _time(contender, row)
     for contender in apart:
         rows.append(_warm_up(case, contender, arguments.warm_ups))
         for _ in tqdm(range(arguments.runs), desc=contender.name, unit="run"):
@@ -151,16 +150,14 @@ def machine() -> dict[str, Any]:
     """Return the hardware and the versions of packages."""
     names = ("torch", "transformers", "directmultistep", "ctranslate2", "weftformer")
     versions = {name: _version(name) for name in names}
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"cpu": model, "gpu": gpu, "threads": torch.get_num_threads(), "dtype": "float32", "versions": versions}
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).is_file() else []
+    return {
+        "cpu": cpu_name(),
+        "gpu": gpu,
+        "threads": torch.get_num_threads(),
+        "dtype": "float32",
+        "versions": versions,
+    }
 
 
 def _version(name: str) -> str | None:
@@ -194,8 +191,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warm-ups", type=int, default=3, metavar="N", help="runs before those (default: %(default)s)")
     add("--threads", type=int, default=2, metavar="N", help="threads of torch (default: %(default)s)")
     add("--new-tokens", type=int, metavar="N", help="tokens to write when decoding (default: the case's)")
-    add("--peer-runs", type=int, default=1, metavar="N",
-        help="runs of directmultistep's search, which takes minutes (default: %(default)s)")  # fmt: skip
     add("--model", metavar="FOLDER",
         help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
     add("--routes", metavar="FILE", help="of the case routes: a file of routes")
@@ -214,7 +209,7 @@ def main(arguments: argparse.Namespace) -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
-    for name in ("runs", "warm_ups", "threads", "peer_runs", "sources"):
+    for name in ("runs", "warm_ups", "threads", "sources"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     if arguments.plot is not None:
@@ -242,26 +237,20 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     return {name: found[name] for name in CASES if name in found}
 
 
-def _all_cases(arguments: argparse.Namespace) -> list[str]:
-    """Return the names of all cases. Cases that need files of the user are included only if the files are given."""
-
-    def has_files(case: Any) -> bool:
-        return not isinstance(case, FileCase) or all(getattr(arguments, name) is not None for name in case.needs)
-
-    return [name for name, case in CASES.items() if has_files(case)]
-
-
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     report: dict[str, Any] = {"machine": machine(), "cases": {}}
     print(json.dumps(report["machine"]))
-    for name in arguments.cases or _all_cases(arguments):
-        case = CASES[name]
+    for name, case in CASES.items():
+        needs = case.needs if isinstance(case, FileCase) else ()
+        has_files = all(getattr(arguments, one) is not None for one in needs)
+        if name not in arguments.cases and (arguments.cases or not has_files):
+            continue
         if arguments.new_tokens and isinstance(case, Case | TranslationCase):
             case = replace(case, new_tokens=arguments.new_tokens)
         if isinstance(case, TranslationCase):
             case = replace(case, sources=arguments.sources)
         if isinstance(case, FileCase):
-            case = replace(case, **{name: getattr(arguments, name) for name in case.needs})
+            case = replace(case, **{one: getattr(arguments, one) for one in needs})
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows
         print(as_table(rows), flush=True)

@@ -32,7 +32,7 @@ class Contender:
         run: the function to measure. It returns the output to compare, unless there is a `check`.
         check: a function that returns the output to compare. It is called once, before the first run.
         is_apart: whether to measure it after all others, and not in turn with them.
-        is_slow: whether a run takes minutes. It then has no warm-up and only `--peer-runs` runs.
+        is_slow: whether a run takes minutes. It then has no warm-up and a single run.
     """
 
     name: str

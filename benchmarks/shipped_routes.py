@@ -34,12 +34,12 @@ FIGURES = (
     ("exact_top_10", "exact", "top-10", "recorded route, top-10"),
     ("last_reaction_top_1", "prefix_1", "top-1", "last reaction right, top-1"),
     ("last_reaction_top_10", "prefix_1", "top-10", "last reaction right, top-10"),
-    ("purchasable_top_1", "purchasable_possible", "top-1", "purchasable and possible, top-1"),
-    ("purchasable_top_10", "purchasable_possible", "top-10", "purchasable and possible, top-10"),
-    ("possible", "validity", "possible", "candidates that are possible routes"),
+    ("purchasable_top_1", "purchasable_precedented", "top-1", "purchasable and precedented, top-1"),
+    ("purchasable_top_10", "purchasable_precedented", "top-10", "purchasable and precedented, top-10"),
+    ("unfailing", "validity", "unfailing", "candidates that are routes without a failing step"),
 )
 NAME = "weft-routes"
-TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, told the number of steps"
+TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, given the number of steps"
 DATA = (
     "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
     "makes is a target of its own too. Each route has {aligned} texts, a single reaction half as many: a reactant is written from the atom that makes its "
@@ -159,8 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             ],
             results_note=(
                 f"{settings['beams']} beams, {settings['num_augmentations']} SMILES of each target, with the rules of chemistry. Purchasable: "
-                "every starting material is one of n1 or n5. A possible route has molecules that RDKit reads and an origin for every "
-                "atom; it may still not work."
+                "every starting material is one of n1 or n5. Precedented: each step has a recorded precedent; it may still not work."
             ),
             limits=["It has seen a few thousand routes. Most of what chemists know is not in them."],
             citation=bibtex("directmultistep") + "\n" + bibtex("paroutes"),

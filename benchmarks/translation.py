@@ -136,10 +136,7 @@ class TranslationCase(FileCase):
         with (
             gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
         ):
-            texts = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
-        if not texts:
-            raise ValueError(f"{file} has no texts: every line is empty.")
-        return texts
+            return list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
 
     @property
     def units(self) -> int:
@@ -166,18 +163,8 @@ class TranslationCase(FileCase):
 
     def batches(self) -> list[BatchEncoding]:
         """Return the tokens of all lines, a batch after the other, on every call the same."""
-        self._check_lengths()
         starts = range(0, len(self.lines), self.batch)
         return [self.task.tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
-
-    def _check_lengths(self) -> None:
-        """Raise a ValueError that names the first text that the model cannot read whole."""
-        most = self.task.model.config.max_source_positions
-        for text, ids in zip(self.lines, self.task.tokenizer(self.lines)["input_ids"], strict=True):
-            if len(ids) > most:
-                raise ValueError(
-                    f"{text[:60]!r}... in {self.texts} has {len(ids)} tokens, the model reads {most}: leave such texts out."
-                )
 
     def generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
         """Return a function that writes the translations of the batches with a model."""

@@ -19,7 +19,6 @@ class Progress:
         unit: name of the items, in the plural.
         done: number of items that were finished before.
         is_shown: whether to show anything.
-        is_scaled: whether to show large numbers as 1.23M.
     """
 
     def __init__(
@@ -30,10 +29,8 @@ class Progress:
         *,
         done: int = 0,
         is_shown: bool = True,
-        is_scaled: bool = False,
     ):
         self.what, self.total, self.unit, self.done = what, total, unit, done
-        self._is_scaled = is_scaled
         self._before, self._start = done, time.monotonic()
         self._last = self._start
         self._is_shown = is_shown
@@ -41,9 +38,7 @@ class Progress:
         if is_shown and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(
-                desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr, unit_scale=is_scaled
-            )
+            self._bar = tqdm(desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr)
 
     def __enter__(self) -> Progress:
         return self
@@ -77,18 +72,11 @@ class Progress:
 
     def _print(self) -> None:
         seconds = time.monotonic() - self._start
-        of = "" if self.total is None else f" of {self._shown(self.total)}"
+        of = "" if self.total is None else f" of {self.total:,}"
         new = self.done - self._before
         rate = new / seconds if seconds else 0.0
-        here = f"{self._shown(new)} of them in " if self._before else ""
+        here = f"{new:,} of them in " if self._before else ""
         print(
-            f"{self.what}: {self._shown(self.done)}{of} {self.unit}, {here}{seconds:.0f} s, {rate:.3g} a second",
+            f"{self.what}: {self.done:,}{of} {self.unit}, {here}{seconds:.0f} s, {rate:.3g} a second",
             file=sys.stderr,
         )
-
-    def _shown(self, count: int) -> str:
-        if not self._is_scaled:
-            return f"{count:,}"
-        from tqdm import tqdm
-
-        return tqdm.format_sizeof(count)

@@ -38,6 +38,9 @@ _CSS = """
 .weft-view { overflow-x: auto; padding: 0 14px 14px; }
 /* a narrow window scrolls sideways, so that letters of molecules (13 pixels in the drawing) stay readable */
 .weft-view > svg { min-width: calc(var(--width) * .72); }
+.weft-steps { margin: 0; padding: 0 14px 12px; list-style: none; overflow-wrap: anywhere; }
+.weft-steps span { margin-right: 10px; } .weft-steps .kind { font-weight: 600; }
+.weft-steps details { margin-top: 0; border: 0; } .weft-steps summary { padding: 2px 0; }
 .weft-needs { padding: 0 14px 12px; overflow-wrap: anywhere; }
 .dark { --color-accent: var(--primary-400); }
 """

@@ -12,7 +12,7 @@ from .export import ROOT
 
 FOLDER = ROOT / "model_cards"
 _LANGUAGE = re.compile(r"[a-z]{2,3}|code|multilingual")
-_ROUTE_TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+_ROUTE_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 @dataclass(frozen=True)

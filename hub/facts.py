@@ -14,12 +14,16 @@ from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from ..modeling.moe import ExpertsBase
 from .card import FOLDER, Facts, build_card, writes_routes
 
-# Fields in which a model may differ from a preset and still count as this preset.
-_FREE = frozenset(
-    ["vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
-     "dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef", "router_bias_update_rate", "router_noise",
-     "expert_capacity_factor", "output_router_logits", "use_cache", "init_std"]
+# Fields that change training alone. A model may be trained on with others.
+TRAINING_FIELDS = frozenset(
+    ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
+     "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
 )  # fmt: skip
+# Fields in which a model may differ from a preset and still count as this preset.
+_FREE = TRAINING_FIELDS | {
+    "vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
+    "router_noise", "expert_capacity_factor",
+}  # fmt: skip
 # The first sentence of the card that transformers writes for a repository without one.
 _DEFAULT_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."
 

@@ -165,11 +165,15 @@ def hardware(args: Any) -> str:
     if args.device.type != "cpu":
         name = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else args.device.type
         return f"{max(args.world_size, args.n_gpu)} x {name}"
+    return f"CPU ({cpu_name()}), {args.world_size} x {torch.get_num_threads()} threads"
+
+
+def cpu_name() -> str:
+    """Return the name of the processor as the system has it."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = (names or [platform.processor() or platform.machine()])[0]
-    return f"CPU ({name}), {args.world_size} x {torch.get_num_threads()} threads"
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def _logged(trainer: "Trainer", names: str) -> list[MetricResult]:

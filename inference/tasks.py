@@ -15,6 +15,7 @@ from ..configuration import WeftConfig
 from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
 from ..routes.planning.pool import AT_ONCE, ROWS, PlanPool
+from ..routes.planning.targets import no_material_because
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
@@ -88,6 +89,7 @@ class RouteTask:
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         _settle(planner.tokenizer)
         self.takes_steps = self.model.config.num_condition_features > 0
+        self.takes_material = no_material_because(self.model) is None
 
     def works(
         self,

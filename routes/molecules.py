@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -206,6 +206,21 @@ def is_beyond_repair(smiles: str) -> bool:
         except RuntimeError:
             return False
     return any(problem.GetType() == "AtomValenceException" for problem in problems)
+
+
+def missing_atoms(needed: Mapping[str, int], reactants: Iterable[Molecule]) -> dict[str, int]:
+    """Return the heavy atoms, by element, that these reactants do not supply. It is empty where they supply all."""
+    left = dict(needed)
+    for reactant in reactants:
+        for element in left.keys() & reactant.atoms.keys():
+            left[element] -= reactant.atoms[element]
+    return {element: count for element, count in left.items() if count > 0}
+
+
+def is_among(molecule: Molecule, others: Iterable[Molecule]) -> bool:
+    """Return whether a molecule is one of the others, in whatever SMILES."""
+    # canonical SMILES take their time, and those of another formula are not the same
+    return any(other.formula == molecule.formula and other.canonical == molecule.canonical for other in others)
 
 
 def canonical_route(route: Route) -> Route:

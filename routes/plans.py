@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from .tree import Route
 
 if TYPE_CHECKING:
-    from .feasibility import RouteCheck
     from .judging import Judgement
     from .stock import Stock
 
@@ -57,16 +56,9 @@ class Candidate:
         return round(self.feasibility * self.route.num_reactions)
 
     @cached_property
-    def check(self) -> RouteCheck | None:
-        """What is wrong with the route: atoms from nowhere, circles, molecules that cannot be read; None without one."""
-        from .feasibility import check_route  # needs RDKit
-
-        return None if self.route is None else check_route(self.route)
-
-    @property
-    def possible(self) -> bool | None:
-        """Whether the route passes that check; None without a route."""
-        return None if self.check is None else self.check.is_possible
+    def fails_because(self) -> str | None:
+        """Why steps of the route fail (see [`~judging.Judgement`]); None if none does. A plan of a file knows it from there."""
+        return None if self.route is None else _judging().why_it_fails(self.route)
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -75,13 +67,7 @@ class Candidate:
         Raises:
             ImportError: rdchiral is not installed.
         """
-        if self.route is None:
-            return []
-        try:
-            from .judging import judge_route
-        except ModuleNotFoundError as error:
-            raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
-        return judge_route(self.route)
+        return [] if self.route is None else _judging().judge_route(self.route)
 
     @property
     def precedented_steps(self) -> int:
@@ -125,9 +111,8 @@ class Candidate:
             "score": self.score if math.isfinite(self.score) else None,  # JSON has no infinity
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
-            "possible": self.possible,
-            "impossible_because": None if self.check is None else self.check.reason,
             "precedented": self.precedented,
+            "fails_because": self.fails_because,
             "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
             "reactions": self.reactions,
@@ -156,7 +141,10 @@ class Candidate:
             feasibility=_number(data.get("feasibility"), None),
         )
         if found.route is not None and isinstance(data.get("precedented"), bool):
-            vars(found)["precedented"] = data["precedented"]  # a run that goes on need not judge all routes again
+            # a run that goes on need not judge all routes again
+            vars(found)["precedented"] = data["precedented"]
+            if "fails_because" in data:
+                vars(found)["fails_because"] = _text(data["fails_because"])
         return found
 
 
@@ -209,7 +197,7 @@ class Plan:
     @property
     def summary(self) -> dict[str, Any]:
         """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock or
-        without a route), precedented and possible, the score of the first, and the seconds that the searches took."""
+        without a route), precedented, and with a step that fails, the score of the first, and the seconds that the searches took."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         score = routes[0].score if routes else -math.inf
@@ -220,7 +208,7 @@ class Plan:
             "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
             "precedented": sum(route.precedented is True for route in routes),
-            "possible": sum(route.possible is True for route in routes),
+            "failing": sum(route.fails_because is not None for route in routes),
             "best_score": score if math.isfinite(score) else None,
             "seconds": self.seconds,
         }
@@ -251,6 +239,14 @@ class Plan:
             _number(data.get("seconds"), None),
             tuple(map(str, data.get("remarks") or ())),
         )
+
+
+def _judging() -> Any:
+    try:
+        from .judging import judgement
+    except ModuleNotFoundError as error:
+        raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
+    return judgement
 
 
 def _text(value: Any) -> str | None:
@@ -286,32 +282,46 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
 def ranked(
     candidates: Iterable[Candidate],
     stock: Stock | None = None,
-    on_impossible: str = "keep",
+    on_fail: str = "keep",
     *,
     per_reaction: int | None = None,
-    shelf_first: bool = False,
+    by_evidence: bool = False,
+    per_step: bool = False,
 ) -> list[Candidate]:
     """Best first, numbered, grouped by their last reaction, and held against a stock.
 
     Args:
         candidates: in any order.
         stock: what can be bought.
-        on_impossible: routes that cannot be are put behind all others ("rank_last"), "keep" the place of their score, or "drop" out.
+        on_fail: routes with a step that fails are put behind all others ("rank_last"), left among them ("keep") or out ("drop").
         per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
-        shelf_first: routes from molecules of the stock alone come before all others, and of these the ones whose steps are all
-            precedented, whatever their score.
+        by_evidence: routes from molecules of the stock alone come first; among equals those whose steps are all precedented; among
+            these the ones with fewer steps that only move the problem. The score decides last.
+        per_step: the score for that is the one of a step, because the whole score favours short texts.
     """
-    best = [
-        replace(candidate, missing=_missing(candidate, stock))
-        for candidate in sorted(candidates, key=lambda candidate: -candidate.score)
-    ]
-    if shelf_first:
-        best.sort(key=lambda candidate: (not candidate.purchasable, not candidate.precedented))
-    if on_impossible != "keep":
-        fine = [candidate for candidate in best if candidate.possible is not False]
-        rest = [candidate for candidate in best if candidate.possible is False]
-        best = fine + (rest if on_impossible == "rank_last" else [])
-    return list(_numbered(best, per_reaction))
+    best = [replace(candidate, missing=_missing(candidate, stock)) for candidate in candidates]
+
+    def place(one: Candidate) -> tuple[Any, ...]:
+        fails = on_fail == "rank_last" and one.fails_because is not None
+        if not by_evidence or one.route is None:
+            return fails, by_evidence, by_evidence, 0, -one.score
+        steps = one.route.num_reactions if per_step else 1
+        moves = sum(step.moves for step in one.judgements)
+        return fails, not one.purchasable, not one.precedented, moves, -one.score / max(1, steps)
+
+    if on_fail == "drop":
+        best = [candidate for candidate in best if candidate.fails_because is None]
+    return list(_numbered(sorted(best, key=place), per_reaction))
+
+
+def standing_out(candidates: Iterable[Candidate]) -> list[str]:
+    """Return a sentence about ranked candidates if the best purchasable route is not the most probable one, else nothing."""
+    routes = [one for one in candidates if one.rank]
+    bought = next((one for one in routes if one.purchasable), None)
+    probable = max(routes, key=lambda one: one.score, default=None)
+    if bought is None or probable is None or bought.rank == probable.rank:
+        return []
+    return [f"Best purchasable: rank {bought.rank}. Most probable: rank {probable.rank}."]
 
 
 def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator[Candidate]:

@@ -1,32 +1,69 @@
 """What several commands ask of their arguments."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weftformer.routes.plans import Plan
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     """Refuse a file that cannot be written, because the error would otherwise come when the work is done.
 
     Args:
-        names: arguments with a path, or None.
+        names: arguments with a path, a list of them, or None.
 
     Raises:
         ValueError: naming the argument.
     """
     for name in names:
-        file = getattr(arguments, name)
-        if file is None:
-            continue
-        option = f"--{name.replace('_', '-')} {file}"
-        if not file.parent.is_dir():
-            raise ValueError(f"{option}: there is no folder {file.parent}.")
-        if file.is_dir():
-            raise ValueError(f"{option} is a folder: give the name of a file.")
-        if not os.access(file.parent, os.W_OK):
-            raise ValueError(f"{option}: the folder {file.parent} cannot be written to.")
+        given = getattr(arguments, name)
+        for file in given if isinstance(given, list) else [given]:
+            if file is None:
+                continue
+            option = f"--{name.replace('_', '-')} {file}"
+            if not file.parent.is_dir():
+                raise ValueError(f"{option}: there is no folder {file.parent}.")
+            if file.is_dir():
+                raise ValueError(f"{option} is a folder: give the name of a file.")
+            if not os.access(file.parent, os.W_OK):
+                raise ValueError(f"{option}: the folder {file.parent} cannot be written to.")
+
+
+def add_export(parser: Any) -> None:
+    """Add the option for files beside the page, which [`export`] writes."""
+    parser.add_argument("--export", type=_exported, action="append", default=[], metavar="FILE",
+        help="also write .sdf (molecules), .rdf (reactions), .summary.csv, ... (repeatable)")  # fmt: skip
+
+
+def _exported(name: str) -> Path:
+    from weftformer.routes.files.streams import ENDINGS, plan_form
+
+    if plan_form(Path(name)) is None:
+        raise argparse.ArgumentTypeError(f"{name}: give a name that ends in one of {', '.join(ENDINGS)}")
+    return Path(name)
+
+
+def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
+    """Write plans to a file, and say on stderr what was left out.
+
+    Args:
+        form: one of `PLAN_FORMS` (default: that of the name).
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    from weftformer.routes.files.streams import plan_form, write_plans
+
+    left_out = write_plans(file, plans, form or plan_form(file) or "")
+    if left_out:
+        print(f"{file}: {len(left_out)} entries were left out. The first: {left_out[0]}", file=sys.stderr)
 
 
 def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:

@@ -27,7 +27,7 @@ PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
     """Plan the drugs, print the best route of each, and write the page."""
     from weftformer.routes import RoutePlanner, Stock, save_page
-    from weftformer.routes.shipped import STOCK
+    from weftformer.routes.shipped import STOCK, provenance
 
     stock = Stock.from_file(STOCK, progress=False, cache=False)
     plans = RoutePlanner(model, tokenizer).plan(
@@ -41,7 +41,7 @@ def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
             print(
                 f"rank 1, {'purchasable' if candidate.purchasable else 'not purchasable'}\n{candidate.route.format_tree()}"
             )
-    save_page(plans, page)
+    save_page(plans, page, about=provenance(model.name_or_path, STOCK, len(stock)))
     print(f"\nAll routes are drawn in {page}: open it in a browser.")
 
 

@@ -1,4 +1,4 @@
-"""Draw the routes of a file, on a page or as pictures."""
+"""Draw the routes of a file, on a page or as pictures, and write them in other forms."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Plan
-from weftformer.scripts.arguments import check_at_least_one, check_folders, read_stock
+from weftformer.scripts.arguments import add_export, check_at_least_one, check_folders, export, read_stock
 
 if TYPE_CHECKING:
     from weftformer.routes.stock import Stock
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+    add_export(parser)
     add("--stock", type=Path, metavar="FILE", help="what can be bought: marks the starting materials")
     add("--limit", type=int, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
@@ -68,11 +69,12 @@ def main(args: argparse.Namespace) -> None:
     """
     from weftformer.routes.drawing.page import save_page
     from weftformer.routes.drawing.svg import check_picture, save_picture
+    from weftformer.routes.shipped import provenance
 
-    if args.html is None and args.picture is None:
-        raise ValueError("Say what to draw to: --html FILE, --picture FILE or both.")
+    if args.html is None and args.picture is None and not args.export:
+        raise ValueError("Say what to draw to: --html FILE, --picture FILE or --export FILE.")
     check_at_least_one(args, "limit")
-    check_folders(args, "html", "picture")
+    check_folders(args, "html", "picture", "export")
     if args.picture is not None:
         check_picture(args.picture)
     stock = None if args.stock is None else read_stock(args.stock)
@@ -89,8 +91,13 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.routes} holds no route.")
     if args.html is not None:
         # the page of planned routes is the one that `weftformer plan --html` writes
-        save_page(plans, args.html, **({} if is_planned else {"title": args.routes.name}))
+        known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
+        about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
+        save_page(plans, args.html, about=about, **({} if is_planned else {"title": args.routes.name}))
         print(f"{_count(len(drawn))} drawn in {args.html}.")
+    for file in args.export:
+        export(file, plans)
+        print(f"{file} is written.")
     if args.picture is not None:
         for number, candidate in enumerate(drawn, start=1):
             assert candidate.route is not None

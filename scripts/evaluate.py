@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ranking",
         "num_augmentations",
         "grammar",
-        "on_impossible",
+        "on_fail",
         "max_new_tokens",
         "time_limit",
         "direct",

@@ -11,11 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftformer.routes.files.streams import PLAN_FORMS
+from weftformer.routes.files.streams import PLAN_FORMS, plan_form
 from weftformer.scripts.arguments import (
+    add_export,
     check_folders,
     check_model,
     check_output,
+    export,
     load_model,
     read_forward_model,
     read_stock,
@@ -38,7 +40,6 @@ EPILOG = """examples:
 NO_ROUTE = 3
 # Targets without a route that are named at the end.
 MOST_NAMES = 10
-_FORMS = {".csv": "csv", ".json": "json"}
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
 
@@ -49,22 +50,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
         help="SMILES (default: standard input)")  # fmt: skip
-    add("--model", help="folder or Hub id of a route model (default: the one that comes with Weft, with its stock)")
+    add("--model", help="folder or Hub id (default: the route model that comes with Weft, with its stock)")
     add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path of the routes in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
+        help="longest path in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
         help="what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")  # fmt: skip
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
-    add("--html", type=Path, metavar="FILE", help="draw all routes on one page to read in a browser")
-    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
+    add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
+    add("--picture", type=Path, metavar="FILE", help="draw each best route, as .svg or .png")
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
-    add = parser.add_argument_group("files").add_argument
-    add("--output-file", type=Path, metavar="FILE", help="file to write, a target at a time")
-    add("--format", choices=PLAN_FORMS, metavar="FORM", help=f"{', '.join(PLAN_FORMS)} (default: jsonl)")
+    files = parser.add_argument_group("files")
+    add = files.add_argument
+    add(
+        "--output-file",
+        type=Path,
+        metavar="FILE",
+        help="file to write, a target at a time, in the form of its name or of --format",
+    )
+    add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
     add("--resume", action="store_true", help="go on where --output-file ends")
     add("--overwrite", action="store_true", help="replace --output-file")
-    add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list at the end")
+    add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list")
+    add_export(files)
     add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
     add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
     add("--no-progress", action="store_true", help="show no progress")
@@ -102,6 +110,7 @@ def main(args: argparse.Namespace) -> int:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
     from weftformer.common.progress import Progress
+    from weftformer.routes.shipped import provenance
 
     check(args)
     take_shipped_model(args)
@@ -111,12 +120,13 @@ def main(args: argparse.Namespace) -> int:
     done = log.done(targets) if log is not None and args.resume else {}
     is_shown = not args.no_progress
     progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
+    stock = None if args.stock is None else read_stock(args.stock, is_shown)
     plans = _plans(
-        args, targets, done, settings=settings, stock=None if args.stock is None else read_stock(args.stock, is_shown),
+        args, targets, done, settings=settings, stock=stock,
         watch=lambda: progress.update(0),  # a long search shows how far the run is, too
     )  # fmt: skip
     lines = {index: plan.summary for index, plan in done.items()}
-    is_kept = any((args.html, args.picture, args.json))  # what is only written need not be in memory
+    is_kept = any((args.html, args.picture, args.json, args.export))  # what is only written need not be in memory
     kept = dict(done) if is_kept else {}
     if log is not None and done:
         print(f"{len(done):,} of {len(targets):,} targets are in {log.path} already.", file=sys.stderr)
@@ -140,7 +150,8 @@ def main(args: argparse.Namespace) -> int:
         if sink is not None:
             sink.close()
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
-    _finish(args, log, [kept[index] for index in sorted(kept)])
+    about = provenance(args.model, args.stock, None if stock is None else len(stock))
+    _finish(args, log, [kept[index] for index in sorted(kept)], about)
     failed = [lines[index]["id"] for index in sorted(lines) if lines[index]["routes"] == 0]
     if failed:
         names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
@@ -168,7 +179,7 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"{word} is a file: --input-file {word} reads targets from it.")
     if args.stock is not None and not args.stock.is_file():
         raise ValueError(f"--stock {args.stock}: there is no such file.")
-    check_folders(args, "output_file", "json", "html", "picture")
+    check_folders(args, "output_file", "json", "html", "picture", "export")
     check_output(args.output_file, args.resume, args.overwrite)
     if args.picture is not None:
         check_picture(args.picture)
@@ -195,8 +206,7 @@ def read(args: argparse.Namespace) -> list[Target]:
 
 
 def _form(args: argparse.Namespace) -> str:
-    name = args.output_file.name.removesuffix(".gz")
-    return args.format or _FORMS.get(Path(name).suffix, "jsonl")
+    return args.format or plan_form(args.output_file) or "jsonl"
 
 
 def _log(args: argparse.Namespace) -> PlanLog | None:
@@ -268,15 +278,15 @@ def described(plan: Plan, count: int) -> str:
     routes, failed = plan.distinct, len(plan.failed)
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
-    impossible = sum(candidate.possible is False for candidate in routes)
+    failing = plan.summary["failing"]
     text = [
-        f"\n{name}: {len(routes)} distinct routes{f', {impossible} of them impossible' if impossible else ''}; "
+        f"\n{name}: {len(routes)} distinct routes{f', {failing} of them with a failing step' if failing else ''}; "
         f"{failed} of {len(plan.candidates)} candidates are no routes",
         *told,
     ]
     for candidate in routes[:count]:
-        assert candidate.route is not None and candidate.check is not None
-        wrong = f", impossible: {candidate.check.reason}" if candidate.check.reason else ""
+        assert candidate.route is not None
+        wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
         text.append(
             f"\nrank {candidate.rank}, group {candidate.group}{_purchasable(candidate.missing)}{_precedented(candidate)}"
             f"{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
@@ -285,7 +295,6 @@ def described(plan: Plan, count: int) -> str:
             _step(*numbered)
             for numbered in enumerate(zip(candidate.route.steps(), candidate.judgements, strict=True), 1)
         ]
-        text += [f"note: {remark}" for remark in candidate.check.remarks]
     return "\n".join(text)
 
 
@@ -322,13 +331,11 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """A line for each target, with the number of routes and what they are."""
-    # the check finds routes that cannot be, and does not know which can: "possible" would promise too much
-    names = ("id", "routes", "groups", "purchasable", "precedented", "impossible", "best_score", "seconds")
+    names = ("id", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
         numbers = line | {
-            "impossible": line["routes"] - line["possible"],
             "best_score": None if score is None else f"{score:.2f}",
             "seconds": None if seconds is None else f"{seconds:.1f}",
         }
@@ -339,37 +346,26 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan]) -> None:
+def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], about: dict[str, str]) -> None:
     """The files that are written when all is done."""
-    from weftformer.common.atomic import write_json
     from weftformer.routes.drawing.page import save_page
-    from weftformer.routes.files.plan_files import write_plans
 
     if log is not None:
         if log.path != args.output_file:
-            left_out = write_plans(args.output_file, log.plans(), _form(args))
+            export(args.output_file, log.plans(), _form(args))
             log.path.unlink()
-            if left_out:
-                print(f"{len(left_out)} routes were left out. The first: {left_out[0]}", file=sys.stderr)
         print(f"The routes are in {args.output_file}.")
     if args.json is not None:
-        write_json(args.json, [plan.to_dict() for plan in plans])
+        export(args.json, plans, "json")
         print(f"All candidates are in {args.json}.")
+    for file in args.export:
+        export(file, plans)
+        print(f"{file} is written.")
     if args.html is not None:
-        save_page(plans, args.html, about=_about(args))
+        save_page(plans, args.html, about=about)
         print(f"All routes are drawn in {args.html}.")
     if args.picture is not None:
         draw(plans, args.picture)
-
-
-def _about(args: argparse.Namespace) -> dict[str, str]:
-    """The model and the stock, for the foot of the page."""
-    from weftformer.routes.shipped import MODEL, STOCK, about_model
-
-    model = f"{about_model()['name']}, which comes with Weft" if args.model == str(MODEL) else args.model
-    if args.stock is None:
-        return {"model": model}
-    return {"model": model, "stock": "the one that comes with Weft" if args.stock == STOCK else str(args.stock)}
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:

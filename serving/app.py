@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
+from pydantic.json_schema import SkipJsonSchema
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -183,16 +184,18 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
     most = min(limits.max_characters, _MOST_SMILES)
     smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
     target = Annotated[str, StringConstraints(max_length=most)]
-    number = Annotated[int, Field(ge=1, le=_MOST_STEPS)]
+    number = Annotated[int, Field(ge=1, le=task.planner.most_steps)]
+    tried = _one_or_more(number, _MOST_STEPS) | None
+    materials = smiles | list[smiles | None] | None
 
     class Targets(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
         targets: _one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
-        n_steps: _one_or_more(number, _MOST_STEPS) | None = Field(  # type: ignore[valid-type]
+        n_steps: _offered(tried, task.takes_steps) = Field(  # type: ignore[valid-type]
             None,
             description="Longest path of the routes, in reactions; of a list each number is tried (default: 1 to 5).",
         )
-        starting_material: smiles | list[smiles | None] | None = Field(
+        starting_material: _offered(materials, task.takes_material) = Field(  # type: ignore[valid-type]
             None, description="SMILES to begin from, or a list with one (or null) for each target."
         )
         allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
@@ -506,6 +509,11 @@ def _one_or_more(kind: Any, most: int) -> Any:
             lambda value: value if isinstance(value, list) else [value], json_schema_input_type=kind | list[kind]
         ),
     ]
+
+
+def _offered(kind: Any, is_offered: bool) -> Any:
+    """A kind of field. One that the model refuses, with its reason, stands in no description."""
+    return kind if is_offered else Annotated[kind, SkipJsonSchema()]
 
 
 def _told(plans: Sequence[Plan], max_routes: int | None, svg: bool, end: float) -> list[dict[str, Any]]:

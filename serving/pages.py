@@ -21,7 +21,7 @@ _POLICY = {
 }
 # The body of the example of each endpoint.
 _EXAMPLES: dict[str, dict[str, Any]] = {
-    "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "beams": 5, "max_routes": 3},
+    "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "time_limit": 20, "max_routes": 3},
     "/translate": {"texts": ["ein Haus", "zwei Hunde"], "beams": 4},
 }
 
@@ -38,7 +38,10 @@ def add_page(app: FastAPI, task: RouteTask | TextTask, name: str, limits: Limits
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    template, example = environment.get_template("home.html"), json.dumps(_EXAMPLES[task.path], ensure_ascii=False)
+    template, body = environment.get_template("home.html"), dict(_EXAMPLES[task.path])
+    if isinstance(task, RouteTask) and task.stock is not None:
+        body |= {"num_routes": 3, "only_purchasable": True}
+    example = json.dumps(body, ensure_ascii=False)
 
     @app.get("/", include_in_schema=False)
     async def home(request: Request) -> HTMLResponse:

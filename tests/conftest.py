@@ -4,12 +4,15 @@ import gc
 import os
 import random
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 # Small tests are fastest on one thread: two on busy cores wait for each other. The processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Data sets are cached until the tests end, and never in the user's home.
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-cache-")
 
 import pytest
 import torch
@@ -36,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
     )
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:
@@ -144,16 +151,6 @@ def chain_planner() -> Any:
 
 
 @pytest.fixture(scope="session")
-def published_planner(known) -> Any:
-    """The same, with DirectMultiStep's layers."""
-    config = WeftConfig.from_preset(
-        "dms-flash-10m", d_model=64, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=192, decoder_ffn_dim=192,
-        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
-    )  # fmt: skip
-    return learn_by_heart(config, known, 150)
-
-
-@pytest.fixture(scope="session")
 def untrained_folder(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("model")
     config = WeftConfig.from_preset(
@@ -174,6 +171,31 @@ def browser() -> Any:
         browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser) -> Any:
+    """Opens an address; afterwards, nothing may have gone wrong and nothing else been asked for."""
+    contexts, wrong, foreign = [], [], []
+
+    def open_page(address: str, width: int = 1280, height: int = 900, script: str = "", **settings: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+        own = (address, "data:", "blob:")
+        page.on("request", lambda request: None if request.url.startswith(own) else foreign.append(request.url))
+        page.add_init_script(script or "null")
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == foreign == []
 
 
 def write_backwards(file: Path) -> Path:

@@ -4,7 +4,6 @@ import re
 import shlex
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
@@ -47,8 +46,7 @@ def assert_printed(name: str, output: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path, tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
+def surroundings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,4 +1,5 @@
-r"""The 53 tokens of DirectMultiStep (DMS) as a fast tokenizer, and the layout of its source.
+r"""The vocabularies of routes as fast tokenizers, and the layout of a source: the 53 tokens of DirectMultiStep (DMS), and Weft's,
+which have the other characters of SMILES behind these.
 
 DMS reads molecules as SMILES, with one token per character. It writes a synthesis route as the Python dictionary
 `{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O'}]}` without spaces, with one token per character except for
@@ -37,12 +38,15 @@ _KEYS = ("'smiles':", "'children':")
 
 # The index of a token is its id. The order is that of the published vocabulary and must not change.
 # fmt: off
-_TOKENS = (
+_TOKENS: tuple[str, ...] = (
     _BOS, "{", _KEYS[0], "'", "C", "O", "(", "=", ")", "c", "1", "2", "[", "N", "+", "]", "-", ",", _KEYS[1], "B", "r",
     "}", _EOS, "l", "#", "n", "o", "3", "s", "S", "F", "I", "H", "P", "@", "4", "L", "i", "5", "/", "\\", "M", "g", "6",
     "7", "u", "K", "e", "Z", "a", "p", _MASK, _PAD,
 )
 # fmt: on
+# DMS cannot write [18F], [125I], [Pd], a salt, or more than seven open rings. Weft's vocabulary has the rest of the digits, of the
+# letters of elements, and of what bonds rings and separates molecules.
+VOCABULARIES = {"dms": _TOKENS, "weft": (*_TOKENS, *"089%.ADEGRTUVWXYbdfhkmtvy")}
 
 # Number of tokens that the template adds to a text: `<SOS>` and `?`.
 _TEMPLATE_TOKENS = 2
@@ -51,13 +55,17 @@ _SPECIAL = re.compile("|".join(map(re.escape, (_BOS, _EOS, _PAD, _MASK))))
 _NOT_SMILES = re.compile(_SPECIAL.pattern + "|[{}',]")
 
 
-def build_route_tokenizer() -> PreTrainedTokenizerFast:
+def build_route_tokenizer(vocabulary: str = "dms") -> PreTrainedTokenizerFast:
     """
-    Build the DMS tokenizer: 53 tokens, bos `<SOS>` (0), eos `?` (22), pad space (52), mask `J` (51).
+    Build a tokenizer of routes: bos `<SOS>` (0), eos `?` (22), pad space (52), mask `J` (51).
 
     `tokenizer("CCO")` gives `<SOS> C C O ?`. Decoding inserts no spaces. Special tokens are recognised inside the
     text, so that [`source_text`] can write pads and a second `<SOS>`. The tokenizer returns only `input_ids`: a source
     has pads in its middle, so a mask of ones would be wrong, and the model infers the mask (`infer_attention_mask`).
+
+    Args:
+        vocabulary (`str`, *optional*, defaults to `"dms"`):
+            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more behind them, which write every element, isotope and salt.
 
     Returns:
         `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
@@ -72,7 +80,7 @@ def build_route_tokenizer() -> PreTrainedTokenizerFast:
     [0, 4, 4, 5, 22]
     ```
     """
-    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(_TOKENS)}))
+    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(VOCABULARIES[vocabulary])}))
     # "isolated" keeps characters that `.` does not match, such as a line break, which the vocabulary then refuses
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join((*_KEYS, "."))), behavior="isolated")
     backend.decoder = decoders.Fuse()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -26,12 +26,11 @@ def train_tokenizer(
     *,
     vocab_size: int | None = None,
     min_frequency: int | None = None,
-    lowercase: bool = False,
 ) -> PreTrainedTokenizerFast:
     """
     Train a byte-level BPE vocabulary (as GPT-2's, Radford et al. 2019).
 
-    Every byte is a token, so no text is unknown, and decoding returns the exact text (in lower case if `lowercase`).
+    Every byte is a token, so no text is unknown, and decoding returns the exact text.
     The ids 0, 1 and 2 are `<pad>`, `<s>` (bos) and `</s>` (eos). `tokenizer(text)` adds `</s>` at the end and nothing
     at the start: the model adds the bos (`decoder_start_token_id`) when it shifts the labels. A `</s>` in a text is
     encoded as text. Pass `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
@@ -46,8 +45,6 @@ def train_tokenizer(
             https://aclanthology.org/2020.findings-emnlp.352).
         min_frequency (`int`, *optional*):
             How often a pair of tokens must occur to be merged into one. By default 2 with a `vocab_size`, 100 without.
-        lowercase (`bool`, *optional*, defaults to `False`):
-            Whether the tokenizer converts all texts to lower case, in training and in use.
 
     Returns:
         `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
@@ -69,8 +66,6 @@ def train_tokenizer(
             f"need at least {smallest}"
         )
     backend = Tokenizer(models.BPE())
-    if lowercase:
-        backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

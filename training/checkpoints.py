@@ -19,6 +19,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..configuration import WeftConfig
 from ..hub.export import NOT_UPLOADED
+from ..hub.facts import TRAINING_FIELDS
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
 
@@ -27,12 +28,6 @@ logger = logging.getLogger(__name__)
 # The list of a checkpoint's files with their sizes and checksums, which is written last.
 MANIFEST = "weft_manifest.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-# The fields that change training alone, so that a resumed run may change them. Any other makes it another model.
-_TRAINING_FIELDS = frozenset(
-    ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef",
-     "router_z_loss_coef", "router_bias_update_rate", "output_router_logits",
-     "use_cache", "init_std"]
-)  # fmt: skip
 
 
 def checkpoints(folder: str | os.PathLike) -> list[Path]:
@@ -208,7 +203,7 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
         ValueError: fields differ. The message names them with both values.
     """
     saved = WeftConfig.from_pretrained(checkpoint)
-    fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _TRAINING_FIELDS]
+    fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - TRAINING_FIELDS]
     different = [
         f"{name} ({getattr(saved, name)} there, {getattr(config, name)} here)"
         for name in fields

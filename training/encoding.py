@@ -135,8 +135,10 @@ def _encode_batch(
 ) -> dict[str, list]:
     for column in (columns.source, columns.target):
         _check_texts(batch[column], split, column, rows)
-    sources = _ids(tokenizer, batch[columns.source], False, split, columns.source, rows)
-    targets = _ids(tokenizer, batch[columns.target], True, split, columns.target, rows)
+    sources, targets = (
+        text_ids(tokenizer, kind, batch[column], [f"Row {row} of {split}, column {column!r}" for row in rows])
+        for kind, column in (("text", columns.source), ("text_target", columns.target))
+    )
     forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
     encoded: dict[str, list] = {"input_ids": [], "labels": []}
     if columns.conditions:
@@ -170,19 +172,30 @@ def _check_texts(texts: list, split: str, column: str, rows: list[int]) -> None:
             raise ValueError(f"Row {row} of {split} has {text!r} in column {column!r}, which must be a text.")
 
 
-def _ids(tokenizer, texts: list[str], is_target: bool, split: str, column: str, rows: list[int]) -> list[list[int]]:
-    arguments: dict[str, Any] = {"text_target" if is_target else "text": texts}
+def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str], **settings: Any) -> list[list[int]]:
+    """Return the token ids of texts.
+
+    Args:
+        tokenizer: the tokenizer.
+        kind: `text` or `text_target`, as which the tokenizer takes them.
+        texts: the texts.
+        places: where each text stands, for a message.
+        **settings: further arguments of the tokenizer.
+
+    Raises:
+        ValueError: a text is not in the vocabulary. The message names its place.
+    """
     try:
         # no mask, because the collator makes it, and no truncation, because the tokenizer would keep this setting
-        encoding = tokenizer(**arguments, return_attention_mask=False, return_token_type_ids=False, verbose=False)
+        settings |= {kind: texts, "return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        return tokenizer(**settings)["input_ids"]
     except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
-        for row, text in zip(rows, texts, strict=True):
+        for place, text in zip(places, texts, strict=True):
             try:
                 check_encodable(tokenizer, text)
             except ValueError as reason:
-                raise ValueError(f"Row {row} of {split}, column {column!r}: {reason}") from error
+                raise ValueError(f"{place}: {reason}") from error
         raise
-    return encoding["input_ids"]
 
 
 def _truncate(ids: list[int], limit: int) -> list[int]:

@@ -16,7 +16,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 from ..configuration import WeftConfig
 from ..hub import measured
 from ..modeling import WeftForConditionalGeneration
-from ..tokenization import add_sentinels, check_encodable, iter_columns
+from ..tokenization import add_sentinels, iter_columns
 from .arguments import WeftPretrainingArguments
 from .building import (
     VOCABULARY_TEXTS,
@@ -30,6 +30,7 @@ from .building import (
 )
 from .checkpoints import check_same_model
 from .denoising import DataCollatorForSpanCorruption
+from .encoding import text_ids
 from .fitting import fit, report, start
 from .options import ModelArguments, PretrainingArguments
 from .streaming import ShuffledStream
@@ -160,17 +161,9 @@ def _corrupted(
     file: str | None,
 ) -> dict[str, list]:
     """Return the features of texts. Long texts are cut into pieces, and those of fewer than two tokens are left out."""
-    texts = batch["text"]
-    try:
-        # no special tokens and no mask: `objective` and the collator add them
-        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-    except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
-        for line, text in zip(lines, texts, strict=True):
-            try:
-                check_encodable(tokenizer, text)
-            except ValueError as reason:
-                raise ValueError(f"Line {line + 1} of {file}: {reason}") from error
-        raise
+    places = [f"Line {line + 1} of {file}" for line in lines]
+    # no special tokens: `objective` adds them
+    encoded = text_ids(tokenizer, "text", batch["text"], places, add_special_tokens=False)
     pieces: Iterator[list[int]] = (
         ids[start : start + longest] for ids in encoded for start in range(0, len(ids), longest)
     )

@@ -114,7 +114,7 @@ def _is_writable(text: str, smiles: str) -> bool:
 
 @lru_cache(1)
 def _characters() -> frozenset[str]:
-    return frozenset(build_route_tokenizer().get_vocab())
+    return frozenset(build_route_tokenizer("weft").get_vocab())
 
 
 def _places(text: str) -> dict[str, int]:

@@ -27,6 +27,10 @@ class RouteArguments:
     preset: str | None = common_option(
         None, "Size of the model. Default: dms-tiny for the sample, dms-flash-10m for files."
     )
+    vocabulary: Literal["weft", "dms"] = option(
+        "weft",
+        "weft, which writes all elements and isotopes, or dms: the one of DirectMultiStep and of the shipped model.",
+    )
     config_overrides: str | None = common_option(
         None, "Fields of the configuration to change: JSON, or key=value,key=value."
     )

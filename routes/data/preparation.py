@@ -136,7 +136,7 @@ def prepare(
     with (
         atomic_folder(out, replace=overwrite) as folder,
         Workers(Selection(settings), workers) as pool,
-        Progress("preparing", sized or None, "bytes", is_shown=progress, is_scaled=True) as bar,
+        Progress("preparing", sized or None, "bytes", is_shown=progress) as bar,
     ):
         excluded = _excluded(held_out, pool, bar)
         columns = {"source": Value("string"), "target": Value("string"), "n_steps": Value("int64")}

@@ -130,7 +130,7 @@ class Selection:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return build_route_tokenizer()  # each process has its own
+        return build_route_tokenizer("weft")  # each process has its own
 
     def rows(self, entry: Entry) -> list[Outcome]:
         """Return an outcome for each route of an entry. An entry without a route has one outcome."""

@@ -1,6 +1,10 @@
 """Pictures of routes, and pages that show them."""
 
+from ..plans import Candidate, Plan
 from ..tree import Route
+
+# Routes of a plan that a notebook shows.
+_SHOWN = 5
 
 
 def _repr_svg_(route: Route) -> str | None:
@@ -12,4 +16,22 @@ def _repr_svg_(route: Route) -> str | None:
     return route_svg(route)
 
 
+def _repr_html_(plan: Plan) -> str | None:
+    """Return the best routes with their pictures for notebooks, or None if a library for drawing or judging them is not installed."""
+    try:
+        from .listing import NOTEBOOK_STYLE, plan_html
+
+        return NOTEBOOK_STYLE + plan_html(plan, _SHOWN)
+    except ImportError:
+        return None
+
+
+def _repr_html_of_one(candidate: Candidate) -> str | None:
+    """Return the route with its picture for notebooks, or None if there is no route, or as for a plan."""
+    return None if candidate.route is None else _repr_html_(Plan(candidate.route.smiles, [candidate]))
+
+
+# the rooms below know nothing of drawing
 Route._repr_svg_ = _repr_svg_  # type: ignore[attr-defined]
+Plan._repr_html_ = _repr_html_  # type: ignore[attr-defined]
+Candidate._repr_html_ = _repr_html_of_one  # type: ignore[attr-defined]

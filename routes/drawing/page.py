@@ -6,6 +6,7 @@ import base64
 import hashlib
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -27,6 +28,8 @@ from .picture import LOOKS, Picture, route_picture
 from .svg import picture_svg
 
 _HERE = Path(__file__).parent
+# American numbers are padded with zeros in data sets, and not on the page of the patent.
+_PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 
 
 def routes_page(
@@ -50,8 +53,8 @@ def routes_page(
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
         about (`Mapping[str, str]`, *optional*):
-            What the foot of the page tells before the version and the date, such as `{"model": "weft-routes", "stock":
-            "buyables.smi"}`.
+            What the foot of the page tells, such as `shipped.provenance` returns, before `"made with"` and `"date"`. These are the
+            version of the package and today unless they are given.
 
     Returns:
         `str`: the whole HTML document.
@@ -67,7 +70,10 @@ def routes_page(
     sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]
     purchasable = [section.purchasable for section in sections if section.purchasable is not None]
     routes = [drawn for section in sections for drawn in section.routes]
-    template = _templates().get_template("page.html")
+    about = dict(about or {})
+    about.setdefault("made with", f"weftformer {__version__}")
+    about.setdefault("date", date.today().isoformat())
+    template = templates().get_template("page.html")
     return template.render(
         title=title,
         policy=policy,
@@ -81,7 +87,7 @@ def routes_page(
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
         looks=LOOKS,
-        about={**(about or {}), "made with": f"weftformer {__version__}", "date": date.today().isoformat()},
+        about=about,
     )
 
 
@@ -147,11 +153,6 @@ class _DrawnRoute:
         """Whether there are steps, all with a precedent."""
         return bool(self.steps) and self.candidate.precedented_steps == len(self.steps)
 
-    @property
-    def fails(self) -> bool:
-        """Whether a step cannot work."""
-        return any(known.state == "fails" for _, known in self.steps)
-
     def kind(self, leaf: str) -> str:
         """What is known of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing
@@ -193,11 +194,13 @@ class _Need:
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
+    """Return the templates of this room."""
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["score"] = _score
+    environment.filters["patent"] = _patent
     environment.filters["is_nan"] = math.isnan
     environment.filters["is_finite"] = math.isfinite
     return environment
@@ -209,6 +212,15 @@ def _hash(text: str) -> str:
 
 def _score(score: float) -> str:
     return f"score {score:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _patent(source: str) -> str | None:
+    """Return the address of a recorded reaction's patent, or None if its source is something else.
+
+    Numbers may be as long as Lowe's, `US06316445B1`, and have PaRoutes' places in the patent behind a semicolon.
+    """
+    found = _PATENT.fullmatch(source.partition(";")[0])
+    return found and f"https://patents.google.com/patent/{found[1] or found[2]}{found[3]}/en"
 
 
 def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:

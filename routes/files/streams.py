@@ -11,9 +11,11 @@ import gzip
 import io
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -31,8 +33,12 @@ if TYPE_CHECKING:
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins so.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
-    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "possible", "missing",
-    "impossible_because", "reactions", "route", "problem",
+    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
+    "reactions", "route", "problem",
+)  # fmt: skip
+# Of a table with a line for each target.
+SUMMARY_COLUMNS = (
+    "id", "target", "solved", "routes", "rank", "steps", "precedented_steps", "confidence", "seconds", "problem",
 )  # fmt: skip
 
 
@@ -130,11 +136,14 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
               id, rank and score.
             - `"csv"`: a route a line, with its reactions and, in the column `route`, the route as JSON. A target without a
               route has a line with its `problem`.
+            - `"summary"`: a target a line, as a table: `solved` (whether a route is purchasable), and facts about the first
+              purchasable route, or else the first route. Its `confidence` is its score per step, as a probability.
+            - `"sdf"`, `"rdf"`: the molecules and the reactions of all routes, as `exports` writes them. Needs RDKit.
 
-            All but the first two have the distinct routes alone.
+            All but the first two have the distinct routes alone, and the last three are not read again.
 
     Returns:
-        Why routes were left out that the form cannot express, a sentence each.
+        Why routes, molecules or reactions were left out that the form cannot express, a sentence each.
 
     Raises:
         ValueError: the form is unknown. OSError: the file cannot be written.
@@ -142,6 +151,12 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
     left_out: list[str] = []
     _write(path, form, PLAN_FORMS, map(_target_of, plans), left_out)
     return left_out
+
+
+def plan_form(path: Path) -> str | None:
+    """Return the form of `PLAN_FORMS` that the name of a file asks for, or None if it asks for none."""
+    name = path.name.removesuffix(".gz")
+    return next((form for ending, form in ENDINGS.items() if name.endswith(ending)), None)
 
 
 class _Ranked(NamedTuple):
@@ -300,6 +315,33 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
             yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])
 
 
+def _summary(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+    for _, _, _, plan in targets:
+        routes = plan.distinct
+        known = [candidate.purchasable for candidate in routes if candidate.purchasable is not None]
+        row: dict[str, Any] = {"id": plan.id, "target": plan.target, "routes": len(routes)}
+        row |= {"solved": any(known) if known or not routes else None, "problem": plan.nothing_because}
+        row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
+        for best in sorted(routes, key=lambda candidate: not candidate.purchasable)[:1]:
+            assert best.route is not None
+            steps = best.route.num_reactions
+            row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
+            if steps and math.isfinite(best.score):
+                row["confidence"] = float(f"{math.exp(best.score / steps):.4g}")
+        yield _csv_line([_cell(row.get(name)) for name in SUMMARY_COLUMNS])
+
+
+def _records(kind: str) -> _Writer:
+    def write(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
+        from . import exports  # needs RDKit
+
+        for target in targets:
+            plan = replace(target.plan, id=target.id)
+            yield from getattr(exports, kind)(plan, [] if left_out is None else left_out)
+
+    return write
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
@@ -343,4 +385,9 @@ PLAN_FORMS = {
     "retrocast": _Form(_predictions, "{\n", ",\n", "\n}\n"),
     "reactions": _Form(_reactions),
     "csv": _Form(_csv, _csv_line(CSV_COLUMNS)),
+    "summary": _Form(_summary, _csv_line(SUMMARY_COLUMNS)),
+    "sdf": _Form(_records("molecule_records")),
+    "rdf": _Form(_records("reaction_records"), "$RDFILE 1\n$DATM\n"),
 }
+# The forms of files by their names, the longest first.
+ENDINGS = {".summary.csv": "summary", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")}}

@@ -1,6 +1,6 @@
 """What is known of a reaction: precedents in recorded chemistry, reasons against it, remarks."""
 
-from .judgement import CLASSES, Judgement, judge, judge_route, judge_step
+from .judgement import CLASSES, Judgement, judge, judge_route, judge_step, why_it_fails
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "judge_route",
     "judge_step",
     "shipped_library",
+    "why_it_fails",
 ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from rdkit import Chem
 
-from ..feasibility import atoms_in_words, missing_atoms
-from ..molecules import Molecule, read_molecule
+from ..molecules import Molecule, is_among, missing_atoms, read_molecule
 from ..tree import Route
 from .transformations import Example, Library, joined, shipped_library, without_stereo
 
@@ -59,6 +58,11 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
 
+# The name of a step whose product differs from a reactant in its stereochemistry alone.
+_STEREO_ALONE = "change of stereochemistry"
+# Steps after which the same problem is left, beside those of the class of protections.
+_MOVES = frozenset({_STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"})
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -96,6 +100,11 @@ class Judgement:
         """What a reader calls the step: its name, else its class, else nothing."""
         return self.name or self.reaction_class
 
+    @property
+    def moves(self) -> bool:
+        """Whether the step only moves the problem: a protection, an epimerisation, or an ester made of another ester."""
+        return self.name in _MOVES or self.reaction_class == CLASSES[5]
+
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
     """
@@ -116,8 +125,27 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 def judge_route(route: Route) -> list[Judgement]:
-    """Return the judgement of each reaction of a route, in the order of `Route.steps`."""
-    return [judge_step(one) for one in route.steps()]
+    """Return the judgement of each reaction of a route, in the order of `Route.steps`.
+
+    A step also fails if one of its reactants is made from its product further on in the route.
+    """
+    return [
+        judge_step(step) if reason is None else Judgement("fails", reason=reason) for step, reason in _checked(route)
+    ]
+
+
+def why_it_fails(route: Route) -> str | None:
+    """Return why steps of a route fail, each reason once, or None if none fails. This needs no library, and little time."""
+    return "; ".join(dict.fromkeys(reason for _, reason in _checked(route) if reason)) or None
+
+
+def _checked(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, str | None]]:
+    """Yield the steps of a route to a molecule from which others are made, each with the reason why it fails."""
+    if not route.children:
+        return
+    for child in route.children:
+        yield from _checked(child, (*above, route.smiles))
+    yield route, _against(route.smiles, [child.smiles for child in route.children], above)
 
 
 def judge_step(route: Route) -> Judgement:
@@ -127,28 +155,18 @@ def judge_step(route: Route) -> Judgement:
 
 @lru_cache(1 << 14)
 def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgement:
-    made, used = read_molecule(product), [read_molecule(smiles) for smiles in reactants]
-    if made is None or None in used or not used:
-        unread = [smiles for smiles, one in zip((product, *reactants), (made, *used), strict=True) if one is None]
-        return Judgement("fails", reason=", ".join(f"{smiles} cannot be read" for smiles in unread) or "no reactant")
-    read = [one for one in used if one is not None]
-    if any(one.canonical == made.canonical for one in read):
-        return Judgement("fails", reason=f"{product} is made from itself")
-    missing = missing_atoms(made, read)
-    supplier = _supplier(missing)
-    if missing and supplier is None:
-        return Judgement("fails", reason=atoms_in_words(missing))
+    reason = _against(product, reactants)
+    if reason is not None:
+        return Judgement("fails", reason=reason)
+    made, *used = (one for one in map(read_molecule, (product, *reactants)) if one is not None)
+    flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
+    name = _STEREO_ALONE if flat[0] in flat[1] else None
     found = library.find(product, reactants)
     if found is not None:
         kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
-        return Judgement("precedented", found.count, found.examples, kind, found.name)
-    return _without_precedent(made, read, library, supplier)
-
-
-def _without_precedent(made: Molecule, used: list[Molecule], library: Library, supplier: str | None) -> Judgement:
-    """Return the judgement of a step that no transformation of the library gives, with remarks."""
+        return Judgement("precedented", found.count, found.examples, kind, name or found.name)
+    supplier = _supplier(missing_atoms(made.atoms, used))
     remarks = [] if supplier is None else [f"reagent not drawn: {supplier}"]
-    flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
     if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):
         found = library.find(*flat)
         if found is not None:
@@ -156,7 +174,27 @@ def _without_precedent(made: Molecule, used: list[Molecule], library: Library, s
                 f"the transformation is recorded {found.count} times, but a stereocentre or double bond is inverted or invented here"
             )
     remarks += _remarks(made, used)
-    return Judgement("no precedent", remarks=tuple(remarks))
+    return Judgement("no precedent", name=name, remarks=tuple(remarks))
+
+
+def _against(product: str, reactants: Sequence[str], above: Iterable[str] = ()) -> str | None:
+    """Return why a step fails, or None. `above` are the molecules that are made from its product."""
+    molecules = {smiles: read_molecule(smiles) for smiles in (product, *reactants)}
+    made, *used = (molecules[smiles] for smiles in (product, *reactants))
+    unread = [smiles for smiles, one in molecules.items() if one is None]
+    if unread or made is None or not used:
+        return ", ".join(f"{smiles} cannot be read" for smiles in unread) or "no reactant"
+    read = [one for one in used if one is not None]
+    path = [made, *filter(None, map(read_molecule, above))]
+    for one in read:
+        if is_among(one, path):
+            return f"{one.canonical} is made from itself"
+    missing = missing_atoms(made.atoms, read)
+    if not missing or (
+        _supplier(missing) is not None and missing != made.atoms
+    ):  # a reagent does not supply all of a product
+        return None
+    return ", ".join(f"{count} {element}" for element, count in missing.items()) + " missing"
 
 
 def _supplier(missing: Mapping[str, int]) -> str | None:
@@ -172,7 +210,7 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
         rest = [one for one in used if one.canonical != smiles]
         if count > 1:
             yield f"{smiles} is used {count} times"
-        elif rest and not missing_atoms(made, rest):
+        elif rest and not missing_atoms(made.atoms, rest):
             yield f"no atom of {smiles} is needed"
     for one, molecule in zip(used, molecules, strict=True):
         if len(used) > 1 and molecule.HasSubstructMatch(product):

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from ..feasibility import is_among, still_missing
-from ..molecules import Molecule, is_beyond_repair, read_molecule
+from ..molecules import Molecule, is_among, is_beyond_repair, missing_atoms, read_molecule
 from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
@@ -242,7 +241,7 @@ class ConstrainedGrammar(LogitsProcessor):
             return text._replace(state=None, fault=fault)
         read, frame = read_molecule(text.molecule), text.frame
         if frame is not None:
-            missing = None if read is None or frame.missing is None else still_missing(frame.missing, [read])
+            missing = None if read is None or frame.missing is None else missing_atoms(frame.missing, [read])
             room = frame.room if read is None or frame.room is None else frame.room - sum(read.atoms.values())
             frame = frame._replace(missing=missing, reactants=frame.reactants + 1, room=room)
         return text._replace(state=state, frame=frame, read=read)

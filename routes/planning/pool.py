@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..judging import judge, shipped_library
 from ..molecules import read_molecule
-from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked
+from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
 from .shelf_search import Found, ShelfSearch, Step
@@ -193,8 +193,16 @@ class _ToTheStock:
 
     def _why_not(self) -> str:
         molecules = f"{self._proposed.num_expanded:,} molecules were taken apart"
+        if self._proposed.is_exhausted and self._proposed.is_cut:
+            return (
+                f"no route of at most {self._proposed.most_reactions} reactions ends in the stock: {molecules}, and longer routes "
+                "are not searched. A larger stock, or more beams, may find a shorter one."
+            )
         if self._proposed.is_exhausted:
-            return f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose more."
+            return (
+                f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose "
+                "more, and a larger stock needs fewer."
+            )
         return (
             f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer time limit, or a "
             "larger stock, may find one."
@@ -355,12 +363,13 @@ class PlanPool:
         best = ranked(
             candidates,
             self.stock,
-            settings.on_impossible,
+            settings.on_fail,
             per_reaction=settings.per_reaction,
-            shelf_first=isinstance(target.wants, _ToTheStock),
+            by_evidence=settings.ranking == "log_probability",
+            per_step=isinstance(target.wants, _WholeRoutes),
         )
-        remarks = [*target.request.remarks, *told]
+        remarks = [*target.request.remarks, *told, *standing_out(best)]
         if not best and candidates:
-            remarks.append(f"All {len(candidates)} routes are impossible, and were left out.")
+            remarks.append(f"All {len(candidates)} routes have a step that fails, and were left out.")
         seconds = target.seconds + time.monotonic() - begun
         return Plan(target.request.target, best, seconds=seconds, remarks=tuple(remarks))

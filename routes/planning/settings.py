@@ -131,14 +131,16 @@ class PlanSettings:
             best score. The first SMILES is canonical. For a model that was trained on aligned texts, the others begin at
             other atoms; for any other model, they are random. A small target has fewer.
         seed: seed of these SMILES.
-        ranking: "log_probability", or "sqrt_length" for the search of DirectMultiStep, which divides the log-probability by
-            the square root of the length, the forced beginning included.
+        ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
+            steps that only move the problem, such as protections; the log-probability decides last, of whole routes that of a
+            step. "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
+            length, the forced beginning included, and ranks by it alone.
         grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
         constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
             reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
-        on_impossible: what happens to impossible routes, which are frequent without constraints: "rank_last" puts them behind
-            all others, "keep" ranks them by their score, "drop" leaves them out.
+        on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
+            behind all others, "keep" ranks them as the others, "drop" leaves them out.
         max_new_tokens: most tokens that the model writes (default: as many as it has positions).
         time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
             ends with the routes that are finished, and `Plan.remarks` says so. Whole routes with a time limit are searched
@@ -171,9 +173,9 @@ class PlanSettings:
         off="let the model write anything, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
-    on_impossible: str = option(
+    on_fail: str = option(
         "rank_last",
-        "impossible routes: rank_last, keep, or drop",
+        "routes with a step that cannot work: rank_last, keep, or drop",
         choices=("rank_last", "keep", "drop"),
         metavar="WHAT",
     )

@@ -82,7 +82,8 @@ class ShelfSearch:
         most_states: int = 200_000,
     ):
         self.target, self._is_bought, self._estimate = target, is_bought, estimate
-        self._most_reactions, self._most_states = most_reactions, most_states
+        self.most_reactions, self._most_states = most_reactions, most_states
+        self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
         self._steps: dict[str, Sequence[Step]] = {}
@@ -138,8 +139,8 @@ class ShelfSearch:
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
         made, leads_on = dict(state.made), False
-        if len(made) >= self._most_reactions:
-            steps = ()
+        if len(made) >= self.most_reactions:
+            steps, self.is_cut = (), self.is_cut or bool(steps)
         for step in steps:
             if any(_needs(reactant, molecule, made) for reactant in step.reactants):
                 continue  # a molecule would be made from itself

@@ -227,6 +227,16 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
     return materials
 
 
+def no_material_because(model: Any) -> str | None:
+    """Why the model cannot read a starting material, in a sentence; None if it can, or does not say."""
+    room = model.config.max_source_positions
+    if room <= PRODUCT_LENGTH:
+        return f"This model reads no starting material: its source of {room} tokens has room for the target alone."
+    if about_routes(model).get("starting_material") is False:
+        return "This model was trained without a starting material and cannot read one."
+    return None
+
+
 def _check_reads_materials(model: Any) -> None:
     """Refuse a starting material where the model is known to have been trained without.
 
@@ -237,14 +247,10 @@ def _check_reads_materials(model: Any) -> None:
         "Leave `starting_material` out. `--required-leaf` (`Constraints(required_leaf=...)` in Python) makes every route "
         "begin from a molecule, with any model."
     )
-    room, is_trained = model.config.max_source_positions, about_routes(model).get("starting_material")
-    if room <= PRODUCT_LENGTH:
-        raise ValueError(
-            f"This model reads no starting material: its source of {room} tokens has room for the target alone. {way_out}"
-        )
-    if is_trained is False:
-        raise ValueError(f"This model was trained without a starting material and cannot read one. {way_out}")
-    if is_trained is None:
+    reason = no_material_because(model)
+    if reason is not None:
+        raise ValueError(f"{reason} {way_out}")
+    if about_routes(model).get("starting_material") is None:
         _logger.warning(
             "The model does not say whether it was trained with a starting material: without, it cannot read one. %s",
             way_out.partition(". ")[2],

@@ -12,10 +12,10 @@ before it counts, so that its ranks can only be better: that count is a metric o
     prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
     contains_reference      the recorded route, or one that goes on from its starting materials
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
-    purchasable_possible    the same, and the route is possible (`routes.feasibility`): without that, a route from molecules
-                            of the stock that have nothing to do with the target counts as much as a good one
+    purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): without that, a route from
+                            molecules of the stock that have nothing to do with the target counts as much as a good one
     validity                share of a target's candidates that are well-formed routes, that RDKit can read as a whole
-                            (`readable`), that make the target as well (`right_target`), and that are possible (`possible`)
+                            (`readable`), that make the target as well (`right_target`), and have no step that fails (`unfailing`)
     edit_distance           from the first candidate to the recorded route; where there is none, the size of that route
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ...common.statistics import Estimate, bootstrap_means, of_shares
-from ..feasibility import check_route
+from ..judging import judge_route, why_it_fails
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
@@ -178,16 +178,16 @@ def _score(
             return route.smiles == reference.smiles and not stock.missing(route)
 
         ranks["purchasable"] = first_rank(routes, is_purchasable)
-        ranks["purchasable_possible"] = first_rank(
-            routes, lambda route: is_purchasable(route) and check_route(route).is_possible
+        ranks["purchasable_precedented"] = first_rank(
+            routes,
+            lambda route: is_purchasable(route) and all(one.state == "precedented" for one in judge_route(route)),
         )
     shares = {
         "well_formed": [_is_well_formed(candidate) for candidate in plan.candidates],
         "readable": [route is not None for route in routes],
         "right_target": [route is not None and route.smiles == reference.smiles for route in routes],
-        "possible": [
-            route is not None and route.smiles == reference.smiles and check_route(route).is_possible
-            for route in routes
+        "unfailing": [
+            route is not None and route.smiles == reference.smiles and why_it_fails(route) is None for route in routes
         ],
     }
     values = {("validity", name): sum(found) / len(found) if found else float("nan") for name, found in shares.items()}

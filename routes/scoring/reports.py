@@ -19,7 +19,7 @@ _TITLES = {
     "prefix_2": "Last two levels of reactions right (%)",
     "contains_reference": "Recorded route found, or one that goes on from its starting materials (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
-    "purchasable_possible": "Purchasable and possible (%): no atom from nowhere, no circle, all can be read",
+    "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
     "validity": "Candidates that are valid (%)",
     "edit_distance": "Tree edit distance to the recorded route, in molecules",
 }
@@ -29,7 +29,7 @@ _NAMES = {
     "well_formed": "well-formed",
     "readable": "all molecules readable",
     "right_target": "and of the target",
-    "possible": "and possible",
+    "unfailing": "and without a failing step",
 }
 
 # A title, and rows of a label and an estimate for each column (None where it was not measured).

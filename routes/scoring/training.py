@@ -12,6 +12,7 @@ from ...common.atomic import write_json
 from ...common.overrides import parse_overrides
 from ...configuration import WeftConfig
 from ...hub import MetricResult
+from ...hub.card import writes_routes
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
 from ...training import WeftTrainer
@@ -132,12 +133,13 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
     check_choices(arguments.permutations, "none", arguments.aligned)
     checkpoint = start(training)
-    tokenizer = build_route_tokenizer()
+    tokenizer = build_route_tokenizer(arguments.vocabulary)
     preset = arguments.preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
-    config = WeftConfig.from_preset(preset, **parse_overrides(arguments.config_overrides))
-    if config.vocab_size != len(tokenizer):
+    overrides = {"vocab_size": len(tokenizer)} | parse_overrides(arguments.config_overrides)
+    config = WeftConfig.from_preset(preset, **overrides)
+    if not writes_routes(config) or config.vocab_size != len(tokenizer):
         raise ValueError(
-            f"--preset {preset} has a vocabulary of {config.vocab_size} tokens, and routes have {len(tokenizer)}: "
+            f"--preset {preset} has {config.vocab_size} tokens of its own, and routes have {len(tokenizer)}: "
             "take one of the dms-* presets."
         )
     if checkpoint:

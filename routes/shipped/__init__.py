@@ -4,6 +4,7 @@
 """
 
 import json
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def about_model(folder: Path = MODEL) -> dict[str, Any]:
 
 def describe_model(folder: Path = MODEL) -> str:
     """Return one line for a person: which model this is, what it was trained on, and how often it is right."""
+    return f"Model: {_name(folder)}. It was trained on {about_model(folder)['trained_on']}. {describe_figures(folder)}"
+
+
+def describe_figures(folder: Path = MODEL) -> str:
+    """Return a sentence for a person: how often the model is right."""
     about = about_model(folder)
     figures = about["figures"]
 
@@ -37,7 +43,41 @@ def describe_model(folder: Path = MODEL) -> str:
         return f"{first} (among the first ten: {ten})"
 
     return (
-        f"Model: {about['name']}, {about['parameters'] / 1e6:.1f} M parameters, which comes with Weft. It was trained on "
-        f"{about['trained_on']}. Of {figures['exact_top_1']['n']:,} {about['tested_on']}, its first route was the recorded one for "
+        f"Of {figures['exact_top_1']['n']:,} {about['tested_on']}, its first route was the recorded one for "
         f"{shown('exact')}, and its last reaction for {shown('last_reaction')}."
     )
+
+
+def provenance(
+    model: str | PathLike[str] | None = None, stock: str | PathLike[str] | None = None, num_stock: int | None = None
+) -> dict[str, str]:
+    """
+    Return what a page of routes says of the model and the stock that it was made with. Others read the page: it names no folders.
+
+    Args:
+        model (`str` or `PathLike`, *optional*):
+            The folder or Hub id of the model.
+        stock (`str` or `PathLike`, *optional*):
+            The file of the stock.
+        num_stock (`int`, *optional*):
+            The number of molecules in the stock.
+
+    Returns:
+        `dict[str, str]`: `model`, `figures` and `stock`, as far as they are known, for `about` of `routes_page`. The figures are known of
+        the model that comes with the package.
+    """
+    is_shipped = str(model) == str(MODEL)
+    of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]
+    if stock is not None:
+        of_stock.insert(0, "the one that comes with Weft" if str(stock) == str(STOCK) else Path(stock).name)
+    told = {
+        "model": _name() if is_shipped else model and (Path(model).name if Path(model).is_dir() else str(model)),
+        "figures": describe_figures() if is_shipped else None,
+        "stock": ", ".join(of_stock),
+    }
+    return {key: text for key, text in told.items() if text}
+
+
+def _name(folder: Path = MODEL) -> str:
+    about = about_model(folder)
+    return f"{about['name']}, {about['parameters'] / 1e6:.1f} M parameters, which comes with Weft"

@@ -29,7 +29,7 @@ def test_contenders_run_in_turn_and_are_timed():
         contender("two", [[1, 3]]),
     ]
     case = Case("a case", new_tokens=2)
-    arguments = argparse.Namespace(runs=3, warm_ups=2, peer_runs=1, only=None)
+    arguments = argparse.Namespace(runs=3, warm_ups=2, only=None)
     rows = benchmark.compare(case, contenders, arguments)
     assert calls == ["published", *["one"] * 2, *["two"] * 2, *["one", "two"] * 3, *["spins"] * 5]
     assert [row["contender"] for row in rows] == ["published", "one", "two", "spins"]
@@ -39,7 +39,7 @@ def test_contenders_run_in_turn_and_are_timed():
     table = as_table(rows).splitlines()
     assert len(table) == 6 and all(line.count("|") == table[0].count("|") for line in table)
     assert "| two |" in table[4] and "3 runs" in table[4] and "one run" in table[2]
-    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=["wo"])
+    arguments = argparse.Namespace(runs=1, warm_ups=1, only=["wo"])
     assert [row["contender"] for row in benchmark.compare(case, contenders, arguments)] == ["published", "two"]
 
 
@@ -88,7 +88,7 @@ def test_figures_are_read_again(tmp_path):
 
 
 def test_training_is_compared_by_logits_and_timed_by_target_tokens():
-    arguments = argparse.Namespace(runs=1, warm_ups=1, peer_runs=1, only=None)
+    arguments = argparse.Namespace(runs=1, warm_ups=1, only=None)
     case = TrainingCase("a step", batch=2, source=5, target=6)
     rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
     assert [row["contender"] for row in rows] == ["BART (transformers)", "Weft"]

@@ -9,7 +9,7 @@ import torch
 
 from weftformer import WeftConfig
 from weftformer.benchmarks.__main__ import main
-from weftformer.benchmarks.translation import TranslationCase, difference_of_logits, peer_of
+from weftformer.benchmarks.translation import difference_of_logits, peer_of
 from weftformer.tokenization import train_tokenizer
 
 from ..models import TINY_CONFIG, tiny_model
@@ -50,15 +50,6 @@ def test_the_peer_has_the_same_logits(kind):
     assert difference_of_logits(peer, model, BATCH) > 1e-3
 
 
-@pytest.mark.parametrize("fields", [
-    {"norm_type": "rmsnorm", "norm_bias": False}, {"is_gated_act": True}, {"num_key_value_heads": 1}, {"final_norm": False},
-    {"self_attention_position_type": "rotary", "position_embedding_type": "none", "head_dim": 4},
-], ids=lambda fields: next(iter(fields)))  # fmt: skip
-def test_an_architecture_without_a_peer_is_refused(fields):
-    with pytest.raises(ValueError):
-        peer_of(built(**(PRE_NORM | SINES | fields)), BATCH)
-
-
 @pytest.fixture
 def files(tmp_path):
     """A folder of a model of any kind with a vocabulary of its own, and a file of texts."""
@@ -92,16 +83,6 @@ def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
     assert [row["agreement"] for row in rows[1:]] == ["same tokens"] * (len(rows) - 1)
     assert rows[0]["speed"].endswith("ms a source") and rows[0]["seconds_per_unit"] * 3 == rows[0]["median_s"]
     assert str(tmp_path) not in json.dumps(rows)
-
-
-def test_searches_end_and_batches_change_nothing(files):
-    save, texts = files
-    case = TranslationCase("a case", model=save(**PRE_NORM, **SINES), texts=texts, new_tokens=12)
-    found = next(case.contenders(compiled=False)).run()
-    assert len(found) == case.units == len(TEXTS) and len({len(one) for one in found}) > 1
-    assert all(2 not in one and 0 not in one for one in found)  # neither the end nor a pad
-    batched = TranslationCase("a case", model=case.model, texts=texts, new_tokens=12, batch=3)
-    assert next(batched.contenders(compiled=False)).run() == found
 
 
 def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -160,25 +161,18 @@ def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_pat
 
 def test_a_folder_that_a_killed_run_had_put_aside_comes_back(tmp_path):
     """It was killed between the two renamings of `replace=True`."""
-    (tmp_path / ".out.old").mkdir()
-    (tmp_path / ".out.old" / "file").write_text("old")
-    with pytest.raises(RuntimeError), atomic_folder(tmp_path / "out", replace=True):
-        raise RuntimeError
-    assert (tmp_path / "out" / "file").read_text() == "old" and list(tmp_path.iterdir()) == [tmp_path / "out"]
-
-
-def test_a_folder_that_comes_back_counts(tmp_path):
-    for _ in range(2):
-        (tmp_path / ".out.old").mkdir()
-        (tmp_path / ".out.old" / "file").write_text("old")
-        with pytest.raises(ValueError, match="out exists and is not empty"), atomic_folder(tmp_path / "out"):
-            raise AssertionError
-        (tmp_path / "out").rename(tmp_path / ".out.old")
-        with atomic_folder(tmp_path / "out", replace=True) as folder:
+    out, old = tmp_path / "out", tmp_path / ".out.old"
+    old.mkdir()
+    (old / "file").write_text("old")
+    with pytest.raises(ValueError, match="out exists and is not empty"), atomic_folder(out):
+        raise AssertionError
+    for error, text in ((True, "old"), (False, "new")):
+        out.rename(old)
+        with pytest.raises(RuntimeError) if error else nullcontext(), atomic_folder(out, replace=True) as folder:
             (folder / "file").write_text("new")
-        assert (tmp_path / "out" / "file").read_text() == "new" and list(tmp_path.iterdir()) == [tmp_path / "out"]
-        (tmp_path / "out" / "file").unlink()
-        (tmp_path / "out").rmdir()
+            if error:
+                raise RuntimeError
+        assert (out / "file").read_text() == text and list(tmp_path.iterdir()) == [out]
 
 
 def test_a_folder_may_be_a_link_or_the_current_one(tmp_path, monkeypatch):

@@ -10,11 +10,12 @@ import pytest
 from weftformer.common.watching import Watch
 from weftformer.demo import asking, build_demo, routes_tab
 from weftformer.demo.asking import MOST_CHARACTERS, MOST_SMILES, numbers, reasons
-from weftformer.demo.routes_tab import plan_routes, routes_html
+from weftformer.demo.routes_tab import plan_routes
 from weftformer.demo.text_tab import write
 from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask
 from weftformer.routes import Route, Stock
+from weftformer.routes.drawing.listing import plan_html
 from weftformer.routes.plans import Candidate, Plan
 
 from ..models import tiny_text_model
@@ -28,7 +29,7 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
     plan = plan_routes(route_task, " C(c1ccccc1)NC(C)=O ", steps=1, beams=3, stock_file=str(stock))
     assert plan.routes[0].canonical() == known[0].canonical()
     assert plan.distinct[0].missing == ("NCc1ccccc1",)
-    html = routes_html(plan)
+    html = plan_html(plan)
     assert html.count("<svg") == len(plan.distinct)
     assert html.count("<details open>") == 1
     assert "✕ 1 not in stock" in html and "<code>NCc1ccccc1</code>" in html
@@ -37,11 +38,27 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
 
 def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner):
     task = RouteTask(planner, Stock(["CC(=O)O", "NCc1ccccc1"]))
-    [best, *_] = plan_routes(task, "CC(=O)NCc1ccccc1", beams=2, seconds=30).distinct
+    [best, *_] = plan_routes(task, "CC(=O)NCc1ccccc1", beams=2, time_limit=30).distinct
     assert best.purchasable and best.route.num_reactions == 1
-    late = plan_routes(task, "CCOC(C)=O", beams=2, seconds=0.01)
+    late = plan_routes(task, "CCOC(C)=O", beams=2, time_limit=0.01)
     assert "was found in 0.01 s" in " ".join([*late.remarks, late.nothing_because])
     assert {one.n_steps for one in plan_routes(task, "CC(=O)NCc1ccccc1", beams=1, direct=True).candidates} > {1}
+
+
+def test_what_routes_begin_from_may_be_asked_for(planner, monkeypatch):
+    task = RouteTask(planner, Stock(["CC(=O)O"]))
+    asked = {"beams": 2, "time_limit": 20, "direct": True}
+    leaves = [
+        route.leaves() for route in plan_routes(task, "CC(=O)NCc1ccccc1", required_leaf=" OC(C)=O", **asked).routes
+    ]
+    assert leaves and all("CC(=O)O" in one for one in leaves)
+    assert plan_routes(task, "CC(=O)NCc1ccccc1", steps=1, only_purchasable=True, **asked).routes == []
+    with pytest.raises(ValueError, match="need a stock"):
+        plan_routes(RouteTask(planner), "CCO", only_purchasable=True)
+    monkeypatch.setattr(planner.model.generation_config, "routes", {"starting_material": False}, raising=False)
+    for one, is_shown in ((task, True), (RouteTask(planner), False)):  # the first was made before
+        blocks = {getattr(block, "elem_id", None): block for block in build_demo(one).blocks.values()}
+        assert blocks["material"].visible is is_shown and blocks["leaf"].visible and blocks["bought"].visible
 
 
 def test_the_number_of_steps_counts(route_task):
@@ -88,18 +105,18 @@ def test_a_stock_is_read_in_time_or_not_at_all(route_task, tmp_path, monkeypatch
 def test_a_mistake_takes_the_place_of_the_last_answer(route_task):
     page = build_demo(route_task)
     (plan,) = (function.fn for function in page.fns.values() if function.api_name == "plan")
-    answers = plan("C1<b>", 0, 2, "", None, False, 60)
+    answers = plan("C1<b>", 0, 2, "", None, False, 60, "", False)
     told, *files = next(answers)
     assert "'C1&lt;b&gt;' is not a molecule" in told.replace("&#x27;", "'") and "<svg" not in told
-    assert [file.visible for file in files] == [False] * 3 and {file.value for file in files} == {None}
+    assert [file.visible for file in files] == [False] * 5 and {file.value for file in files} == {None}
     with pytest.raises(gr.Error, match="is not a molecule"):
         next(answers)
 
 
 def test_without_a_route_the_reason():
     plan = Plan("CCO", [Candidate("<i>", -1.0, 1, problem="'<i>' is no route", rank=1)])
-    html = routes_html(plan)
-    assert "No route" in html and "&lt;i&gt;" in html and "<i>" not in html
+    html = plan_html(plan)
+    assert "no route was found" in html and "&lt;i&gt;" in html and "<i>" not in html
 
 
 def test_a_long_list_is_cut():
@@ -107,7 +124,7 @@ def test_a_long_list_is_cut():
     candidates = [
         Candidate(route.to_string(), -1.0, 1, route, missing=(), rank=rank) for rank, route in enumerate(routes, 1)
     ]
-    html = routes_html(Plan("CCO", candidates))
+    html = plan_html(Plan("CCO", candidates))
     assert html.count("<svg") == 10 and "the first 10 are shown" in html and html.count("✓ purchasable") == 10
 
 

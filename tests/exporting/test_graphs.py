@@ -87,20 +87,11 @@ def test_onnx_has_no_grouped_product(small, tmp_path):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        (
-            SPARSE | {"expert_capacity_factor": 1.5},
-            "factor=1.5 counts .*to None",
-        ),
-        (
-            SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"},
-            'router_noise="always" chooses.*"training"',
-        ),
-        (
-            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
-            'rope_type="dynamic".*"default"',
-        ),
+        (SPARSE | {"expert_capacity_factor": 1.5}, "factor=1.5 counts .*to None"),
+        (SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"}, 'router_noise="always" chooses.*"training"'),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, 'rope_type="dynamic".*"default"'),
     ],
-)
+)  # fmt: skip
 def test_what_a_graph_cannot_hold_is_refused(small, tmp_path, fields, message):
     with pytest.raises(ValueError, match=message):
         write_torch(small("modern-tiny", **fields), tmp_path)

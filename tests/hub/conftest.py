@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 from transformers.utils import hub as transformers_hub
 
 COMMIT = "0" * 40
@@ -120,11 +118,3 @@ def hub(tmp_path) -> Iterator[Hub]:
         yield standing_in
     server.shutdown()
     server.server_close()
-
-
-def words_tokenizer() -> PreTrainedTokenizerFast:
-    """A vocabulary of 31 words: three special tokens and w0 to w27."""
-    words = ["<pad>", "<s>", "</s>", *(f"w{index}" for index in range(28))]
-    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")

@@ -9,25 +9,18 @@ from huggingface_hub import HfApi
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from weftformer.hub.export import flat_files
+from weftformer.tokenization import train_tokenizer
 from weftformer.training import PushCodeCallback, WeftTrainer, WeftTrainingArguments
 from weftformer.training import trainer as trainer_module
 from weftformer.training.checkpoints import checkpoints, find_checkpoint, save_model_folder
 
 from ..models import tiny_model
-from .conftest import words_tokenizer
 
 WEIGHTS = "model.safetensors"
 MODEL = {
-    *(
-        "config.json",
-        "generation_config.json",
-        WEIGHTS,
-        "training_args.bin",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ),
+    "config.json", "generation_config.json", WEIGHTS, "training_args.bin", "tokenizer.json", "tokenizer_config.json",
     *flat_files(),
-}
+}  # fmt: skip
 
 
 def build(folder: Path, kind: type[Seq2SeqTrainer] = WeftTrainer, callbacks=(), **settings):
@@ -36,7 +29,7 @@ def build(folder: Path, kind: type[Seq2SeqTrainer] = WeftTrainer, callbacks=(), 
         "lr_scheduler_type": "constant", "report_to": [], "disable_tqdm": True, "push_to_hub": True,
         "hub_model_id": "someone/model",
     }  # fmt: skip
-    tokenizer = words_tokenizer()
+    tokenizer = train_tokenizer(["a b"], vocab_size=259)
     return kind(
         model=tiny_model(encoder_layers=1, decoder_layers=1, dropout=0.1),
         args=Seq2SeqTrainingArguments(str(folder), **(given | settings)),

@@ -17,11 +17,8 @@ from weftformer.modeling import transformers_names
 from ..models import TINY_CONFIG
 
 SIZE = TINY_CONFIG | {
-    "encoder_layers": 1,
-    "init_std": 0.3,
-    "decoder_mlp_layer_types": ["sparse", "dense"],
-    "num_experts": 4,
-}
+    "encoder_layers": 1, "init_std": 0.3, "decoder_mlp_layer_types": ["sparse", "dense"], "num_experts": 4,
+}  # fmt: skip
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 PREFIX = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
 REMEDY = 'pip install "transformers>=5.17,<6"'
@@ -30,25 +27,15 @@ REMEDY = 'pip install "transformers>=5.17,<6"'
 @pytest.mark.integration
 def test_all_else_that_is_imported_is_public():
     """Names of `transformers` and its generation, outputs, and the table of activations, which configurations name."""
+    modules = {f"transformers.{name}" for name in ("modeling_outputs", "activations", "generation")}
     for file, text in flat_files().items():
-        if file == "transformers_names.py":
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.ImportFrom) or node.level or node.module.split(".")[0] != "transformers":
-                continue
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and not node.level]
+        for node in nodes if file != "transformers_names.py" else []:
             names = {alias.name for alias in node.names}
-            assert not [name for name in names if name.startswith("_")], file
             if node.module == "transformers":
-                assert names <= set(dir(transformers)), file
-            else:
-                assert node.module in (
-                    "transformers.modeling_outputs",
-                    "transformers.activations",
-                    "transformers.generation",
-                ), (
-                    file,
-                    node.module,
-                )
+                assert names <= set(dir(transformers)) and not any(name[0] == "_" for name in names), file
+            elif node.module.startswith("transformers."):
+                assert node.module in modules and not any(name[0] == "_" for name in names), (file, node.module)
 
 
 def methods(**ours):

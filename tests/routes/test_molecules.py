@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.molecules import canonical_smiles, is_beyond_repair, missing_atoms, read_molecule
 
 
 def test_a_text_that_would_end_the_process_is_refused():
@@ -42,3 +42,25 @@ def test_isotopes_rings_and_blanks_around_are_read():
     assert [canonical_smiles(smiles) for smiles in (" CCO\n", "[238U]", "[2H]O[2H]", "C-%12CCC-%12", "[CH3:1234]C")] == [
         "CCO", "[238U]", "[2H]O[2H]", "C1CCC1", "C[CH3:1234]",
     ]  # fmt: skip
+
+
+def test_hydrogens_charges_and_labels_do_not_count():
+    for product, reactants in (
+        ("[2H]CO", ["CO"]),
+        ("[H][H]", ["O"]),
+        ("CC(=O)[O-]", ["CC(=O)O"]),
+        ("[13CH3]O", ["CO"]),
+    ):
+        assert missing_atoms(read_molecule(product).atoms, [read_molecule(one) for one in reactants]) == {}
+    # Cl is no carbon, nor is Sc a sulfur
+    assert missing_atoms(read_molecule("CCl").atoms, [read_molecule("CC")]) == {"Cl": 1}
+    assert missing_atoms(read_molecule("CS").atoms, [read_molecule("[Sc]"), read_molecule("C")]) == {"S": 1}
+    assert dict(read_molecule("C[N+](C)(C)C.[Br-]").atoms) == {"C": 4, "N": 1, "Br": 1}
+
+
+def test_bonds_too_many_stay_and_rings_may_yet_be_aromatic():
+    # RDKit stumbles over this number of hydrogens: nothing is known of what follows
+    assert read_molecule("C[cH111111115]N") is None and not is_beyond_repair("C[cH111111115]N")
+    assert is_beyond_repair("CC(C)(C)(C)C") and not is_beyond_repair("c1cccc1")
+    assert read_molecule("c1cccc1") is None and read_molecule("c1cccc1=O") is not None
+    assert not is_beyond_repair("CN(=O)=O") and read_molecule("CN(=O)=O") is not None

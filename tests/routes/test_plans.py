@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.plans import ranked
+from weftformer.routes.plans import ranked, standing_out
 
 
 def leaf(*smiles: str) -> tuple[Route, ...]:
@@ -50,8 +50,41 @@ def test_few_routes_of_each_reaction(count, kept):
 def test_what_can_be_bought_may_come_first():
     stock = Stock(["CO", "CC=O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
-    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, shelf_first=True)
+    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, by_evidence=True)
     assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
+
+
+AMIDE, ACID, AMINE = "CC(=O)NCc1ccccc1", "CC(=O)O", "NCc1ccccc1"
+COUPLING = Route(AMIDE, leaf(ACID, AMINE))
+FROM_BOC = Route(AMIDE, (Route(ACID), Route(AMINE, leaf("CC(C)(C)OC(=O)NCc1ccccc1"))))
+ODD = Route(AMIDE, leaf("CC(N)=O", "c1ccccc1"))
+
+
+def test_evidence_comes_before_the_score():
+    scored = [Candidate("", score, 1, route) for score, route in ((-0.5, ODD), (-1.0, COUPLING), (-1.5, FROM_BOC))]
+    assert [c.route for c in ranked(scored)] == [ODD, COUPLING, FROM_BOC]
+    assert [c.route for c in ranked(scored, by_evidence=True)] == [COUPLING, FROM_BOC, ODD]
+    # a step of the longer route has -0.75
+    assert [c.route for c in ranked(scored, by_evidence=True, per_step=True)] == [FROM_BOC, COUPLING, ODD]
+    stock = Stock(["CC(N)=O", "c1ccccc1"])
+    assert [c.route for c in ranked(scored, stock, by_evidence=True)] == [ODD, COUPLING, FROM_BOC]
+
+
+def test_a_detour_over_a_protecting_group_goes_behind():
+    protection = Route("CC(C)(C)OC(=O)NCc1ccccc1", leaf("CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", AMINE))
+    other = Route(protection.smiles, leaf("CC(C)(C)OC(N)=O", "BrCc1ccccc1"))
+    scored = [Candidate("", -1.0, 1, protection), Candidate("", -2.0, 1, other)]
+    assert all(one.precedented for one in scored)
+    assert [c.route for c in ranked(scored, by_evidence=True)] == [other, protection]
+
+
+def test_the_most_probable_route_is_named_where_it_is_not_the_best_purchasable():
+    scored = [Candidate("", -1.0, 1, COUPLING), Candidate("", -2.0, 1, FROM_BOC)]
+    for stock, told in (
+        (Stock([ACID, "CC(C)(C)OC(=O)NCc1ccccc1"]), ["Best purchasable: rank 1. Most probable: rank 2."]),
+        (Stock([ACID, AMINE]), []), (Stock([]), []), (None, []),
+    ):  # fmt: skip
+        assert standing_out(ranked(scored, stock, by_evidence=True)) == told
 
 
 def test_a_plan_is_written_and_read():
@@ -87,7 +120,7 @@ def test_the_line_of_a_table():
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "rank_last")
     line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
     assert line == {
-        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "possible": 2, "best_score": -1.0, "seconds": 2.0,
+        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
     assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
-from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_model
+from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_figures, describe_model, provenance
 from weftformer.scripts import cli
 
 
@@ -79,6 +79,14 @@ def test_one_line_says_what_answers(shipped):
     assert "8.1 % (among the first ten: 20.0 %)" in line and "30.0 % (among the first ten: 45.0 %)" in line
 
 
+def test_what_a_page_tells_of_model_and_stock(tmp_path):
+    told = provenance(MODEL, STOCK, 7615)
+    assert told["model"].startswith(f"{about_model()['name']}, ") and told["figures"] == describe_figures()
+    assert told["stock"] == "the one that comes with Weft, 7,615 molecules"
+    assert provenance(tmp_path, tmp_path / "own.smi") == {"model": tmp_path.name, "stock": "own.smi"}
+    assert provenance("org/routes") == {"model": "org/routes"} and provenance() == {}
+
+
 def test_what_comes_with_the_package():
     assert 1e6 < sum(file.stat().st_size for file in MODEL.iterdir()) < 12e6
     stock = Stock.from_file(STOCK, progress=False, cache=False)
@@ -87,4 +95,4 @@ def test_what_comes_with_the_package():
     assert about["figures"]["exact_top_1"]["n"] >= 200 and planner.model.num_parameters() == about["parameters"]
     assert planner.about["starting_material"] is False
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
-    assert plan.routes and all(candidate.possible for candidate in plan.distinct)
+    assert plan.routes and not any(candidate.fails_because for candidate in plan.distinct)

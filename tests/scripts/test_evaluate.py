@@ -10,7 +10,7 @@ from weftformer import WeftConfig
 from weftformer.routes import Route, write_routes
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.scoring import predicting, reports
+from weftformer.routes.scoring import predicting
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import cli
 
@@ -129,7 +129,7 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert run(*words, "--predictions", saved, "--json", second) == 0
     assert capsys.readouterr().out == printed
     assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
-    assert "Purchasable and possible" in printed
+    assert "Purchasable and precedented" in printed
 
 
 def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
@@ -212,16 +212,6 @@ def test_a_model_that_is_not_told_steps():
     assert predicting.conditions_of(config, ["material", "nothing", "material"]) == ["material", "nothing"]
     with pytest.raises(ValueError, match="trained without the number of steps"):
         predicting.conditions_of(config, ["steps+material"])
-
-
-def test_every_metric_has_a_title():
-    from weftformer.routes import Stock
-    from weftformer.routes.scoring.evaluation import evaluate as score
-
-    plan = Plan("CCO", [Candidate(RECORDED[0].to_string(), 0.0, 1, RECORDED[0])])
-    result = score([plan], RECORDED[:1], stock=Stock(["CC"]), resamples=5)
-    titles = [title for title, _ in reports.sections({"all": result})]
-    assert len(titles) == len(result.overall) + 1
 
 
 def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_path, capsys):

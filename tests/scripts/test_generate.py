@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 
@@ -17,15 +16,8 @@ from weftformer.scripts import cli
 from ..models import tiny_text_model
 
 LINES = [
-    "one two three",
-    "",
-    "two",
-    "three one four one five nine two six",
-    "  ",
-    "six six",
-    "nine five one",
-    "two two",
-]
+    "one two three", "", "two", "three one four one five nine two six", "  ", "six six", "nine five one", "two two",
+]  # fmt: skip
 
 
 def build(folder, **fields):
@@ -44,8 +36,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory, monkeypatch, tmp_path):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
+def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
 

@@ -59,17 +59,7 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
         and "└── • NCc1ccccc1" in out
     )
     heads, line = out.rstrip().splitlines()[-2:]
-    assert heads.split() == [
-        "id",
-        "routes",
-        "groups",
-        "purchasable",
-        "precedented",
-        "impossible",
-        "best",
-        "score",
-        "seconds",
-    ]
+    assert " ".join(heads.split()) == "id routes groups purchasable precedented failing best score seconds"
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
@@ -81,13 +71,22 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
+    words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
     out = capsys.readouterr().out
+    assert "b.rdf.gz is written." in out and gzip.decompress((tmp_path / "b.rdf.gz").read_bytes())[:9] == b"$RDFILE 1"
+    assert "BrCc1ccccc1" in (tmp_path / "b.sdf").read_text()
+    (line,) = csv.DictReader((tmp_path / "b.summary.csv").read_text().splitlines())
+    assert (line["solved"], line["steps"], line["precedented_steps"]) == ("true", "2", "2")
+    assert "<dd>stock.smi, 3 molecules</dd>" in (tmp_path / "b.html").read_text()
+    with pytest.raises(SystemExit, match="2"):
+        run(chain_folder, AMIDE, "--export", "b.rxn")
+    assert "b.rxn: give a name that ends in one of .summary.csv, .csv" in capsys.readouterr().err
     assert "purchasable, 2 of 2 steps precedented\nCC(=O)NCc1ccccc1" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
     assert same["candidates"][0]["route"] == first["route"]
-    assert (first["rank"], first["purchasable"], first["possible"]) == (1, True, True)
+    assert (first["rank"], first["purchasable"], first["fails_because"]) == (1, True, None)
     assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
     picture = (tmp_path / "b.svg").read_text()
     assert "not in stock" not in picture and "BrCc1ccccc1" in (tmp_path / "b.html").read_text()
@@ -261,20 +260,20 @@ def test_options_are_the_settings():
         (["--no-grammar", "--ranking", "sqrt-length"], PlanSettings(grammar=False, ranking="sqrt_length")),
         (["--forbid", "OC", "--forbid-substructure", "[N+]", "--required-leaf", "OC"], PlanSettings(
             constraints=Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",), required_leaf="CO"))),
-        (["--on-salt", "strip", "--on-impossible", "rank-last", "--time-limit", "3", "--no-limits"],
-            PlanSettings(on_salt="strip", on_impossible="rank_last", time_limit=3.0, enforce_limits=False)),
+        (["--on-salt", "strip", "--on-fail", "rank-last", "--time-limit", "3", "--no-limits"],
+            PlanSettings(on_salt="strip", on_fail="rank_last", time_limit=3.0, enforce_limits=False)),
     ):  # fmt: skip
         assert asked(*words) == expected
 
 
-def test_what_cannot_be_is_told(folder, tmp_path, capsys):
+def test_a_step_that_fails_is_told(folder, tmp_path, capsys):
     words = ["--no-grammar", "--beams", "10", "--show", "10", "--output-file", "a.jsonl"]
     assert cli.main(["plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
     out = capsys.readouterr().out
     (row,) = rows_of(tmp_path / "a.jsonl")
-    wrong = [one for one in row["candidates"] if one["possible"] is False]
-    assert wrong and f"{len({one['rank'] for one in wrong})} of them impossible" in out
-    assert f", impossible: {wrong[0]['impossible_because']}" in out and "missing" in wrong[0]["impossible_because"]
+    wrong = [one for one in row["candidates"] if one["fails_because"]]
+    assert wrong and f"{len({one['rank'] for one in wrong})} of them with a failing step" in out
+    assert f", fails: {wrong[0]['fails_because']}" in out and "missing" in wrong[0]["fails_because"]
 
 
 def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys):

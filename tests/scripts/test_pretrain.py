@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 
-import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,11 +18,6 @@ SIZE = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
     "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
 
 
 @pytest.fixture(scope="module")

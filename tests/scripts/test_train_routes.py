@@ -6,9 +6,10 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.routes import Route, write_routes
+from weftformer.routes import Route, RoutePlanner, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, load_routes
+from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.scoring.training import measure_accuracy
 from weftformer.scripts import cli
 
@@ -39,15 +40,22 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert results["steps"] == 3 and results["exact_route"]["top-1"]["n"] == 4
     assert results["test_loss"] > 0 and 0 <= results["valid"] <= 1
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    assert model.config.num_condition_features == 1 and len(tokenizer) == 53
+    assert model.config.num_condition_features == 1 and len(tokenizer) == model.config.vocab_size == 78
     assert model.generation_config.eos_token_id == 22 and model.generation_config.num_beams == 2
     shown = capsys.readouterr().out
     assert "top-1" in shown and str(folder) in shown
+    [plan] = RoutePlanner(model, tokenizer).plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
+    assert (
+        plan.problem is None
+        and plan.target == canonical_smiles("[18F]CC[2H]")
+        and plan.target in plan.candidates[0].text
+    )
 
 
 def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys):
     arguments = [*files, "--preset", "dms-tiny", "--max-steps", "2", "--output-dir", str(tmp_path / "model")]
-    assert train(*arguments, *QUICK) == 0
+    assert train(*arguments, "--vocabulary", "dms", *QUICK) == 0
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 53
     shown = capsys.readouterr().out
     assert "4 training routes, 1 of them left out because their target is tested" in shown
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown

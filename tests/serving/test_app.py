@@ -29,7 +29,7 @@ def server(stub):
         yield made
 
 
-def test_health_and_openapi(server, stub):
+def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json() == {
         "status": "ready", "model": "stub", "endpoint": "/translate", "version": "0.1.0", "waiting": 0, "computing": 0,
     }  # fmt: skip
@@ -38,8 +38,12 @@ def test_health_and_openapi(server, stub):
     second = server.later({"texts": ["a", "b"], "beams": 2})
     soon(lambda: server.client.get("/health").json()["waiting"] == 2)
     assert server.client.get("/health").json()["computing"] == 1
+    refused = server.client.post("/translate", json={"texts": ["c", "d"]})
+    assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
+    assert refused.json()["detail"] == "2 inputs are waiting, and there is no room for these 2: try again later."
     stub.go.set()
     soon(lambda: first and second)
+    assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
     schema = server.client.get("/openapi.json").json()
     assert set(schema["paths"]) == {"/health", "/ready", "/v1/models", "/translate"}
     assert schema["components"]["schemas"]["TranslateRequest"]["properties"]["beams"]["maximum"] == 50
@@ -235,20 +239,6 @@ def test_the_time_to_stop_is_bounded(stub):
         soon(lambda: first, 5)
         assert first[0].status_code == 503
     assert stub.gave_up == 1
-
-
-def test_too_many_are_refused_until_there_is_room(server, stub):
-    first = server.later({"texts": "wait"})
-    assert stub.started.wait(20)
-    second = server.later({"texts": ["a", "b"]})
-    soon(lambda: server.batcher.waiting == 2)
-    response = server.client.post("/translate", json={"texts": ["c", "d"]})
-    assert response.status_code == 429 and response.headers["retry-after"] == "1"
-    assert response.json()["detail"] == ("2 inputs are waiting, and there is no room for these 2: try again later.")
-    stub.go.set()
-    soon(lambda: first and second)
-    assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
-    assert server.client.post("/translate", json={"texts": ["c", "d"]}).status_code == 200
 
 
 def test_an_answer_that_takes_too_long_is_given_up_and_its_computation_ends(stub):

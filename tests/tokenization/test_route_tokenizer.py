@@ -36,13 +36,6 @@ def reference_ids(text: str) -> list[int]:
     return [IDS[token] for token in tokens]
 
 
-def reference_source(product: str, starting_material: str) -> list[int]:
-    """DMS's source: both parts begin with <SOS> and end with ?, and are padded to 145 and 135."""
-    first = [0, *(IDS[char] for char in product), 22]
-    second = [0, *(IDS[char] for char in starting_material), 22]
-    return first + [52] * (145 - len(first)) + second + [52] * (135 - len(second))
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_route_tokenizer()
@@ -51,6 +44,22 @@ def tokenizer():
 def test_vocabulary_is_the_published_one(tokenizer):
     assert tokenizer.get_vocab() == IDS
     assert len(tokenizer) == tokenizer.vocab_size == 53
+
+
+def test_the_larger_vocabulary_writes_every_element_isotope_and_salt(tmp_path):
+    tokenizer = build_route_tokenizer("weft")
+    assert {token: index for token, index in tokenizer.get_vocab().items() if index < 53} == IDS and len(
+        tokenizer
+    ) == 78
+    chem = pytest.importorskip("rdkit.Chem")
+    elements = {chem.GetPeriodicTable().GetElementSymbol(number) for number in range(1, 119)}
+    assert set("".join(elements)) <= tokenizer.get_vocab().keys()
+    target = "[18F]CC([2H])([3H])[11CH2][13CH2][14CH2][125I].[Na+].[Pd]C[Se]C%10CC%10B[Si][Sn]"
+    route = f"{{'smiles':'{target}','children':[{{'smiles':'O'}}]}}"
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.decode(encode_source(loaded, target), skip_special_tokens=True) == target
+    assert loaded.decode(encode_route(loaded, route), skip_special_tokens=True) == route
 
 
 def test_roles(tokenizer):

@@ -54,13 +54,6 @@ def test_round_trip_is_exact(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
-def test_lowercase():
-    tokenizer = train_tokenizer(["SMALL boats", "small BOATS"] * 3, vocab_size=267, lowercase=True)
-    assert tokenizer.tokenize("Small") == ["small"]
-    ids = tokenizer("  Ein KLEINES Boot, ÜBER 😀 ")["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "  ein kleines boot, über 😀 "
-
-
 def test_without_a_size_each_merged_token_has_a_hundred_examples(caplog, monkeypatch):
     texts = ["ab"] * 99 + ["cd"] * 100
     tokens = train_tokenizer(texts).get_vocab().keys() - train_tokenizer(texts, vocab_size=259).get_vocab().keys()
@@ -86,27 +79,23 @@ def test_a_saved_tokenizer_is_plain(tokenizer, tmp_path):
     assert hasattr(transformers, settings["tokenizer_class"]) and "auto_map" not in settings
 
 
-def test_column_errors():
-    with pytest.raises(ValueError, match=r"row 0 has no column 'fr', its columns are \['de', 'en'\]"):
-        list(iter_columns([{"en": "a", "de": "b"}], ["en", "fr"]))
-    with pytest.raises(ValueError, match="row 1 has no text in column 'en': None"):
-        train_tokenizer(iter_columns([{"en": "a"}, {"en": None}], ["en"]))
-
-
-@pytest.mark.parametrize("texts", [[], iter(()), ["", ""]])
-def test_nothing_to_train_on(texts):
-    with pytest.raises(ValueError, match="no text to train on"):
-        train_tokenizer(texts)
-
-
-def test_vocab_size_too_small():
-    with pytest.raises(ValueError, match=r"vocab_size=258 is too small: .* at least 259"):
-        train_tokenizer(TEXTS, vocab_size=258)
-    assert len(train_tokenizer(TEXTS, vocab_size=259)) == 259
-
-
-def test_wrong_arguments():
-    with pytest.raises(TypeError, match="one string"):
-        train_tokenizer("a text")
-    with pytest.raises(TypeError, match="text 1 is not a string: None"):
-        train_tokenizer(["a", None])
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        ([], None, "no text to train on"),
+        (iter(()), None, "no text to train on"),
+        (["", ""], None, "no text to train on"),
+        (TEXTS, 258, "vocab_size=258 is too small: .* at least 259"),
+        ("a text", None, "one string"),
+        (["a", None], None, "text 1 is not a string: None"),
+        (iter_columns([{"en": "a"}, {"en": None}], "en"), None, "row 1 has no text in column 'en': None"),
+        (
+            iter_columns([{"en": "a", "de": "b"}], ["en", "fr"]),
+            None,
+            r"no column 'fr', its columns are \['de', 'en'\]",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on(texts, size, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        train_tokenizer(texts, vocab_size=size)

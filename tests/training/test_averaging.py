@@ -3,20 +3,16 @@
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.training import average_checkpoints
 from weftformer.training.checkpoints import write_manifest
+
+from ..models import tiny_model
 
 
 @pytest.fixture
 def run(tmp_path):
     """Three checkpoints whose weights are all 1, 2 and 6, and the bias of a router that is to be averaged, too."""
-    config = WeftConfig.from_preset(
-        "modern-tiny", vocab_size=20, d_model=8, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=8,
-        decoder_ffn_dim=8, encoder_layers=1, decoder_layers=1, decoder_mlp_layer_types="sparse", num_experts=2,
-        router_bias_update_rate=0.1,
-    )  # fmt: skip
-    model = WeftForConditionalGeneration(config)
+    model = tiny_model(decoder_mlp_layer_types="sparse", num_experts=2, router_bias_update_rate=0.1)
     for step, value in ((9, 1.0), (10, 2.0), (110, 6.0)):
         with torch.no_grad():
             for tensor in model.state_dict().values():

@@ -127,23 +127,30 @@ def test_messages(folder, tokenizer, tmp_path):
         build_model(arguments, build_config(arguments, tokenizer))
 
 
+def split(given):
+    arguments = WeftTrainingArguments(output_dir="out", use_cpu=True)
+    return build_distributed_config(ModelArguments(distributed_config=given), arguments)
+
+
 @splits
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "processes", "message"),
     [
-        ("fsdp_siz=2", "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
-        ("fsdp_size=two", "fsdp_size='two' is not allowed"),
-        ("fsdp_size=0", "fsdp_size=0 is not allowed"),
-        ("pp_size=2", "Weft has no pipeline plan"),
-        ({"fsdp_size": 2, "ep_size": 2}, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
-        ("tp_size=4", "torchrun --nproc_per_node 4 -m weftformer.scripts.train"),
-        ("fsdp_size", "distributed_config must be JSON or key=value"),
+        ("fsdp_siz=2", 1, "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
+        ("fsdp_size=two", 1, "fsdp_size='two' is not allowed"),
+        ("fsdp_size=0", 1, "fsdp_size=0 is not allowed"),
+        ("pp_size=2", 1, "Weft has no pipeline plan"),
+        ({"fsdp_size": 2, "ep_size": 2}, 1, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
+        ("tp_size=4", 1, "torchrun --nproc_per_node 4 -m weftformer.scripts.train"),
+        ("fsdp_size", 1, "distributed_config must be JSON or key=value"),
+        ("fsdp_size=3", 2, "is for 3 processes"),
+        ("tp_size=2", 2, "accelerate, which the Trainer runs on"),
     ],
 )  # fmt: skip
-def test_a_split_that_cannot_be(given, message):
-    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
+def test_a_split_that_cannot_be(monkeypatch, given, processes, message):
+    monkeypatch.setattr(WeftTrainingArguments, "world_size", processes)
     with pytest.raises(ValueError) as raised:
-        build_distributed_config(ModelArguments(distributed_config=given), training_args)
+        split(given)
     assert message in str(raised.value)
 
 
@@ -151,32 +158,16 @@ def test_an_old_transformers_splits_nothing(monkeypatch):
     for owner in [kind for kind in PreTrainedModel.__mro__ if SPLITS in vars(kind)]:
         monkeypatch.delattr(owner, SPLITS)
     with pytest.raises(ValueError, match=r"fsdp_size.* Use transformers 5\.23 or newer"):
-        build_distributed_config(
-            ModelArguments(distributed_config="fsdp_size=2"), WeftTrainingArguments(output_dir="out", use_cpu=True)
-        )
-
-
-@splits
-def test_nothing_to_split():
-    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
-    for given in (None, "fsdp_size=1", {}):
-        assert build_distributed_config(ModelArguments(distributed_config=given), training_args) is None
+        split("fsdp_size=2")
 
 
 @splits
 def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
+    assert [split(given) for given in (None, "fsdp_size=1", {})] == [None] * 3
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
-    training_args = WeftTrainingArguments(output_dir="out", use_cpu=True)
-    model_args = ModelArguments(distributed_config="fsdp_size=2")
-    sizes = build_distributed_config(model_args, training_args)
+    sizes = split("fsdp_size=2")
     assert sizes is not None and sizes.fsdp_size == 2
-    for given, message in (
-        ("fsdp_size=3", "is for 3 processes"),
-        ("tp_size=2", "accelerate, which the Trainer runs on"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build_distributed_config(ModelArguments(distributed_config=given), training_args)
     monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it once more"):
-        build_distributed_config(model_args, training_args)
+        split("fsdp_size=2")

@@ -53,14 +53,15 @@ def batch(run):
 
 
 def naive(student, teacher_logits, labels, alpha, temperature):
-    """Token by token, after Hinton et al. 2015."""
+    """Token by token, after Hinton et al. 2015, with labels that are smoothed by 0.1."""
     hard, soft, count = 0.0, 0.0, 0
     for row in range(labels.shape[0]):
         for at in range(labels.shape[1]):
             if labels[row, at] == -100:
                 continue
             count += 1
-            hard -= student[row, at].softmax(-1)[labels[row, at]].log()
+            scores = student[row, at].log_softmax(-1)
+            hard -= 0.9 * scores[labels[row, at]] + 0.1 * scores.mean()
             target, found = ((one[row, at] / temperature).softmax(-1) for one in (teacher_logits, student))
             soft += (target * (target / found).log()).sum()
     return ((1 - alpha) * hard + alpha * temperature**2 * soft) / count
@@ -70,7 +71,7 @@ def naive(student, teacher_logits, labels, alpha, temperature):
 def test_the_loss_is_that_of_the_formula(tmp_path, kind):
     torch.manual_seed(1)
     model = kind()
-    run = trainer(tmp_path, teacher=model, alpha=0.3, temperature=3.0)
+    run = trainer(tmp_path, teacher=model, alpha=0.3, temperature=3.0, label_smoothing_factor=0.1)
     inputs = batch(run)
     run.model.train()
     found = run.compute_loss(run.model, dict(inputs))

@@ -1,6 +1,5 @@
 """What is said of experts is what they did: on routers whose choices are written down."""
 
-import json
 import math
 
 import pytest
@@ -9,7 +8,6 @@ from transformers import TrainerCallback, TrainerState
 from transformers.integrations import integration_utils
 
 from weftformer.training import ExpertStatisticsCallback
-from weftformer.training.callbacks import expert_summary
 
 from . import runs
 
@@ -90,27 +88,6 @@ def test_a_pass_in_backward_is_not_counted_again(model, watched):
         model(input_ids=SOURCE, labels=LABELS).loss.backward()
     layers = numbers_of(watched)
     assert [layers[name]["tokens"] for name in ("encoder_1", "decoder_0")] == [10, 8]
-
-
-def test_losses_are_the_models(watched, model):
-    router = model.routers()[0]
-    router.forward = router._forward
-    output = model(input_ids=SOURCE, labels=LABELS)
-    short = expert_summary(numbers_of(watched))
-    assert short["balance_loss"] == pytest.approx(output.aux_loss.item(), rel=1e-5)
-    assert short["z_loss"] == pytest.approx(output.z_loss.item(), rel=1e-5)
-
-
-def test_sums_go_on_in_another_run(model, watched):
-    model(input_ids=SOURCE, labels=LABELS)
-    saved = json.loads(json.dumps(watched.sums()))
-    model(input_ids=SOURCE, labels=LABELS)
-    expected = numbers_of(watched)
-    again = ExpertStatisticsCallback()
-    again.watch(model)
-    again.add(saved)
-    model(input_ids=SOURCE, labels=LABELS)
-    assert numbers_of(again) == expected
 
 
 # --- in a training

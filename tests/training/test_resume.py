@@ -23,7 +23,6 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
 
     Importing it all takes longer than the run: those that nothing kills share the process of the tests.
     """
-    import datasets
     from transformers import TrainerCallback
 
     from weftformer.scripts import cli
@@ -54,7 +53,6 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(data).with_name("datasets-cache"))
         patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Tell()]))
         patch.setattr(trainer_module, "write_manifest", written)
         assert (
@@ -120,12 +118,22 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
 
 
-@pytest.mark.integration
-def test_killed_in_the_middle_of_a_save(whole, data, tmp_path):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(["save 10"], marks=pytest.mark.integration),
+        pytest.param(["save 2"], marks=pytest.mark.slow),
+        pytest.param(["step 5", "save 10", "step 11"], marks=pytest.mark.slow),
+    ],
+    ids=["in a save", "in the first save", "three times"],
+)
+def test_killed_at(whole, data, tmp_path, kills):
     folder = tmp_path / "run"
-    assert start(folder, data, kill_at="save 10") == -signal.SIGKILL
-    assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
-    assert (folder / ".saving-checkpoint").is_dir()
+    for kill in kills:
+        assert start(folder, data, kill_at=kill) == -signal.SIGKILL
+    if kills == ["save 10"]:
+        assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
+        assert (folder / ".saving-checkpoint").is_dir()
     run(str(folder), str(data))
     assert_same_end(folder, whole)
 
@@ -141,17 +149,6 @@ def test_a_finished_run_stays_as_it_is(whole, data, tmp_path):
     assert all("train_loss" not in entry for entry in state["log_history"])
     expected, found = (load_file(path / "model.safetensors") for path in (folder / f"checkpoint-{STEPS - 2}", folder))
     assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kills", [["save 2"], ["step 5", "save 10", "step 11"]], ids=["in the first save", "three times"]
-)
-def test_killed_at(whole, data, tmp_path, kills):
-    for kill in kills:
-        assert start(tmp_path / "run", data, kill_at=kill) == -signal.SIGKILL
-    run(str(tmp_path / "run"), str(data))
-    assert_same_end(tmp_path / "run", whole)
 
 
 if __name__ == "__main__":

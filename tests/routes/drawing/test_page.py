@@ -10,6 +10,8 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Route
 from weftformer.routes.drawing.page import routes_page
+from weftformer.routes.judging.judgement import Judgement
+from weftformer.routes.judging.transformations import Example
 from weftformer.routes.plans import Candidate, Plan
 
 AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
@@ -128,7 +130,7 @@ def test_targets_and_routes_that_failed():
     ("candidate", "words"),
     [
         (Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1), "asked for depth 3"),
-        (candidate(Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC"))), 1), "impossible: 6 C missing"),
+        (candidate(Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC"))), 1), "fails: 6 C missing"),
         (candidate(Route("CCO"), 1), "<h3>The target itself</h3>"),
     ],
 )
@@ -228,5 +230,32 @@ def test_the_foot_tells_how_the_page_was_made():
 
     text = routes_page(PLANS, about={"model": "<m>", "stock": "buyables.smi"})
     words = " ".join(text_of(text[text.index("<footer") :]).split())
-    assert words.startswith(f"Model: <m> · Stock: buyables.smi · Made with: weftformer {__version__} · Date: 20")
-    assert "Purchasable is not proven" in words
+    assert words.startswith(f"Model <m> Stock buyables.smi Made with weftformer {__version__} Date 20")
+    assert "Purchasable is not proven to work" in words
+    dated = {"date": "2026-11-23", "made with": "x"}
+    assert "<dd>2026-11-23</dd>" in routes_page(PLANS, about=dated) == routes_page(PLANS, about=dated)
+
+
+def test_patents_of_precedents_are_links():
+    numbers = {
+        "US06316445B1": "US6316445B1", "US20120184542A1": "US20120184542A1", "USRE039679E1": "USRE39679E1",
+        "US05635510;0320;1085563": "US5635510", "EP0123456A1": "EP0123456A1", "n5-03462": None, "USA-1": None,
+    }  # fmt: skip
+    known = candidate(AMIDE, 1)
+    examples = tuple(Example("C.O>>CO", number) for number in (*numbers, None, HOSTILE))
+    vars(known)["judgements"] = [Judgement("precedented", 9, examples)]
+    text = routes_page([Plan(AMIDE.smiles, [known])])
+    links = re.findall(r'<a href="https://patents.google.com/patent/(\w+)/en"[^>]*>(.*?)</a>', text)
+    assert links == [(page, number) for number, page in numbers.items() if page]
+    assert "n5-03462" in text and HOSTILE in text_of(text) and len(Page(text).all("script")) == 1
+
+
+def test_notebooks_show_plans_and_candidates():
+    html = PLANS[0]._repr_html_()
+    assert html.count("<svg") == 2 and "1 not in stock" in html and html.count("<details open>") == 1
+    assert "amide coupling" in html and "1 of 1 step precedented" in html and "<code>C1CC</code>" not in html
+    assert "<code>C1CC</code>: &#39;C1CC&#39; is not a molecule" in PLANS[1]._repr_html_()
+    one = PLANS[0].candidates[3]._repr_html_()
+    assert one.count("<svg") == 1 and "Rank 4" in one and PLANS[0].candidates[1]._repr_html_() is None
+    hostile = Plan(HOSTILE, [candidate(AMIDE, 1)], remarks=(HOSTILE,))._repr_html_()
+    assert "<img" not in hostile and "<script" not in hostile

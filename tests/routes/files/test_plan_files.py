@@ -2,15 +2,21 @@
 
 import csv
 import json
+import math
+import re
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rdkit")
 
+from rdkit import Chem
+from rdkit.Chem import AllChem
+
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
 from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.files.plan_files import PlanLog, read_plans
-from weftformer.routes.files.streams import PLAN_FORMS, write_plans
+from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_plans
 from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
 
@@ -34,9 +40,11 @@ PLANS = [
     plan_of(CHIRAL.smiles, "chiral", CHIRAL),
 ]
 
+READ = [form for form in PLAN_FORMS if form not in ("summary", "sdf", "rdf")]
+
 
 @pytest.mark.parametrize("name", ["plans", "plans.gz"])
-@pytest.mark.parametrize("form", PLAN_FORMS)
+@pytest.mark.parametrize("form", READ)
 def test_every_form_is_read_again(tmp_path, form, name):
     assert write_plans(tmp_path / name, PLANS, form) == []
     assert [route.canonical() for route in read_routes(tmp_path / name)] == [
@@ -66,7 +74,7 @@ def test_ids_ranks_and_groups_are_in_tables(tmp_path):
     ]  # fmt: skip
     first, second, unread, nothing, _ = rows
     assert first["reactions"] == "CC(=O)O.CO>>COC(C)=O" and first["purchasable"] == "false"
-    assert first["missing"] == "CC(=O)O" and second["purchasable"] == second["possible"] == "true"
+    assert first["missing"] == "CC(=O)O" and second["purchasable"] == "true" and second["fails_because"] == ""
     assert unread["problem"] == "'C(' is not a molecule" and "not finished" in nothing["problem"]
     write_plans(tmp_path / "a.txt", PLANS, "reactions")
     assert (tmp_path / "a.txt").read_text().splitlines()[1] == (
@@ -101,6 +109,65 @@ def test_pandas_reads_the_table_of_aizynthfinder(tmp_path):
     acid, methanol = table["trees"][0][0]["children"][0]["children"]
     assert (acid["in_stock"], methanol["in_stock"]) == (False, True)
     assert table["trees"][0][0]["scores"] == {"log_probability": -1.5}
+
+
+def test_a_summary_has_a_line_for_each_target(tmp_path):
+    write_plans(tmp_path / "a.csv", [*PLANS, Plan("CO", ranked([Candidate("", -1.0, 1, SHORT)]), id="=A1")], "summary")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        ester, unread, nothing, chiral, unknown = csv.DictReader(file)
+    # the second route is the first that can be bought
+    assert (ester["solved"], ester["routes"], ester["rank"], ester["steps"]) == ("true", "2", "2", "2")
+    assert ester["precedented_steps"] == "1" and float(ester["confidence"]) == pytest.approx(math.exp(-2.5 / 2), 1e-3)
+    assert (unread["solved"], unread["problem"], unread["steps"]) == ("false", "'C(' is not a molecule", "")
+    assert nothing["solved"] == chiral["solved"] == "false" and chiral["rank"] == "1" and chiral["seconds"] == "0.25"
+    assert (unknown["solved"], unknown["id"]) == ("", "'=A1")
+
+
+def test_molecules_and_reactions_for_other_programs(tmp_path):
+    odd = Route("CCO", (Route("C("), Route("O")))
+    plans = [*PLANS, plan_of("CCO", "odd", odd)]
+    assert write_plans(tmp_path / "a.sdf", plans, "sdf") == ["RDKit cannot read C("]
+    found = [
+        (Chem.MolToSmiles(one), one.GetPropsAsDict(autoConvertStrings=False))
+        for one in Chem.SDMolSupplier(str(tmp_path / "a.sdf"))
+    ]
+    assert all(smiles == fields["smiles"] for smiles, fields in found)
+    told = [(smiles, one["id"], one["role"], one["routes"], one.get("in_stock")) for smiles, one in found]
+    assert told[:6] == [
+        ("COC(C)=O", "the ester", "target", "1; 2", None), ("CC(=O)O", "the ester", "starting material", "1", "false"),
+        ("CO", "the ester", "starting material", "1; 2", "true"), ("CC(=O)O", "the ester", "intermediate", "2", None),
+        ("CC=O", "the ester", "starting material", "2", "true"), ("O", "the ester", "starting material", "2", "true"),
+    ]  # fmt: skip
+    assert told[6][:3] == (Chem.CanonSmiles(CHIRAL.smiles), "chiral", "target")  # its stereochemistry is drawn
+    phenol = plan_of("COc1ccccc1", "ring", Route("COc1ccccc1", (Route("[O-]c1ccccc1.[Na+]"), Route("CI"))))
+    (why,) = write_plans(tmp_path / "a.rdf", [*plans, phenol], "rdf")
+    head, *records = (tmp_path / "a.rdf").read_text().split("$RFMT\n")
+    assert head.startswith("$RDFILE 1\n") and "molecule of C(.O>>CCO" in why
+    blocks = [AllChem.ReactionFromRxnBlock(record.partition("$DTYPE")[0], sanitize=True) for record in records]
+    written = [
+        [
+            [Chem.CanonSmiles(Chem.MolToSmiles(one)) for one in side]
+            for side in (block.GetReactants(), block.GetProducts())
+        ]
+        for block in blocks
+    ]
+    assert written == [
+        [["CC(=O)O", "CO"], ["COC(C)=O"]], [["CC=O", "O"], ["CC(=O)O"]],
+        [[Chem.CanonSmiles(one.smiles) for one in CHIRAL.children], [Chem.CanonSmiles(CHIRAL.smiles)]],
+        [["[Na+].[O-]c1ccccc1", "CI"], ["COc1ccccc1"]],
+    ]  # fmt: skip
+    assert dict(re.findall(r"\$DTYPE (\w+)\n\$DATUM (.*)", records[0])) | {"precedents": "?"} == {
+        "id": "the ester", "routes": "1; 2", "reaction": "CC(=O)O.CO>>COC(C)=O", "name": "esterification",
+        "class": "acylation", "state": "precedented", "precedents": "?",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("a.summary.csv.gz", "summary"), ("a.csv", "csv"), ("a.sdf", "sdf"), ("a.rdf.gz", "rdf"), ("a.rxn", None)],
+)
+def test_the_name_of_a_file_asks_for_a_form(name, form):
+    assert plan_form(Path(name)) == form
 
 
 TARGETS = [Target("the ester", "O(C)C(C)=O"), Target("7", "C("), Target("third", "CCO")]
@@ -176,7 +243,7 @@ def test_no_cell_of_a_table_is_a_formula(tmp_path, text, written):
 
 def test_targets_of_one_id_are_told_apart(tmp_path):
     twice = [plan_of("COC(C)=O", "same", SHORT), plan_of(CHIRAL.smiles, "same", CHIRAL)]
-    for form in PLAN_FORMS:
+    for form in READ:
         write_plans(tmp_path / form, twice, form)
         assert [plan.target for plan, _ in read_plans(tmp_path / form)] == ["COC(C)=O", CHIRAL.smiles]
     targets = [Target("same", "COC(C)=O"), Target("same", CHIRAL.smiles)]
@@ -197,7 +264,20 @@ def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["text", "score", "route", "rank", "group", "n_steps", "missing", "precedented", "feasibility", "problem"]
+    "name",
+    [
+        "text",
+        "score",
+        "route",
+        "rank",
+        "group",
+        "n_steps",
+        "missing",
+        "precedented",
+        "fails_because",
+        "feasibility",
+        "problem",
+    ],
 )
 def test_odd_fields_of_candidates_are_refused_in_a_sentence_or_drawn(tmp_path, name):
     assert_read_or_refused(tmp_path / "plans", [PLAN | {"candidates": [CANDIDATE | {name: value}]} for value in ODD])

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from weftformer.routes import judge
+from weftformer.routes import Route, judge
+from weftformer.routes.judging import judge_route, why_it_fails
 from weftformer.routes.judging.extraction import build, extract, write
 from weftformer.routes.judging.transformations import Library, difference
 
@@ -55,11 +56,41 @@ def test_spelling_and_order_do_not_matter():
         ("CCO(C)(C)C", ["CCO"], "CCO(C)(C)C cannot be read"),
         ("CCO", [], "no reactant"),
         ("c1ccccc1CCCCCCN", ["CCN"], "10 C missing"),
+        ("CCCl", ["[SiH4]"], "2 C, 1 Cl missing"),
     ],
 )
 def test_what_cannot_work_fails_with_a_reason(product, reactants, reason):
     found = judge(product, reactants)
     assert (found.state, found.reason) == ("fails", reason)
+
+
+def made(target, *reactants):
+    return Route(target, tuple(Route(one) if isinstance(one, str) else one for one in reactants))
+
+
+@pytest.mark.parametrize(
+    ("route", "states", "reason"),
+    [
+        # carbon dioxide and a Grignard reagent are not drawn
+        (made("COC(=O)c1ccc(F)cc1F", made("O=C(O)c1ccc(F)cc1F", "Brc1ccc(F)cc1F"), "CO"), ["no precedent", "precedented"], None),
+        (made("CC(O)c1ccccc1", "O=Cc1ccccc1"), ["no precedent"], None),
+        (made("CCO", made("CC=O", "C(C)O")), ["fails", "precedented"], "CCO is made from itself"),
+        # each reason once, in the order of the steps
+        (made("CCCl", made("CCO", "[SiH4]"), made("CBr", "[SiH4]")), ["fails"] * 2 + ["no precedent"], "2 C, 1 O missing; 1 C, 1 Br missing"),
+        (Route("CCO"), [], None),
+    ],
+)  # fmt: skip
+def test_a_route_fails_where_a_step_does(route, states, reason):
+    found = judge_route(route)
+    assert [one.state for one in found] == states and why_it_fails(route) == reason
+    assert "; ".join(one.reason for one in found if one.reason) == (reason or "")
+
+
+def test_steps_that_only_move_the_problem():
+    inverted = judge("CC[C@H](C)N", ["CC[C@@H](C)N"])
+    assert (inverted.name, inverted.moves) == ("change of stereochemistry", True)
+    assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).moves
+    assert not judge(AMIDE, [ACID, AMINE]).moves
 
 
 @pytest.mark.parametrize(

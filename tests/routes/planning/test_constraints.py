@@ -9,8 +9,7 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route, Stock
-from weftformer.routes.feasibility import check_route
-from weftformer.routes.molecules import canonical_route
+from weftformer.routes.molecules import canonical_or_given, canonical_route, missing_atoms, read_molecule
 from weftformer.routes.planning import constraints, search
 from weftformer.routes.planning.constraints import ConstrainedGrammar
 from weftformer.routes.planning.grammar import START, RouteGrammar
@@ -95,15 +94,26 @@ def all_texts(processor, tokenizer, target, letters):
     return found
 
 
+def repeats(route, above):
+    """Whether a molecule is made from itself."""
+    name = canonical_or_given(route.smiles)
+    return name in above or any(repeats(child, (*above, name)) for child in route.children)
+
+
+def lacks(step):
+    """Whether the reactants lack an atom of the product, where all can be read."""
+    made, *used = (read_molecule(one) for one in (step.smiles, *(child.smiles for child in step.children)))
+    return None not in (made, *used) and bool(missing_atoms(made.atoms, used))
+
+
 def keeps(rules, text, stock=None):
     """The rules as one reads them, for a whole route."""
     route = Route.from_string(text)
-    findings = check_route(route).findings
-    if rules.readable and any(finding.unreadable for finding in findings):
+    if rules.readable and not all(map(read_molecule, route.molecules())):
         return False
-    if rules.acyclic and any(finding.circular for finding in findings):
+    if rules.acyclic and repeats(route, ()):
         return False
-    if rules.atoms_supplied and any(finding.missing for finding in findings):
+    if rules.atoms_supplied and any(lacks(step) for step in route.steps()):
         return False
     if not rules.readable:
         return True

@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from weftformer.routes.planning import pool as pool_module
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.search import Job, RouteSearch
+from weftformer.routes.planning.shelf_search import ShelfSearch
 
 SETTINGS = {
     "the rules for all": {"beams": 3},
@@ -237,7 +239,7 @@ def test_what_was_searched_is_remembered(planner):
     assert asked == ["BrCc1ccccc1"] and len(other.routes) == 2  # of another stock too
 
 
-def test_why_nothing_was_found(planner):
+def test_why_nothing_was_found(planner, monkeypatch):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"])
     assert plan.routes and not any(one.purchasable for one in plan.distinct)
     [why] = plan.remarks
@@ -245,6 +247,9 @@ def test_why_nothing_was_found(planner):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], constraints=Constraints(only_purchasable=True))
     assert not plan.routes and plan.remarks == ()
     assert plan.nothing_because.startswith("no route was found: no route ends in the stock: ")
+    monkeypatch.setattr(pool_module, "ShelfSearch", partial(ShelfSearch, most_reactions=1))
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
+    assert plan.remarks[0].startswith("No route of at most 1 reactions ends in the stock: ")
 
 
 @pytest.mark.parametrize("together", [True, False])

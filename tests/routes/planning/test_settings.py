@@ -10,7 +10,7 @@ from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings
 def test_what_targets_of_one_search_have_in_common():
     one = PlanSettings(
         beams=3, num_augmentations=4, seed=1, time_limit=3, per_reaction=1, on_salt="strip", max_new_tokens=5,
-        on_impossible="drop", enforce_limits=False,
+        on_fail="drop", enforce_limits=False,
     )  # fmt: skip
     assert one.for_search == PlanSettings(beams=3).for_search
     for other in ({"beams": 4}, {"ranking": "sqrt_length"}, {"grammar": False}, {"constraints": NO_CONSTRAINTS}):

@@ -101,6 +101,7 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     search = ShelfSearch("A", "D".__eq__, most_reactions=2)
     run(search, chain)
     assert [one.route.leaves() for one in search.unfinished(3)] == [["C"]]  # what was found is told
+    assert search.is_cut
     wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
     search = ShelfSearch("A", "never".__eq__, most_states=10)
     search.tell(search.wanted(), wide["A"])

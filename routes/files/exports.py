@@ -1,0 +1,103 @@
+"""The molecules and the reactions of plans as files for drawing programs and databases: SD files and RD files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdChemReactions, rdDepictor
+
+from ..molecules import canonical_or_given
+from ..plans import Plan
+
+
+def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
+    """
+    Yield the molecules of the distinct routes of a plan, each once in each role, as records of an SD file.
+
+    A record has the fields `id` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`), `in_stock` (of
+    starting materials, if there is a stock) and `routes` (the ranks of the routes that contain the molecule).
+
+    Args:
+        plan ([`Plan`]):
+            The plan.
+        left_out (`list[str]`):
+            A list that gets the reason for each molecule that RDKit cannot read.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for candidate in plan.distinct:
+        assert candidate.route is not None
+        made = [(step.smiles, "intermediate") for step in candidate.route.steps()[:-1]]
+        bought = [(leaf, "starting material") for leaf in candidate.route.leaves() if candidate.route.children]
+        for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
+            known = canonical_or_given(smiles)
+            fields = found.setdefault((known, role), {"id": plan.id, "smiles": known, "role": role, "routes": {}})
+            fields["routes"][candidate.rank] = None  # a dict, which holds each rank once
+            if candidate.missing is not None and (smiles, role) in bought:
+                fields["in_stock"] = smiles not in candidate.missing
+    for fields in found.values():
+        molecule = _drawn(fields["smiles"])
+        if molecule is None:
+            left_out.append(f"RDKit cannot read {fields['smiles']}")
+            continue
+        for name, value in _in_lines(fields).items():
+            molecule.SetProp(name, value)
+        with io.StringIO() as file:
+            with Chem.SDWriter(file) as writer:
+                writer.write(molecule)
+            yield file.getvalue()
+
+
+def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
+    """
+    Yield the different reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
+
+    A record has the fields `id` (of the target), `routes` (the ranks of the routes that contain the reaction), and `reaction`, `name`,
+    `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
+
+    Args:
+        plan ([`Plan`]):
+            The plan.
+        left_out (`list[str]`):
+            A list that gets the reason for each reaction with a molecule that RDKit cannot read.
+    """
+    found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for candidate in plan.distinct:
+        assert candidate.route is not None and candidate.reactions is not None
+        for step, known in zip(candidate.route.steps(), candidate.reactions, strict=True):
+            molecules = [step.smiles, *(child.smiles for child in step.children)]
+            fields = {"id": plan.id, "routes": {}} | known | {"step": None}  # another number in another route
+            found.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
+    for (product, *reactants), fields in found.values():
+        made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]
+        if made is None or None in used:
+            left_out.append(f"RDKit cannot read a molecule of {fields['reaction']}")
+            continue
+        reaction = rdChemReactions.ChemicalReaction()
+        reaction.AddProductTemplate(made)
+        for molecule in used:
+            reaction.AddReactantTemplate(molecule)
+        data = "".join(f"$DTYPE {name}\n$DATUM {value}\n" for name, value in _in_lines(fields).items())
+        yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(reaction)}{data}"
+
+
+def _drawn(smiles: str) -> Chem.Mol | None:
+    """Return the molecule with coordinates, and without aromatic bonds, which programs understand differently."""
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+    if molecule is not None:
+        Chem.Kekulize(molecule, clearAromaticFlags=True)
+        rdDepictor.Compute2DCoords(molecule)
+    return molecule
+
+
+def _in_lines(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields that have a value, each as one line: an empty line would end it."""
+    found = {}
+    for name, value in fields.items():
+        text = "; ".join(map(str, value)) if isinstance(value, list | dict) else "" if value is None else str(value)
+        if text:
+            found[name] = " ".join(text.lower().split() if isinstance(value, bool) else text.split())
+    return found
