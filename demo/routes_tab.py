@@ -69,6 +69,10 @@ style="--width:{{ width }}px">
 {{- svg }}</div>
 {%- if candidate.missing %}<p class="weft-needs">Not in stock:
 {%- for smiles in candidate.missing %} <code>{{ smiles }}</code>{{ "," if not loop.last }}{% endfor %}</p>
+{%- endif %}
+{%- for offer in candidate.offers %}<p class="weft-needs"><code>{{ offer.smiles }}</code> {{ offer.in_words }}</p>
+{%- endfor %}
+{%- if candidate.price_in_words %}<p class="weft-needs">Price: {{ candidate.price_in_words }}</p>
 {%- endif %}</details>
 {%- endfor %}</div>
 {%- endif %}"""

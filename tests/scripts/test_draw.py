@@ -72,6 +72,18 @@ def test_what_a_file_tells_of_stock_and_names_is_kept(files):
     )
 
 
+def test_what_has_to_be_ordered_is_on_the_page(files):
+    (files / "stock.csv").write_text("Form,Price (USD),cat no\nCC(=O)[O-].[Na+],12.50,A-1\nCCO,2,<b>\n")
+    words = ["routes.jsonl", "--html", "a.html", "--stock", "stock.csv", "--stock-column", "form"]
+    assert draw(*words) == 0
+    text = (files / "a.html").read_text()
+    assert text.count("as sodium salt (CC(=O)[O-].[Na+]), 12.50 USD, A-1") == 3 and "2.00 USD, &lt;b&gt;" in text
+    assert "Price: 14.50 USD for 2 of 2 starting materials" in text
+    assert 'data-form="sodium salt" data-sold_as="CC(=O)[O-].[Na+]" data-price="12.5" data-unit="USD"' in text
+    assert draw(*words, "--stock-strict") == 0
+    assert "sodium" not in (files / "a.html").read_text()
+
+
 def test_pictures(files):
     assert draw("routes.jsonl", "--picture", "route.svg") == 0
     assert sorted(path.name for path in files.glob("*.svg")) == ["route-1.svg", "route-2.svg", "route-3.svg"]
