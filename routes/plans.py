@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from .offers import Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Candidate:
     target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
     Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
     their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
-    route. `feasibility` is the share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
+    route. `offers` tell what the stock knows of the others: another form, a price, a vendor. `feasibility` is the share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
     """
 
     text: str
@@ -42,11 +43,32 @@ class Candidate:
     rank: int = 0
     group: int = 0
     feasibility: float | None = None
+    offers: tuple[Offer, ...] = ()
 
     @property
     def purchasable(self) -> bool | None:
         """Whether all starting materials can be bought; None without a stock. It does not say that the route works."""
         return None if self.missing is None else not self.missing
+
+    def held_against(self, stock: Stock | None) -> Candidate:
+        """The candidate with what this stock lacks and offers."""
+        if stock is None or self.route is None:
+            return replace(self, missing=None, offers=())
+        return replace(self, missing=tuple(stock.missing(self.route)), offers=tuple(stock.offers(self.route)))
+
+    @property
+    def price(self) -> float | None:
+        """The sum of the known prices of starting materials; None if none is known, or if they have different units."""
+        return price_sum(self.offers)
+
+    @property
+    def price_in_words(self) -> str | None:
+        """That sum, and what it covers; None without it."""
+        if self.price is None or self.route is None:
+            return None
+        known = [offer for offer in self.offers if offer.price is not None]
+        total, number = price_in_words(self.price, known[0].unit), len(set(self.route.leaves()))
+        return f"{total} for {len(known)} of {number} starting materials, one listed pack of each"
 
     @property
     def predicted_reactions(self) -> int | None:
@@ -115,6 +137,9 @@ class Candidate:
             "fails_because": self.fails_because,
             "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
+            "offers": [asdict(offer) for offer in self.offers],
+            "price": self.price,
+            "price_covers": self.price_in_words,
             "reactions": self.reactions,
             "route": self.route and self.route.to_dict(),
             "problem": self.problem,
@@ -139,6 +164,7 @@ class Candidate:
             rank=_number(data.get("rank"), 0, int),
             group=_number(data.get("group"), 0, int),
             feasibility=_number(data.get("feasibility"), None),
+            offers=tuple(map(Offer.from_dict, data.get("offers") or ())),
         )
         if found.route is not None and isinstance(data.get("precedented"), bool):
             # a run that goes on need not judge all routes again
@@ -299,7 +325,7 @@ def ranked(
             these the ones with fewer steps that only move the problem. The score decides last.
         per_step: the score for that is the one of a step, because the whole score favours short texts.
     """
-    best = [replace(candidate, missing=_missing(candidate, stock)) for candidate in candidates]
+    best = [candidate.held_against(stock) for candidate in candidates]
 
     def place(one: Candidate) -> tuple[Any, ...]:
         fails = on_fail == "rank_last" and one.fails_because is not None
@@ -343,9 +369,3 @@ def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator
         rank = ranks[key]
         if rank is not None:
             yield replace(candidate, rank=rank, group=group)
-
-
-def _missing(candidate: Candidate, stock: Stock | None) -> tuple[str, ...] | None:
-    if stock is None or candidate.route is None:
-        return None
-    return tuple(stock.missing(candidate.route))

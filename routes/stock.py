@@ -10,8 +10,8 @@ import logging
 import re
 import zipfile
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,40 +21,105 @@ from rdkit import Chem, rdBase
 from ..common.atomic import atomic_write
 from ..common.progress import Progress
 from ..common.workers import Workers
+from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
 from .molecules import MOST_CHARACTERS, hash64
-from .tables import table_header
+from .offers import Offer, read_price
+from .tables import find_column, table_header
 from .tree import Route
 
 _logger = logging.getLogger(__name__)
 
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
-_COLUMNS = ("inchikey", "inchi_key", "smiles", "canonical_smiles", "mol")
+# Names of columns, compared by `find_column`. The first that a table has is taken. PubChem's canonical SMILES has no stereochemistry.
+_COLUMNS = (
+    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "structure", "mol", "inchikey",
+)  # fmt: skip
+_VENDORS = ("vendor", "vendor_name", "supplier", "supplier_name", "source", "company", "brand")
+_NUMBERS = (
+    "catalogue_number", "catalog_number", "catalogue_no", "catalog_no", "cat_no", "catalogue_id", "catalog_id", "sku",
+    "product_number", "product_id", "product_code", "vendor_id", "supplier_code",
+)  # fmt: skip
+# The SMILES or InChIKey of an entry, its price with the unit, vendor and catalogue number.
+_Entry = tuple[str, str, str, str]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
+# Molecules whose offers a stock remembers.
+_REMEMBERED = 1 << 16
+
+
+class _Notes:
+    """Texts by 64-bit keys, for each key the one with the lowest price. A text takes its length and 24 bytes."""
+
+    def __init__(self) -> None:
+        self.keys: Any = array("Q")
+        self.prices: Any = array("d")
+        self.starts: Any = array("Q")
+        self.text: Any = bytearray()
+
+    def add(self, key: int, price: float, fields: Iterable[str]) -> None:
+        self.keys.append(key)
+        self.prices.append(price)
+        self.starts.append(len(self.text))
+        self.text += ("\t".join(" ".join(field.split()) for field in fields) + "\n").encode()
+
+    def sort(self) -> None:
+        keys, prices, starts = (np.array(one) for one in (self.keys, self.prices, self.starts))
+        order = np.lexsort((prices, keys))  # NaN is last
+        order = order[np.unique(keys[order], return_index=True)[1]]
+        self.keys, self.prices, self.starts = keys[order], prices[order], starts[order]
+        self.text = bytes(self.text)
+
+    def get(self, key: int) -> tuple[float, list[str]] | None:
+        """Return the price and the fields of a key. The notes have to be sorted."""
+        if (place := _place(self.keys, key)) is None:
+            return None
+        start = int(self.starts[place])
+        return float(self.prices[place]), self.text[start : self.text.index(b"\n", start)].decode().split("\t")
+
+
+def _place(keys: Any, key: int) -> int | None:
+    wanted = np.uint64(key)
+    place = int(np.searchsorted(keys, wanted))
+    return place if place < len(keys) and keys[place] == wanted else None
 
 
 class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes eight bytes. A molecule that is not in a stock of n molecules is mistaken for one of them with a
-    probability of n / 2^64, about 10^-12 for 23 million.
+    Each molecule takes eight bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule that is not in a stock of n
+    molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for 23 million.
+
+    A molecule is in a stock of SMILES, too, if another form of it is: another salt, charge or tautomer. Stereochemistry and isotopes
+    are the same in all forms. [`offer`] tells which form it is.
 
     Args:
         names (`Iterable[str]`):
             Canonical SMILES or InChIKeys.
         kind (`str`, *optional*, defaults to `"smiles"`):
             The kind of names: `"smiles"` or `"inchikey"`.
+        is_strict (`bool`, *optional*, defaults to `False`):
+            Whether only the molecules themselves are in stock, and no other forms of them.
     """
 
-    def __init__(self, names: Iterable[str], kind: str = "smiles"):
-        self.kind = kind
-        self._hashes = np.unique(np.fromiter((hash64(name) for name in names), dtype=np.uint64))
-        self.num_bad, self.bad_lines = 0, cast(list[str], [])
+    def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
+        self.kind, self.is_strict = kind, is_strict
+        self.num_bad, self.bad_lines, self.num_salts = 0, cast(list[str], []), 0
+        self._found: dict[str, Offer | None] = {}
+        self._notes, hashes = _Notes(), array("Q")
+        for name in names:
+            hashes.append(hash64(name))
+            for note in self._noted(name, ("", "", "")):
+                self._notes.add(*note)
+        self._finish([np.array(hashes)])
+
+    def _finish(self, hashes: list[np.ndarray]) -> None:
+        self._hashes = np.unique(np.concatenate(hashes))
+        self._notes.sort()
 
     @classmethod
     def from_file(
@@ -65,13 +130,18 @@ class Stock:
         progress: bool = True,
         cache: bool = True,
         check: Callable[[], None] | None = None,
+        column: str | None = None,
+        is_strict: bool = False,
     ) -> Stock:
         """
         Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
 
+        Of a table, the lowest price of a molecule, its vendor and its catalogue number are read too, from columns with such names.
+
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
         (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
-        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
+        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`. Entries of
+        several molecules are counted in `num_salts`.
 
         Args:
             path (`str` or `Path`):
@@ -85,6 +155,10 @@ class Stock:
                 Whether to read and write the cache.
             check (`Callable[[], None]`, *optional*):
                 A function that is called again and again while the file is read. An error that it raises ends the reading.
+            column (`str`, *optional*):
+                The column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
+            is_strict (`bool`, *optional*, defaults to `False`):
+                As for the class.
 
         Returns:
             `Stock`: the stock.
@@ -95,33 +169,37 @@ class Stock:
         """
         path = Path(path)
         known = path.with_name(f"{path.name}.weft-stock.npz")
-        stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns])
+        stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
         stock = cls._from_cache(known, stamp) if cache else None
         if stock is None:
-            stock = cls._read(path, workers, progress, check)
+            stock = cls._read(path, workers, progress, check, column)
             if cache:
                 stock._to_cache(known, stamp)
+        stock.is_strict = is_strict
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)
         return stock
 
     @classmethod
-    def _read(cls, path: Path, workers: int, progress: bool, check: Callable[[], None] | None = None) -> Stock:
-        entries = _checked(_entries(path), check)
+    def _read(
+        cls, path: Path, workers: int, progress: bool, check: Callable[[], None] | None, column: str | None
+    ) -> Stock:
+        entries = _checked(_entries(path, column), check)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
-        keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry in head)
+        keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry, *_ in head)
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
-        unreadable = [entry for entry in _checked(head, check) if _name(entry, kind) is None]
+        unreadable = [entry for entry, *_ in _checked(head, check) if _name(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
             raise ValueError(
                 f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
                 f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
-                "column 'smiles' or 'inchikey'."
+                "column 'smiles' or 'inchikey'; --stock-column names another."
             )
         stock, parts = cls([], kind), list[np.ndarray]()
+        stock._notes = _Notes()
         lines = itertools.chain(head, entries)
         chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
         with (
@@ -129,21 +207,37 @@ class Stock:
             Workers(stock, 1 if kind == "inchikey" else workers) as pool,
             Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
         ):
-            for found, wrong in pool.map(cls._hashed, chunks):
+            for found, wrong, notes, salts in pool.map(cls._hashed, chunks):
                 parts.append(found)
+                for note in notes:
+                    stock._notes.add(*note)
+                stock.num_salts += salts
                 stock.num_bad += len(wrong)
                 stock.bad_lines += wrong[: 5 - len(stock.bad_lines)]
                 bar.update(len(found) + len(wrong))
                 if len(parts) > 100_000:
                     parts = [np.unique(np.concatenate(parts))]
-        stock._hashes = np.unique(np.concatenate(parts))
+        stock._finish(parts)
         return stock
 
-    def _hashed(self, entries: tuple[str, ...]) -> list[tuple[np.ndarray, list[str]]]:
-        """Return the hashes of the entries, and the entries that are not molecules."""
-        named = [(entry, _name(entry, self.kind)) for entry in entries]
-        found = np.array([hash64(name) for _, name in named if name is not None], dtype=np.uint64)
-        return [(found, [entry[:200] for entry, name in named if name is None])]
+    def _hashed(self, entries: tuple[_Entry, ...]) -> list[tuple[np.ndarray, list[str], list[Any], int]]:
+        """Return the hashes of the entries, the entries that are not molecules, the notes, and the number of salts."""
+        names = [_name(entry, self.kind) for entry, *_ in entries]
+        found = [(name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None]
+        wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
+        notes = [note for name, details in found for note in self._noted(name, details)]
+        hashes = np.array([hash64(name) for name, _ in found], dtype=np.uint64)
+        return [(hashes, wrong, notes, sum("." in name for name, _ in found))]
+
+    def _noted(self, name: str, details: Iterable[str]) -> Iterator[tuple[int, float, list[str]]]:
+        """Yield the notes of an entry: its price, vendor and number by its name, and the same of a salt by its parent."""
+        cost, *others = details
+        price, unit = read_price(cost)
+        told = [unit, *others]
+        if cost or any(others):
+            yield hash64(name), price, ["", "", *told]
+        if self.kind == "smiles" and (parent := parent_form(name)) != name:
+            yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *told]
 
     @classmethod
     def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
@@ -153,7 +247,11 @@ class Stock:
                     return None
                 stock = cls([], str(data["kind"]))
                 stock._hashes = data["hashes"]
+                vars(stock._notes).update(
+                    {name: data[name] for name in vars(stock._notes)} | {"text": data["text"].tobytes()}
+                )
                 stock.num_bad, stock.bad_lines = int(data["num_bad"]), [str(line) for line in data["bad_lines"]]
+                stock.num_salts = int(data["num_salts"])
                 return stock
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None  # there is no cache yet, or it is damaged: read the file itself
@@ -164,6 +262,8 @@ class Stock:
                 np.savez(
                     file, stamp=np.array(stamp), kind=np.array(self.kind), hashes=self._hashes,
                     num_bad=np.array(self.num_bad), bad_lines=np.array(self.bad_lines, dtype=np.str_),
+                    num_salts=np.array(self.num_salts),
+                    **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
                 )  # fmt: skip
         except OSError as error:
             _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", known, error)
@@ -171,21 +271,79 @@ class Stock:
     def __len__(self) -> int:
         return len(self._hashes)
 
+    def __str__(self) -> str:
+        """The numbers of molecules, salts and lines that are not molecules, for people."""
+        others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
+        told = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
+        return f"{len(self):,} molecules{told and f' ({told})'}"
+
     def __contains__(self, smiles: str) -> bool:
         """Return whether a molecule, given as any of its SMILES, is in the stock. Return False for other texts."""
-        name = _known_name(smiles, self.kind)
+        return self.offer(smiles) is not None
+
+    def offer(self, smiles: str) -> Offer | None:
+        """Return what the stock tells of a molecule, given as any of its SMILES, or None if it is not in the stock.
+
+        The molecule itself comes first, then its salts and charges, then other tautomers.
+        """
+        if len(self._found) >= _REMEMBERED:
+            self._found = {}
+        known = self._found  # another thread may begin it again
+        if smiles not in known:
+            known[smiles] = self._offer(smiles)
+        return known[smiles]
+
+    def _offer(self, smiles: str) -> Offer | None:
+        name = _name_of(smiles, self.kind)
         if name is None:
-            return False
-        wanted = np.uint64(hash64(name))
-        place = int(np.searchsorted(self._hashes, wanted))
-        return place < len(self._hashes) and bool(self._hashes[place] == wanted)
+            return None
+        if _place(self._hashes, hash64(name)) is not None:
+            return self._noted_offer(smiles, name)
+        if self.is_strict:
+            return None
+        parent = parent_form(name if self.kind == "smiles" else cast(str, _name_of(smiles, "smiles")))
+        others = [(parent, OTHER_SALT)]
+        if self.kind == "smiles":  # most tautomers have the same InChIKey
+            if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
+                return _offer(smiles, note)
+            others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
+        for other, form in others:
+            name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
+            if _place(self._hashes, hash64(name)) is not None:
+                return self._noted_offer(smiles, name, form, other)
+        return None
+
+    def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
+        price, (_, _, *told) = self._notes.get(hash64(name)) or (np.nan, ["", "", "", "", ""])
+        return _offer(smiles, (price, [form, sold_as, *told]))
 
     def missing(self, route: Route) -> list[str]:
         """Return the starting materials of a route that are not in the stock, each once, from left to right."""
         return [smiles for smiles in dict.fromkeys(route.leaves()) if smiles not in self]
 
+    def offers(self, route: Route) -> list[Offer]:
+        """Return the offers of the starting materials that are in stock and of which it tells more than that."""
+        found = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
+        return [offer for offer in found if offer is not None and offer.in_words]
 
-def _canonical_name(smiles: str, kind: str) -> str | None:
+    def without(self, target: str) -> Callable[[str], bool]:
+        """Return the test whether a molecule, a canonical SMILES, is in the stock and is no form of the target."""
+        forms = {target}
+        if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
+            parent = parent_form(name)
+            forms = {target, parent, *tautomers(parent)}
+        return lambda smiles: (
+            smiles not in forms and smiles in self and (self.is_strict or parent_form(smiles) not in forms)
+        )
+
+
+def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
+    price, (form, sold_as, unit, *others) = note
+    known = None if np.isnan(price) else price
+    return Offer(smiles, form or None, sold_as or None, known, *(text or None for text in (unit, *others)))
+
+
+def _name_of(smiles: str, kind: str) -> str | None:
     if len(smiles) > MOST_CHARACTERS:
         return None
     with rdBase.BlockLogs():
@@ -195,18 +353,14 @@ def _canonical_name(smiles: str, kind: str) -> str | None:
     return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
 
 
-# Candidates share molecules.
-_known_name = lru_cache(1 << 16)(_canonical_name)
-
-
 def _name(entry: str, kind: str) -> str | None:
     """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
-    return _canonical_name(entry, kind)
+    return _name_of(entry, kind)
 
 
-def _checked(entries: Iterable[str], check: Callable[[], None] | None) -> Iterator[str]:
+def _checked(entries: Iterable[_Entry], check: Callable[[], None] | None) -> Iterator[_Entry]:
     """Call a function before each entry."""
     for entry in entries:
         if check is not None:
@@ -214,8 +368,8 @@ def _checked(entries: Iterable[str], check: Callable[[], None] | None) -> Iterat
         yield entry
 
 
-def _entries(path: Path) -> Iterator[str]:
-    """Yield the SMILES or InChIKey of each line that is not empty."""
+def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
+    """Yield the SMILES or InChIKey of each line that is not empty, with what a table tells of it."""
     try:
         # Excel writes a byte order mark before UTF-8
         encoding = "utf-8-sig"
@@ -223,16 +377,28 @@ def _entries(path: Path) -> Iterator[str]:
             gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
         ):
             first = next((line for line in file if line.strip()), "")
-            table = table_header(first, _COLUMNS)
+            table = table_header(first, _COLUMNS if column is None else [column])
+            if table is None and column is not None:
+                raise ValueError(f"{path} has no column {column!r}: its first line is {first.strip()[:200]!r}.")
             if table is None:  # a list: the text after the SMILES is a name
                 lines = itertools.chain([first], file)
-                yield from (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0] for line in lines if line.strip())
+                yield from (
+                    (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0], "", "", "") for line in lines if line.strip()
+                )
                 return
             delimiter, header = table
-            column = next(header.index(name) for name in _COLUMNS if name in header)
+            price = next((place for place, name in enumerate(header) if "price" in name), None)
+            unit = "" if price is None else _unit(header[price])
+            places = [
+                find_column(header, _COLUMNS if column is None else [column]), price,
+                *(find_column(header, names) for names in (_VENDORS, _NUMBERS)),
+            ]  # fmt: skip
             for row in csv.reader(file, delimiter=delimiter):
                 if row:
-                    yield row[column].strip() if len(row) > column else ""
+                    entry, cost, vendor, number = (
+                        "" if place is None or place >= len(row) else row[place].strip() for place in places
+                    )
+                    yield entry, f"{cost} {unit}".strip() if cost else "", vendor, number
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
             f"{path} is not a text file (or, if its name ends in .gz, not a complete gzip file): {error}."
@@ -241,3 +407,9 @@ def _entries(path: Path) -> Iterator[str]:
         raise ValueError(
             f"{path} cannot be read as a table, perhaps because a quote is not closed: {error}."
         ) from error
+
+
+def _unit(header: str) -> str:
+    """Return what a header such as `price_usd` or `Price (EUR)` tells besides that it is a price."""
+    unit = header.partition("price")[2].strip(" ,:;()[]_0123456789")
+    return unit.upper() if len(unit) <= 3 else unit

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 
 def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | None:
@@ -14,7 +15,7 @@ def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | Non
         line (`str`):
             The line.
         known (`Iterable[str]`):
-            Names of columns, in lower case. A header has at least one of them.
+            Names of columns. A header has at least one of them, as [`find_column`] compares them.
 
     Returns:
         `tuple[str, list[str]]` or None: the delimiter and the names of all columns in lower case, or None for a line that
@@ -25,6 +26,19 @@ def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | Non
             header = [name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])]
         except csv.Error:  # a cell is longer than any name, or has the end of a line in it
             continue
-        if not set(header).isdisjoint(known):
+        if find_column(header, known) is not None:
             return delimiter, header
     return None
+
+
+def find_column(header: Sequence[str], names: Iterable[str]) -> int | None:
+    """Return the index of the first of the names that a header has, or None.
+
+    Capitals, spaces and punctuation do not count: `Canonical SMILES` and `CanonicalSMILES` are `canonical_smiles`.
+    """
+    keys = [_key(name) for name in header]
+    return next((keys.index(key) for key in map(_key, names) if key in keys), None)
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower() or name

@@ -62,7 +62,7 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
         from weftformer.inference.tasks import RouteTask, TextTask, load_task
 
         named = ((route_model, RouteTask), (text_model, TextTask))
-        stocks = (None if stock is None else read_stock(stock), None)
+        stocks = (read_stock(stock), None)
         tasks: list[Any] = [
             None if name is None else load_task(name, given) for (name, _), given in zip(named, stocks, strict=True)
         ]

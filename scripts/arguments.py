@@ -135,8 +135,26 @@ def take_shipped_model(arguments: argparse.Namespace) -> None:
         )
 
 
-def read_stock(file: Path, is_shown: bool = True) -> Any:
-    """Read a stock with all cores. Beside the stock that comes with Weft no cache is written.
+def add_stock_options(add: Any, text: str) -> None:
+    """Add the options of a stock.
+
+    Args:
+        add: `add_argument` of a parser.
+        text: the help of `--stock`.
+    """
+    add("--stock", type=Path, metavar="FILE", help=text)
+    add("--stock-column", metavar="NAME", help="column with the molecules (default: smiles, structure, inchikey, ...)")
+    add("--stock-strict", action="store_true",
+        help="take no other salts, charges or tautomers than the file has")  # fmt: skip
+
+
+def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None = None, is_strict: bool = False) -> Any:
+    """Read a stock with all cores, and print what was read on stderr. Beside the stock that comes with Weft no cache is written.
+
+    Args:
+        file: the file, or None for no stock.
+        is_shown: whether progress is shown.
+        column, is_strict: as in `Stock.from_file`.
 
     Raises:
         ValueError, OSError: as in `Stock.from_file`.
@@ -144,9 +162,13 @@ def read_stock(file: Path, is_shown: bool = True) -> Any:
     from weftformer.routes.shipped import STOCK
     from weftformer.routes.stock import Stock
 
+    if file is None:
+        return None
     if file == STOCK:
-        return Stock.from_file(file, progress=False, cache=False)
-    return Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown)
+        return Stock.from_file(file, progress=False, cache=False, is_strict=is_strict, column=column)
+    stock = Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown, column=column, is_strict=is_strict)
+    print(f"Stock: {stock}.", file=sys.stderr)
+    return stock
 
 
 def read_forward_model(arguments: argparse.Namespace) -> Any:

@@ -6,14 +6,18 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Plan
-from weftformer.scripts.arguments import add_export, check_at_least_one, check_folders, export, read_stock
-
-if TYPE_CHECKING:
-    from weftformer.routes.stock import Stock
+from weftformer.scripts.arguments import (
+    add_export,
+    add_stock_options,
+    check_at_least_one,
+    check_folders,
+    export,
+    read_stock,
+)
 
 # Routes of a file that are drawn when nobody says how many: a page with thousands is slow.
 LIMIT = 100
@@ -31,19 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
-    add("--stock", type=Path, metavar="FILE", help="what can be bought: marks the starting materials")
+    add_stock_options(add, "what can be bought: marks the starting materials, in place of what the file tells")
     add("--limit", type=int, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
-
-
-def held_against(plans: Sequence[Plan], stock: Stock) -> list[Plan]:
-    """The plans, with what this stock lacks."""
-    return [
-        replace(plan, candidates=[
-            replace(one, missing=None if one.route is None else tuple(stock.missing(one.route))) for one in plan.candidates
-        ])
-        for plan in plans
-    ]  # fmt: skip
 
 
 def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
@@ -77,7 +71,7 @@ def main(args: argparse.Namespace) -> None:
     check_folders(args, "html", "picture", "export")
     if args.picture is not None:
         check_picture(args.picture)
-    stock = None if args.stock is None else read_stock(args.stock)
+    stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     rows = read_plans(args.routes, (args.limit or LIMIT) + 1)
     plans, is_planned = [plan for plan, _ in rows], any(row for _, row in rows)
     limit = args.limit or (None if is_planned else LIMIT)
@@ -85,7 +79,7 @@ def main(args: argparse.Namespace) -> None:
         plans = _first(plans, limit)
         print(f"Only the first {limit} are drawn: --limit asks for more.")
     if stock is not None:
-        plans = held_against(plans, stock)
+        plans = [replace(plan, candidates=[one.held_against(stock) for one in plan.candidates]) for plan in plans]
     drawn = [candidate for plan in plans for candidate in plan.distinct]
     if not drawn and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} holds no route.")

@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
 
     settings = _check(args)
     references = load_references(args.routes, args.limit, args.seed)
-    stock = None if args.stock is None else read_stock(args.stock)
+    stock = read_stock(args.stock, is_strict=True)  # as other programs count
     if args.model is not None:
         columns = _planned(args, settings, references, stock)
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form
 from weftformer.scripts.arguments import (
     add_export,
+    add_stock_options,
     check_folders,
     check_model,
     check_output,
@@ -54,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
     add("--steps", type=steps, metavar="N[-M]",
         help="longest path in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
-    add("--stock", type=Path, metavar="FILE",
-        help="what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")  # fmt: skip
+    add_stock_options(add, "what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
     add("--picture", type=Path, metavar="FILE", help="draw each best route, as .svg or .png")
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--forward-model", metavar="MODEL",
         help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--compile", action="store_true",
-        help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
+        help="compile the decoding step, a minute for each number of rows, and keep it for later")  # fmt: skip
     add_plan_options(search)
 
 
@@ -120,7 +120,7 @@ def main(args: argparse.Namespace) -> int:
     done = log.done(targets) if log is not None and args.resume else {}
     is_shown = not args.no_progress
     progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
-    stock = None if args.stock is None else read_stock(args.stock, is_shown)
+    stock = read_stock(args.stock, is_shown, column=args.stock_column, is_strict=args.stock_strict)
     plans = _plans(
         args, targets, done, settings=settings, stock=stock,
         watch=lambda: progress.update(0),  # a long search shows how far the run is, too
@@ -221,8 +221,9 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     if file is None:
         return None
     # what decides which routes are found: a run that is finished by another has to have the same
-    asked = {name: getattr(args, name) for name in ("model", "steps", "stock", "starting_material", "forward_model")}
-    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value is not None}
+    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model")
+    asked = {name: getattr(args, name) for name in names}
+    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False)}
     told |= told_settings(args)
     if _form(args) == "jsonl" and file.suffix != ".gz":
         return PlanLog(file, told)
@@ -295,6 +296,8 @@ def described(plan: Plan, count: int) -> str:
             _step(*numbered)
             for numbered in enumerate(zip(candidate.route.steps(), candidate.judgements, strict=True), 1)
         ]
+        text += [f"buy {offer.smiles}: {offer.in_words}" for offer in candidate.offers]
+        text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
 
 

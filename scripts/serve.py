@@ -9,7 +9,14 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from weftformer.scripts.arguments import check_model, move_to, read_forward_model, read_stock, take_shipped_model
+from weftformer.scripts.arguments import (
+    add_stock_options,
+    check_model,
+    move_to,
+    read_forward_model,
+    read_stock,
+    take_shipped_model,
+)
 from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
 
@@ -21,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model",
         help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)")  # fmt: skip
-    add("--stock", type=Path, metavar="FILE",
-        help="for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")  # fmt: skip
+    add_stock_options(add, "for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")
     add("--forward-model", metavar="MODEL",
         help="for routes, say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
@@ -78,7 +84,7 @@ def main(args: argparse.Namespace) -> None:
     try:
         take_shipped_model(args)
         check_model(args.model)
-        stock = None if args.stock is None else read_stock(args.stock)
+        stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
         forward = read_forward_model(args)
         task = load_task(args.model, stock, limits.max_new_tokens, forward)
     except ImportError as error:  # RDKit's, which names the extra

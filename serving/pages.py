@@ -56,9 +56,7 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
     found: dict[str, Any] = {"endpoint": task.path}
     if isinstance(task, RouteTask):
         stock = task.stock
-        found["stock"] = (
-            f"{len(stock)} molecules" if stock is not None else "none: nothing is said of what can be bought"
-        )
+        found["stock"] = str(stock) if stock is not None else "none: nothing is said of what can be bought"
         found["forward model"] = (
             "none: nothing is said of feasibility"
             if task.forward is None

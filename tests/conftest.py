@@ -174,6 +174,20 @@ def browser() -> Any:
 
 
 @pytest.fixture
+def library(monkeypatch) -> Any:
+    """Sets the transformations that propose reactions: none, so that searches to the stock end, until a test gives its own."""
+    from weftformer.routes.judging import Library
+    from weftformer.routes.planning import pool
+
+    def proposes(*rows: Any) -> None:
+        own = Library(rows)
+        monkeypatch.setattr(pool, "shipped_library", lambda: own)
+
+    proposes()
+    return proposes
+
+
+@pytest.fixture
 def open_page(browser) -> Any:
     """Opens an address; afterwards, nothing may have gone wrong and nothing else been asked for."""
     contexts, wrong, foreign = [], [], []

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from ...common.atomic import atomic_write
 from ...configuration.version import __version__
 from ..judging import Judgement, judge_step
 from ..molecules import canonical_or_given
+from ..offers import Offer
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .depiction import Depiction, depict
@@ -74,6 +75,7 @@ def routes_page(
     about.setdefault("made with", f"weftformer {__version__}")
     about.setdefault("date", date.today().isoformat())
     template = templates().get_template("page.html")
+    needs = _needs(routes)
     return template.render(
         title=title,
         policy=policy,
@@ -82,7 +84,8 @@ def routes_page(
         sections=sections,
         routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
-        needs=_needs(routes),
+        needs=needs,
+        has_offers=any(need.offer for need in needs),
         is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
@@ -153,6 +156,10 @@ class _DrawnRoute:
         """Whether there are steps, all with a precedent."""
         return bool(self.steps) and self.candidate.precedented_steps == len(self.steps)
 
+    def offer(self, leaf: str) -> Offer | None:
+        """What the stock tells of a starting material."""
+        return next((offer for offer in self.candidate.offers if offer.smiles == leaf), None)
+
     def kind(self, leaf: str) -> str:
         """What is known of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing
@@ -186,11 +193,18 @@ class _Section:
 
 @dataclass
 class _Need:
-    """A starting material of the routes of a page: its canonical SMILES, what is known of it, and the routes that need it."""
+    """A starting material of the routes of a page: its canonical SMILES, what is known of it, the routes that need it, and its offer."""
 
     smiles: str
     kind: str
     routes: list[_DrawnRoute]
+    offer: Offer | None = None
+
+    @property
+    def ordered(self) -> dict[str, str]:
+        """The fields of the offer that are known."""
+        fields = {} if self.offer is None else asdict(self.offer)
+        return {name: str(value) for name, value in fields.items() if name != "smiles" and value is not None}
 
 
 @cache
@@ -266,9 +280,10 @@ def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
     """Return what the routes of a page begin from: what most routes need first, what is not in stock last."""
     found: dict[str, _Need] = {}
     for drawn in routes:
-        for smiles, kind in dict.fromkeys((canonical_or_given(leaf), drawn.kind(leaf)) for leaf in drawn.leaves):
-            need = found.setdefault(smiles, _Need(smiles, kind, []))
+        for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in drawn.leaves}.items():
+            need = found.setdefault(smiles, _Need(smiles, drawn.kind(leaf), []))
             need.routes.append(drawn)
+            need.offer = need.offer or drawn.offer(leaf)
             if need.kind == "unknown":  # another target may have been planned with a stock
-                need.kind = kind
+                need.kind = drawn.kind(leaf)
     return sorted(found.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))

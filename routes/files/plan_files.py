@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...common.atomic import complete_lines, open_lines
 from ..plans import Candidate, Plan
+from ..tree import Route
 from .entries import read_entries
 from .streams import PLAN_FORMS, write_plans
 from .targets import Target
@@ -109,7 +111,8 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
     Returns:
         `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it is from. Routes of other forms become
         candidates without a score, ranked in the order of the file, by canonical target; the object is then empty. A target
-        without a route is among them where the file names it by its SMILES, as rows with `target` or `smiles` do.
+        without a route is among them where the file names it by its SMILES, as rows with `target` or `smiles` do. What the file
+        tells of the stock (`in_stock`) and the names of its targets or routes (`name`, `id`) are kept.
 
     Raises:
         ValueError: the file is damaged, a plan lacks something, or something is no route. The message names the file and
@@ -132,31 +135,52 @@ def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
     from ..molecules import canonical_or_given  # needs RDKit
 
     plans: dict[str, Plan] = {}
+    names: dict[str, dict[str, None]] = {}
     count = 0
+    for target, route, content, in_stock in _targets_and_routes(path):
+        target = canonical_or_given(target)
+        found = plans.setdefault(target, Plan(target)).candidates
+        names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
+        if route is not None:
+            known = [in_stock.get(leaf) for leaf in route.leaves()]
+            missing = tuple(dict.fromkeys(leaf for leaf in route.leaves() if not in_stock.get(leaf)))
+            found.append(Candidate(
+                route.to_string(), math.nan, None, route, missing=None if None in known else missing, rank=len(found) + 1
+            ))  # fmt: skip
+            count += 1
+            if count == most:
+                break
+    return [replace(plan, id=", ".join(names[target]) or None) for target, plan in plans.items()]
+
+
+def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, dict[str, bool]]]:
+    """Yield the targets that the entries of a file name and their routes, each with its entry and what that tells of the stock."""
     for entry in read_entries(path):
         try:
             routes = entry.routes()
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from error
-        for target, route in [*((smiles, None) for smiles in _named(entry.content)), *((r.smiles, r) for r in routes)]:
-            target = canonical_or_given(target)
-            found = plans.setdefault(target, Plan(target)).candidates
-            if route is not None:
-                found.append(Candidate(route.to_string(), math.nan, None, route, rank=len(found) + 1))
-                count += 1
-                if count == most:
-                    return list(plans.values())
-    return list(plans.values())
+        content = entry.content
+        if isinstance(content, str) and content.lstrip().startswith('{"'):
+            content = json.loads(content)  # it was read before
+        in_stock = dict(_leaves_in_stock(content))
+        yield from ((smiles, None, content, in_stock) for smiles in _texts(content, "target", "smiles"))
+        yield from ((route.smiles, route, content, in_stock) for route in routes)
 
 
-def _named(content: Any) -> Iterator[str]:
-    """Yield the SMILES of targets that a line, or a part of a document, names, with routes or without."""
-    if isinstance(content, str) and content.lstrip().startswith('{"'):
-        content = json.loads(content)  # it was read before
+def _texts(content: Any, *names: str) -> Iterator[str]:
+    """Yield the texts that a line, or a part of a document, has under these names."""
     if isinstance(content, dict):
-        for name in ("target", "smiles"):
-            if isinstance(content.get(name), str):
-                yield content[name]
+        yield from (content[name] for name in names if isinstance(content.get(name), str))
+
+
+def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
+    """Yield the starting materials of trees as AiZynthFinder writes them, each with what its `in_stock` tells."""
+    if isinstance(content, dict) and isinstance(content.get("in_stock"), bool) and not content.get("children"):
+        yield str(content.get("smiles")), content["in_stock"]
+    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    for part in parts:
+        yield from _leaves_in_stock(part)
 
 
 def _is_plan(data: Any) -> bool:

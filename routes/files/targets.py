@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..tables import table_header
+from ..tables import find_column, table_header
 from .lines import BROKEN_GZIP, TooLong, begin, lines
 
 # Names of columns, and of fields of an SD file, in lower case. The first that a file has is taken.
@@ -109,10 +109,9 @@ def targets_in(
 
 def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] | None:
     """Return the delimiter of a table and the column of its SMILES, or None for a text that is no table."""
-    wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column.lower(),)
-    if found := table_header(first, wanted):
-        delimiter, header = found
-        return delimiter, next(header.index(one) for one in wanted if one in header)
+    wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column,)
+    if (found := table_header(first, wanted)) and (column := find_column(found[1], wanted)) is not None:
+        return found[0], column
     from ..molecules import read_molecule  # needs RDKit
 
     is_table = Path(name.removesuffix(".gz")).suffix in _TABLES
@@ -125,14 +124,11 @@ def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] 
 def _of_table(texts: Iterable[str], delimiter: str, column: int, name: str, id_column: str | None) -> Iterator[Target]:
     rows = (row for row in csv.reader((f"{text}\n" for text in texts), delimiter=delimiter) if row)
     names = next(rows)
-    header = [name.strip().lower() for name in names]
-    named = next((header.index(one) for one in ID_COLUMNS if one in header and header.index(one) != column), None)
-    if id_column is not None:
-        if id_column.lower() not in header:
-            raise ValueError(f"{name} has no column {id_column!r}: it has {', '.join(names)}.")
-        named = header.index(id_column.lower())
+    named = find_column([*names[:column], "", *names[column + 1 :]], ID_COLUMNS)
+    if id_column is not None and (named := find_column(names, [id_column])) is None:
+        raise ValueError(f"{name} has no column {id_column!r}: it has {', '.join(names)}.")
     for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row] + [""] * (len(header) - len(row))
+        cells = [cell.strip() for cell in row] + [""] * (len(names) - len(row))
         label = "" if named is None else cells[named]
         yield Target(label or str(number), cells[column])
 

@@ -106,8 +106,7 @@ class _ToTheStock:
         self.request, self._search, self._remembered = request, search, remembered
         self._stock = stock
         self._recorded, self._proposed = (
-            ShelfSearch(request.target, lambda smiles: smiles != request.target and smiles in stock, _estimate)
-            for _ in range(2)
+            ShelfSearch(request.target, stock.without(request.target), _estimate) for _ in range(2)
         )
         self._turns = cycle((self._recorded, self._proposed))
         self._asked: set[str] = set()
@@ -178,7 +177,12 @@ class _ToTheStock:
     def result(self) -> tuple[list[Candidate], list[str]]:
         """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
         settings, found = self.request.settings, self._found()
-        told = [f"{self.request.target} itself is in the stock."] if self.request.target in self._stock else []
+        offer = self._stock.offer(self.request.target)
+        told = (
+            [f"{self.request.target} itself is in the stock{offer.in_words and ': '}{offer.in_words}."]
+            if offer
+            else []
+        )
         routes = found or ([] if settings.rules.only_purchasable else self._proposed.unfinished(_UNFINISHED))
         candidates = [
             Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)

@@ -84,7 +84,7 @@ def evaluate(
     Args:
         plans: one for each reference, in their order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
-        stock: what can be bought, for `purchasable`.
+        stock: what can be bought, for `purchasable`; a strict one counts as other programs do.
         starting_materials: those that the model was given; DirectMultiStep's count removes routes without them.
         ks: ranks to report; those above the most candidates that a target has are left out, the smallest never.
         resamples, seed: of the bootstrap.

@@ -36,7 +36,7 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
     assert route_task.stock is None  # a stock is of one question
 
 
-def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner):
+def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner, library):
     task = RouteTask(planner, Stock(["CC(=O)O", "NCc1ccccc1"]))
     [best, *_] = plan_routes(task, "CC(=O)NCc1ccccc1", beams=2, time_limit=30).distinct
     assert best.purchasable and best.route.num_reactions == 1

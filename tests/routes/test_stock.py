@@ -8,8 +8,11 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Route, Stock
+from weftformer.routes import Candidate, Route, Stock
 from weftformer.routes import stock as stock_module
+from weftformer.routes.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.offers import Offer, read_price
+from weftformer.routes.plans import ranked
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
@@ -28,6 +31,9 @@ def read(path, **settings):
         ("table.tsv", "smiles\tid\nOCC\t1\nc1ccccc1\t2\nCC(O)=O\t3\n"),
         ("excel.csv", '\ufeff"smiles","price"\n"OCC","1"\n"c1ccccc1","2"\n"CC(O)=O",""\n'),
         ("semicolons.csv", 'id;smiles;"name, long"\n1;OCC;"a, b"\n2;c1ccccc1;b\n3;CC(O)=O;c\n'),
+        ("vendor.csv", "Catalog ID,Canonical SMILES\n1,OCC\n2,c1ccccc1\n3,CC(O)=O\n"),
+        ("pubchem.csv", "CanonicalSMILES,IsomericSMILES\nCCO,OCC\nx,c1ccccc1\n,CC(O)=O\n"),
+        ("structures.tsv", "ID\tStructure\n1\tOCC\n2\tc1ccccc1\n3\tCC(O)=O\n"),
         ("keys.txt", "\n".join(KEYS)),
         ("keys.csv", "name,InChIKey\n" + "".join(f"x,{key}\n" for key in KEYS)),
     ],
@@ -72,7 +78,7 @@ def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, cap
     path = tmp_path / "list.smi"
     path.write_text("CCO\nxx\nCCC\n")
     first = read(path)
-    monkeypatch.setattr(stock_module, "_entries", lambda path: pytest.fail("the file was read again"))
+    monkeypatch.setattr(stock_module, "_entries", lambda *_: pytest.fail("the file was read again"))
     again = read(path)
     assert len(again) == len(first) == 2 and "CCC" in again and again.bad_lines == ["xx"]
     monkeypatch.undo()
@@ -94,6 +100,115 @@ def test_reading_can_be_ended(tmp_path):
     with pytest.raises(TimeoutError):
         read(path, check=check)
     assert len(calls) == 41 and os.listdir(tmp_path) == ["list.smi"]
+
+
+FORMS = [
+    # the molecule, what the stock has, which form that is
+    ("CCN", "CCN.Cl", "HCl salt"),
+    ("CCN", "CC[NH3+].[Br-]", "HBr salt"),
+    ("CCN", "CCN.O=C(O)C(F)(F)F", "TFA salt"),
+    ("CCN", "CC[NH3+]", OTHER_SALT),
+    ("CCN.Cl", "CCN", OTHER_SALT),
+    ("CCN.Cl", "CCN.Br", "HBr salt"),
+    ("CC(=O)O", "CC(=O)[O-].[Na+]", "sodium salt"),
+    ("CC(=O)[O-]", "CC(=O)O", OTHER_SALT),
+    ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
+    ("C[N+](C)(C)C.[Cl-]", "C[N+](C)(C)C.[Br-]", OTHER_SALT),
+    ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
+    ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
+    ("Cc1cc[nH]n1", "Cc1ccn[nH]1", OTHER_TAUTOMER),
+    ("O=C1Cc2ccccc2OC1=O", "O=c1oc2ccccc2cc1O", OTHER_TAUTOMER),
+    ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
+]
+DIFFERENT = [
+    ("C[C@H](N)C(=O)OC", "C[C@@H](N)C(=O)OC.Cl"),
+    ("C[C@H](N)C(=O)OC", "CC(N)C(=O)OC.Cl"),
+    ("C[C@H]1CCCCC1=O", "CC1=C(O)CCCC1"),
+    ("C/C(=N\\O)c1ccccc1", "CC(N=O)c1ccccc1"),
+    ("[13CH3]N", "CN.Cl"),
+    ("[2H]C([2H])N", "CN.Cl"),
+    ("CO", "C[O-].[Na+]"),  # a base
+    ("CCCC", "[CH2-]CCC.[Li+]"),
+    ("CC(C)NC(C)C", "CC(C)[N-]C(C)C.[Li+]"),
+    ("[H-].[Na+]", "[Cl-].[Na+]"),
+    ("O", "[OH-].[Na+]"),
+    ("B", "[BH4-].[Na+]"),
+    ("CCN", "CCN.CCCCCCCCO"),  # a mixture
+    ("C/C=C/C(C)=O", "C=CCC(C)=O"),  # hydrogens of carbon alone move
+]
+
+
+@pytest.mark.parametrize(("smiles", "sold", "form"), FORMS)
+def test_another_form_is_in_stock_and_says_which(tmp_path, smiles, sold, form):
+    (tmp_path / "list.smi").write_text(f"{sold}\nCCCCO\n")
+    for stock in (read(tmp_path / "list.smi"), read(tmp_path / "list.smi")):  # the second is from the cache
+        offer = stock.offer(smiles)
+        assert (offer.form, offer.sold_as) == (form, stock_module._name_of(sold, "smiles")) and smiles in stock
+        assert offer.in_words == f"as {form} ({offer.sold_as})"
+    assert smiles not in read(tmp_path / "list.smi", is_strict=True)
+    both = Stock(stock_module._name_of(one, "smiles") for one in (sold, smiles))
+    assert both.offer(smiles) == Offer(smiles)  # the molecule itself comes first
+
+
+@pytest.mark.parametrize(("smiles", "sold"), DIFFERENT)
+def test_other_compounds_are_no_forms(smiles, sold):
+    name = stock_module._name_of(sold, "smiles")
+    assert smiles not in Stock([name]) and name not in Stock([stock_module._name_of(smiles, "smiles")])
+
+
+def test_a_form_of_the_target_is_no_starting_material():
+    stock = Stock(["O=c1cccc[nH]1", "CN.Cl"])
+    assert [stock.without("Oc1ccccn1")(one) for one in ("Oc1ccccn1", "O=c1cccc[nH]1", "CN")] == [False, False, True]
+    assert Stock(["O=c1cccc[nH]1"], is_strict=True).without("Oc1ccccn1")("O=c1cccc[nH]1")
+
+
+def test_keys_of_salts_and_parents():
+    assert Stock([KEYS[2]], "inchikey").offer("CC(=O)[O-].[Na+]").form == OTHER_SALT
+    assert "CC(=O)[O-].[Na+]" not in Stock([KEYS[2]], "inchikey", is_strict=True)
+
+
+PRICES = """Catalog No;Structure;Price (EUR);Supplier
+A-1;CCO;12,50;"Acme; Ltd"
+A-2;OCC;8,00;Other
+B-1;CCN.Cl;1.250,00;Acme
+B-2;c1ccccc1;on request;Acme
+;CCC;;
+x;C1CC;1;
+"""
+
+
+def test_prices_vendors_and_numbers_are_kept(tmp_path):
+    (tmp_path / "list.csv").write_text(PRICES)
+    for stock in (read(tmp_path / "list.csv"), read(tmp_path / "list.csv")):
+        assert str(stock) == "4 molecules (salts or mixtures: 1, lines that are not molecules: 1)"
+        assert stock.offer("C(O)C") == Offer("C(O)C", price=8.0, unit="EUR", vendor="Other", catalogue_number="A-2")
+        assert stock.offer("NCC").in_words == "as HCl salt (CCN.Cl), 1,250.00 EUR, Acme, B-1"
+        assert stock.offer("c1ccccc1").in_words == "Acme, B-2" and stock.offer("CCC") == Offer("CCC")
+    route = Route("CC", tuple(map(Route, ("CCO", "CCN", "c1ccccc1", "CCC", "CCO", "CCCC"))))
+    (one,) = ranked([Candidate("", 0.0, None, route)], stock)
+    assert one.missing == ("CCCC",) and one.price == 1258.0 and len(one.offers) == 3
+    assert one.price_in_words == "1,258.00 EUR for 2 of 5 starting materials, one listed pack of each"
+    assert Candidate.from_dict(one.to_dict()) == one and one.to_dict()["offers"][1]["form"] == "HCl salt"
+
+
+def test_a_column_is_chosen_by_name(tmp_path):
+    path = tmp_path / "list.csv"
+    path.write_text("smiles,My Form\nCCO,CCN\n")
+    assert "CCO" in read(path) and "CCN" in read(path, column="my_form") and "CCO" not in read(path, column="my form")
+    with pytest.raises(ValueError, match=r"list\.csv has no column 'mol': its first line is 'smiles,My Form'"):
+        read(path, column="mol")
+
+
+@pytest.mark.parametrize(
+    ("text", "price", "unit"),
+    [
+        ("$1,250.00", 1250.0, "$"), ("12,50 EUR", 12.5, "EUR"), ("1.250,00", 1250.0, ""), ("1,250", 1250.0, ""),
+        ("CHF 1'250.5", 1250.5, "CHF"), ("on request", None, ""), ("0", None, ""), ("1.2.3", None, ""),
+    ],
+)  # fmt: skip
+def test_prices_are_read_as_people_write_them(text, price, unit):
+    found, of = read_price(text)
+    assert (None if found != found else found, of) == (price, unit)
 
 
 def test_missing_leaves_are_named_once():

@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Candidate, Plan, Route, write_routes
+from weftformer.routes import Candidate, Plan, Route, Stock, write_routes
 from weftformer.routes.drawing.page import save_page
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.scripts import cli
 
 ROUTES = [
@@ -54,6 +55,33 @@ def test_a_page_of_recorded_routes(files, capsys):
     text = (files / "page.html").read_text()
     assert "1 target ·" in text and "no stock given" in text
     assert "Only the first 1 are drawn" in capsys.readouterr().out
+
+
+def test_what_a_file_tells_of_stock_and_names_is_kept(files):
+    tree = to_reaction_tree(ROUTES[0], Stock(["CCO"]))
+    (files / "trees.json").write_text(json.dumps([[tree], [to_reaction_tree(ROUTES[1])]]))
+    assert draw("trees.json", "--html", "a.html") == 0
+    text = (files / "a.html").read_text()
+    assert text.count("✕ 1 not in stock") == 1 and "1 purchasable: all" in text
+    named = [{"name": f"Route {number}", "path": route.to_string()} for number, route in enumerate(ROUTES)]
+    (files / "named.json").write_text(json.dumps(named))
+    assert draw("named.json", "--html", "a.html") == 0
+    text = (files / "a.html").read_text()
+    assert (
+        "Target 1 of 2: Route 0, Route 2<" in text and "Target 2 of 2: Route 1<" in text and "no stock given" in text
+    )
+
+
+def test_what_has_to_be_ordered_is_on_the_page(files):
+    (files / "stock.csv").write_text("Form,Price (USD),cat no\nCC(=O)[O-].[Na+],12.50,A-1\nCCO,2,<b>\n")
+    words = ["routes.jsonl", "--html", "a.html", "--stock", "stock.csv", "--stock-column", "form"]
+    assert draw(*words) == 0
+    text = (files / "a.html").read_text()
+    assert text.count("as sodium salt (CC(=O)[O-].[Na+]), 12.50 USD, A-1") == 3 and "2.00 USD, &lt;b&gt;" in text
+    assert "Price: 14.50 USD for 2 of 2 starting materials" in text
+    assert 'data-form="sodium salt" data-sold_as="CC(=O)[O-].[Na+]" data-price="12.5" data-unit="USD"' in text
+    assert draw(*words, "--stock-strict") == 0
+    assert "sodium" not in (files / "a.html").read_text()
 
 
 def test_pictures(files):

@@ -66,8 +66,8 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
 
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
     """The whole road: the amine is not in stock, is made in its turn, and the route is drawn."""
-    (tmp_path / "stock.smi").write_text("CC(=O)O acid\nN ammonia\nBrCc1ccccc1 bromide\n")
-    words = [AMIDE, "--stock", "stock.smi", "--output-file", "a.jsonl"]
+    (tmp_path / "stock.csv").write_text("Structure,Price_USD\nCC(=O)[O-].[Na+],5\nN,2\nBrCc1ccccc1,\n")
+    words = [AMIDE, "--stock", "stock.csv", "--output-file", "a.jsonl"]
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
@@ -78,11 +78,13 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert "BrCc1ccccc1" in (tmp_path / "b.sdf").read_text()
     (line,) = csv.DictReader((tmp_path / "b.summary.csv").read_text().splitlines())
     assert (line["solved"], line["steps"], line["precedented_steps"]) == ("true", "2", "2")
-    assert "<dd>stock.smi, 3 molecules</dd>" in (tmp_path / "b.html").read_text()
+    assert "<dd>stock.csv, 3 molecules</dd>" in (tmp_path / "b.html").read_text()
     with pytest.raises(SystemExit, match="2"):
         run(chain_folder, AMIDE, "--export", "b.rxn")
     assert "b.rxn: give a name that ends in one of .summary.csv, .csv" in capsys.readouterr().err
     assert "purchasable, 2 of 2 steps precedented\nCC(=O)NCc1ccccc1" in out
+    assert "\nbuy CC(=O)O: as sodium salt (CC(=O)[O-].[Na+]), 5.00 USD\n" in out
+    assert "\nprice: 7.00 USD for 2 of 3 starting materials, one listed pack of each\n" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
     assert same["candidates"][0]["route"] == first["route"]
@@ -177,6 +179,8 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
         file.write('{"number":4,"id":')  # half a line
     assert run(folder, *words) == 1
     assert f"{log} " in (err := capsys.readouterr().err) and "--resume goes on behind its last whole line" in err
+    assert run(folder, *words, "--resume", "--stock-strict") == 1
+    assert "begun with no --stock-strict, and this run has --stock-strict True" in capsys.readouterr().err
     assert run(folder, *words, "--resume", "--num-augmentations", "2") == 1
     assert (
         f"{log} was begun with no --num-augmentations, and this run has --num-augmentations 2"

@@ -66,7 +66,7 @@ def test_a_target_with_many_searches_does_not_keep_another_waiting(planner):
 
 def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     task, asked = RouteTask(planner, Stock(known[0].leaves())), []
-    works, short = task.works, PlanSettings(beams=1, max_new_tokens=1)
+    works, short = task.works, PlanSettings(beams=1, max_new_tokens=1, direct=True)
     monkeypatch.setattr(task, "works", lambda *given, **more: asked.append((*given, more)) or works(["CCO"], short))
     body = {
         "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_fail": "drop", "max_new_tokens": 9,
@@ -243,7 +243,7 @@ class Chain(RouteTask):
         return [Candidate(route.to_string(), -0.5, 1, route)]
 
 
-def test_a_request_is_searched_to_the_stock_within_a_budget(planner):
+def test_a_request_is_searched_to_the_stock_within_a_budget(planner, library):
     task, body = Chain(planner, Stock(["CC(=O)O", "N", "BrCc1ccccc1"])), {"beams": 2, "num_routes": 1}
     with running(task, timeout_s=1.0) as server:
         answer = server.client.post("/plan", json=body | {"targets": ["CC(=O)NCc1ccccc1", "C1CC"]}).json()["plans"]

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from weftformer.routes import Route
 from weftformer.routes.drawing.page import save_page
 from weftformer.routes.drawing.picture import LOOKS
+from weftformer.routes.offers import Offer
 from weftformer.routes.plans import Candidate, Plan
 
 CHROMIUM = shutil.which("chromium")
@@ -35,12 +36,16 @@ def candidate(route, rank, missing, **fields):
     return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, **fields)
 
 
+OFFERS = (
+    Offer("CC(=O)Cl", price=9.5, unit="EUR", vendor="Acme, Ltd", catalogue_number="A-1"),
+    Offer("NCc1ccc(OC)cc1", "HCl salt", "COc1ccc(CN)cc1.Cl"),
+)
 PLANS = [
     Plan(
         TARGET,
         [
             candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5),
-            candidate(SHORT, 2, (), feasibility=1.0),
+            candidate(SHORT, 2, (), feasibility=1.0, offers=OFFERS),
             Candidate("x" * 300, -9, 1, rank=3),
         ],
     ),
@@ -260,7 +265,11 @@ def test_the_list_to_buy_is_that_of_the_routes_shown(load):
         page.locator('[data-buy="save"]').click()
     assert download.value.suggested_filename == "to-buy.csv"
     text = download.value.path().read_text(encoding="utf-8")
-    assert text.splitlines() == ["smiles,in_stock,routes", "CC(=O)Cl,yes,1.2", "COc1ccc(CN)cc1,yes,1.2"]
+    assert text.splitlines() == [
+        "smiles,in_stock,routes,form,sold_as,price,unit,vendor,catalogue_number",
+        'CC(=O)Cl,yes,1.2,,,9.5,EUR,"Acme, Ltd",A-1',
+        "COc1ccc(CN)cc1,yes,1.2,HCl salt,COc1ccc(CN)cc1.Cl,,,,",
+    ]
     page.locator('[data-need="CC(=O)Cl"] a').click()
     expect(page.locator("#t1-r2 > details")).to_have_attribute("open", "")
 

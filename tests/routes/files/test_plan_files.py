@@ -276,6 +276,7 @@ def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
         "precedented",
         "fails_because",
         "feasibility",
+        "offers",
         "problem",
     ],
 )

@@ -8,12 +8,14 @@ import pytest
 
 from weftformer.modeling.decoding import cache
 from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
-from weftformer.routes.judging import Library, Transformation
+from weftformer.routes.judging import Transformation
 from weftformer.routes.planning import pool as pool_module
 from weftformer.routes.planning import search as module
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.search import Job, RouteSearch
 from weftformer.routes.planning.shelf_search import ShelfSearch
+
+pytestmark = pytest.mark.usefixtures("library")
 
 SETTINGS = {
     "the rules for all": {"beams": 3},
@@ -181,18 +183,6 @@ class Proposals:
         routes = {Route(smiles, tuple(map(Route, used))): score for used, score in REACTIONS.get(smiles, {}).items()}
         no_route = Candidate("?", -0.01, 1, problem="it is no route")
         return [no_route, *(Candidate(route.to_string(), score, 1, route) for route, score in routes.items())]
-
-
-@pytest.fixture(autouse=True)
-def library(monkeypatch):
-    """A library that proposes nothing, so that searches end; a test may give its own."""
-
-    def proposes(*rows):
-        library = Library(rows)
-        monkeypatch.setattr(pool_module, "shipped_library", lambda: library)
-
-    proposes()
-    return proposes
 
 
 def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, **settings):

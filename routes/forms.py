@@ -1,0 +1,112 @@
+"""The forms in which a compound is sold: salts, charges and tautomers, by RDKit's standardizer. Stereocentres, double bonds and isotopes count."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import Any, cast
+
+from rdkit import Chem, rdBase
+
+# What differs where it has no name of its own.
+OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
+_SALTS = {
+    "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",
+    "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt", "O": "hydrate",
+}  # fmt: skip
+# Nitro groups have charges in every form.
+_NITRO = re.compile(r"\[N\+\]\(=O\)\[O-\]|O=\[N\+\]\(\[O-\]\)")
+_SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
+# Atoms that keep their identity with another proton. Sodium methoxide is not methanol, nor butyllithium butane: an anion is
+# conjugated, or of sulfur.
+_EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
+# A bound on tautomers, for molecules with hundreds.
+_MOST_TAUTOMERS = 50
+
+
+@cache
+def _standardizer() -> tuple[Any, Any, Any, Any]:
+    from rdkit.Chem.MolStandardize import rdMolStandardize  # most stocks have nothing to standardize
+
+    kept: Any = rdMolStandardize.CleanupParameters()
+    kept.tautomerRemoveSp3Stereo = kept.tautomerRemoveBondStereo = kept.tautomerRemoveIsotopicHs = False
+    kept.maxTautomers = kept.maxTransforms = _MOST_TAUTOMERS
+    return (
+        rdMolStandardize.FragmentRemover(), rdMolStandardize.Uncharger(), Chem.MolFromSmarts(_EXCHANGES),
+        rdMolStandardize.TautomerEnumerator(kept),
+    )  # fmt: skip
+
+
+def _is_plain(smiles: str) -> bool:
+    return _SALT_OR_CHARGE.search(_NITRO.sub("", smiles)) is None
+
+
+@lru_cache(1 << 14)
+def parent_form(smiles: str) -> str:
+    """
+    Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that keeps its identity.
+
+    Args:
+        smiles (`str`):
+            The canonical SMILES.
+
+    Returns:
+        `str`: that of the parent. A mixture, of which RDKit's list of counterions and solvents leaves several molecules,
+        or an ion without carbon and nitrogen, is its own.
+    """
+    if _is_plain(smiles):
+        return smiles
+    remover, uncharger, exchanges, _ = _standardizer()
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+        if "." in smiles:
+            parts = set(Chem.MolToSmiles(remover.remove(molecule)).split("."))
+            molecule = Chem.MolFromSmiles(parts.pop())
+            if parts or not any(atom.GetAtomicNum() in (6, 7) for atom in molecule.GetAtoms()):
+                return smiles
+        neutral = uncharger.uncharge(molecule)
+    allowed = {index for (index,) in molecule.GetSubstructMatches(exchanges)}
+    changed = {
+        atom.GetIdx()
+        for atom, after in zip(cast(Any, molecule).GetAtoms(), neutral.GetAtoms(), strict=True)
+        if atom.GetFormalCharge() != after.GetFormalCharge()
+    }
+    return Chem.MolToSmiles(neutral if changed <= allowed else molecule)
+
+
+def salt_in_words(smiles: str, parent: str) -> str:
+    """Return the name of a form of a parent, such as "HCl salt"."""
+    parts = set(smiles.split("."))
+    names = {_SALTS[part] for part in parts if part in _SALTS}
+    is_named = len(names) == 1 and len(parts - set(_SALTS)) == 1 and _is_plain(parent)
+    return names.pop() if is_named else OTHER_SALT
+
+
+@lru_cache(1 << 14)
+def tautomers(smiles: str) -> tuple[str, ...]:
+    """
+    Return the canonical SMILES of the other tautomers of a molecule, in which no stereochemistry is lost.
+
+    A hydrogen moves between hetero atoms, or between one and carbon (keto and enol). Molecules whose hydrogens are at other
+    carbons instead, such as an enone and its isomer that is not conjugated, are different compounds.
+    """
+    molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
+    known, found = _hydrogens(molecule), list[str]()
+    with rdBase.BlockLogs():
+        for other in enumerator.Enumerate(molecule):
+            name, hydrogens = Chem.MolToSmiles(other), _hydrogens(other)
+            is_isomer = hydrogens != known and sum(hydrogens) == sum(known)
+            if name != smiles and not is_isomer and _num_stereo(other, name) == _num_stereo(molecule, smiles):
+                found.append(name)
+    return tuple(found)
+
+
+def _hydrogens(molecule: Any) -> list[int]:
+    """The hydrogens of each carbon."""
+    return [atom.GetTotalNumHs(includeNeighbors=True) for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 6]
+
+
+def _num_stereo(molecule: Any, smiles: str) -> tuple[int, int]:
+    """The numbers of stereocentres and of double bonds with a known configuration."""
+    bonds = sum(bond.GetStereo() > Chem.BondStereo.STEREOANY for bond in molecule.GetBonds())
+    return len(re.findall("@+", smiles)), bonds

@@ -1,0 +1,93 @@
+"""How a stock sells a starting material: in which form, for what price, by whom. Neither RDKit nor NumPy is needed to read it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """
+    What a stock tells of a starting material.
+
+    Args:
+        smiles (`str`):
+            The SMILES in the route.
+        form (`str`, *optional*):
+            What the stock has instead, such as `"HCl salt"` or `"another tautomer"`. `None` stands for the molecule itself.
+        sold_as (`str`, *optional*):
+            The SMILES of that form.
+        price (`float`, *optional*):
+            The lowest price in the file.
+        unit (`str`, *optional*):
+            The unit of the price, as the file writes it.
+        vendor (`str`, *optional*):
+            The vendor.
+        catalogue_number (`str`, *optional*):
+            The catalogue number.
+    """
+
+    smiles: str
+    form: str | None = None
+    sold_as: str | None = None
+    price: float | None = None
+    unit: str | None = None
+    vendor: str | None = None
+    catalogue_number: str | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What a person needs to order it; empty for a molecule of which a stock tells nothing."""
+        price = None if self.price is None else price_in_words(self.price, self.unit)
+        form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
+        return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Offer:
+        """Read the fields.
+
+        Raises:
+            TypeError, ValueError: `data` is something else.
+        """
+        found = cls(**data)
+        texts = (found.smiles, *(value for name, value in data.items() if name not in ("smiles", "price")))
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise ValueError(f"expected texts, got {texts}")
+        if found.price is not None and not math.isfinite(found.price):
+            raise ValueError(f"expected a price, got {found.price}")
+        return found
+
+
+def price_in_words(price: float, unit: str | None) -> str:
+    """Return a price with its unit."""
+    return f"{price:,.2f} {unit or ''}".strip()
+
+
+def price_sum(offers: Sequence[Offer]) -> float | None:
+    """Return the sum of the known prices; None if there is none, or if their units differ."""
+    known = [offer for offer in offers if offer.price is not None]
+    return sum(offer.price or 0.0 for offer in known) if len({offer.unit for offer in known}) == 1 else None
+
+
+def read_price(text: str) -> tuple[float, str]:
+    """Return the number in a text such as `$1,250.00`, `12,50 EUR` or `1.250,00`, and what stands around it as the unit.
+
+    A text without a number, or with the number 0, has the price NaN.
+    """
+    found = _NUMBER.search(text)
+    if found is None:
+        return math.nan, ""
+    digits = re.sub("[' ]", "", found[0])
+    if digits.rfind(",") > digits.rfind(".") and not re.fullmatch(r"\d{1,3}(,\d{3})+", digits):
+        digits = digits.replace(".", "").replace(",", ".")  # a decimal comma
+    unit = " ".join(f"{text[: found.start()]} {text[found.end() :]}".split())
+    try:
+        return float(digits.replace(",", "")) or math.nan, unit
+    except ValueError:  # several points
+        return math.nan, ""
