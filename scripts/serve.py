@@ -9,7 +9,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from weftformer.scripts.arguments import check_model, move_to, read_forward_model, read_stock, take_shipped_model
+from weftformer.scripts.arguments import check_model, read_forward_model, read_stock, take_shipped_model
 from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
 
@@ -61,6 +61,7 @@ def main(args: argparse.Namespace) -> None:
     """
     try:
         from weftformer.inference import load_task
+        from weftformer.inference.loading import move_to
         from weftformer.serving import build_app
         from weftformer.serving.connections import Server
     except ModuleNotFoundError as error:

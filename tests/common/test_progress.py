@@ -21,7 +21,9 @@ def test_what_was_done_before_does_not_count_as_speed_and_large_numbers_are_scal
     times = iter([0.0, 10.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     Progress("training", 1_000_000, "bytes", done=500_000, is_scaled=True).update(200_000)
-    assert capsys.readouterr().err == "training: 700k of 1.00M bytes, 200k of them in 10 s, 2e+04 a second\n"
+    assert (
+        capsys.readouterr().err == "training: 700k of 1.00M bytes, 200k of them in 10 s, 2e+04 a second, 15 s left\n"
+    )
 
 
 def test_what_is_printed_meanwhile_stands_alone_on_stdout(capsys, monkeypatch):
