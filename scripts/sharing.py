@@ -32,8 +32,6 @@ def is_shared(args: argparse.Namespace) -> bool:
     Raises:
         ValueError: arguments do not fit together.
     """
-    from weftformer.distributed.job import shard
-
     if args.join is not None and (args.workers is not None or args.shard is not None or args.output_file is None):
         raise ValueError("--join FOLDER goes with --output-file FILE, and without --workers and --shard.")
     if args.workers is None and args.shard is None:
@@ -42,6 +40,8 @@ def is_shared(args: argparse.Namespace) -> bool:
         if isinstance(args.output_file, str):
             raise ValueError(f"--output-file {args.output_file} is for parts: give --workers N, or --shard 1/1, too.")
         return False
+    from weftformer.distributed.job import shard
+
     shard(args.shard)
     if args.output_file is None:
         raise ValueError("--workers and --shard write parts: give --output-file FOLDER, or s3://bucket/folder.")

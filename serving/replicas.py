@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,11 @@ _SCOPE = (
     "type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
     "server",
 )  # fmt: skip
+# Arguments of the application, and what they are where they are not given.
+_ARGUMENTS: dict[str, Any] = {
+    "model": None, "replicas": 1, "threads": 1, "stock": None, "forward_model": None, "device": None,
+    "allowed_hosts": ["*"], "limits": {},
+}  # fmt: skip
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
@@ -55,46 +59,31 @@ class Replica:
     """A model with the application of one process, which is called without a connection.
 
     Args:
-        model, stock, forward_model, device: as of `weftformer serve`. Every node has to find them under these names.
-        limits: fields of [`Limits`].
-        api_key, allowed_hosts: as in [`build_app`].
-        threads: the number of threads.
+        args: as of [`application`], all of them. Every node has to find the files under these names.
+        api_key: as in [`build_app`].
     """
 
-    def __init__(
-        self,
-        model: str,
-        stock: str | None,
-        forward_model: str | None,
-        device: str | None,
-        limits: dict[str, Any],
-        api_key: str | None,
-        allowed_hosts: Sequence[str],
-        threads: int,
-    ):
+    def __init__(self, args: dict[str, Any], api_key: str | None):
         import torch
 
         from ..inference.loading import move_to
+        from ..routes.scoring.round_trip import ForwardModel
+        from ..routes.shipped import STOCK
+        from ..routes.stock import Stock
         from .connections import share_memory
 
         share_memory()
-        torch.set_num_threads(threads)
-        self.limits = Limits(**limits)
-        known = forward = None
+        torch.set_num_threads(args["threads"])
+        self.limits, model, stock, forward = Limits(**args["limits"]), args["model"], args["stock"], None
         if stock is not None:
-            from ..routes.shipped import STOCK
-            from ..routes.stock import Stock
-
-            known = Stock.from_file(stock, progress=False, cache=Path(stock) != STOCK)
-        if forward_model is not None:
-            from ..routes.scoring.round_trip import ForwardModel
-
-            forward = ForwardModel.from_pretrained(forward_model)
-            move_to(forward, device)
-        task = load_task(model, known, self.limits.max_new_tokens, forward)
-        move_to(task, device)
+            stock = Stock.from_file(stock, progress=False, cache=Path(stock) != STOCK)
+        if args["forward_model"] is not None:
+            forward = ForwardModel.from_pretrained(args["forward_model"])
+            move_to(forward, args["device"])
+        task = load_task(model, stock, self.limits.max_new_tokens, forward)
+        move_to(task, args["device"])
         name = Path(model).resolve().name if Path(model).is_dir() else model
-        self.app = build_app(task, name=name, limits=self.limits, api_key=api_key, allowed_hosts=allowed_hosts)
+        self.app = build_app(task, name=name, limits=self.limits, api_key=api_key, allowed_hosts=args["allowed_hosts"])
         self.batcher = self.app.state.batcher
 
     async def answer(self, scope: dict[str, Any], body: bytes) -> Answer:
@@ -180,15 +169,11 @@ def application(args: dict[str, Any]) -> Any:
     import_ray()
     from ray import serve
 
-    known: dict[str, Any] = {
-        "model": None, "replicas": 1, "threads": 1, "stock": None, "forward_model": None, "device": None,
-        "allowed_hosts": ["*"], "limits": {},
-    }  # fmt: skip
-    if wrong := [name for name in args if name not in known] or ([] if args.get("model") else ["no model"]):
+    if wrong := [*(args.keys() - _ARGUMENTS.keys()), *({"model"} - args.keys())]:
         raise ValueError(
-            f"The arguments of the application are {', '.join(known)}; model is required: got {wrong[0]}."
+            f"The arguments of the application are {', '.join(_ARGUMENTS)}, and model is needed: {wrong[0]} is wrong or missing."
         )
-    args = known | args
+    args = _ARGUMENTS | args
     if unknown := args["limits"].keys() - {field.name for field in fields(Limits)}:
         raise ValueError(f"There is no limit {min(unknown)}.")
     limits = Limits(**args["limits"])
@@ -209,11 +194,6 @@ def application(args: dict[str, Any]) -> Any:
         graceful_shutdown_timeout_s=limits.timeout_s + limits.stop_timeout_s,
         ray_actor_options={"num_cpus": args["threads"], "num_gpus": int((device or "").startswith("cuda"))},
     )(Replica)
-    key = os.environ.get("WEFT_API_KEY", "").strip() or None
-    bound = replicas.bind(
-        args["model"], args["stock"], args["forward_model"], device, args["limits"], key, args["allowed_hosts"],
-        args["threads"],
-    )  # fmt: skip
 
     class Front:
         def __init__(self, replicas: Any):
@@ -225,7 +205,7 @@ def application(args: dict[str, Any]) -> Any:
     front = serve.deployment(
         name="front", max_ongoing_requests=limits.max_connections, ray_actor_options={"num_cpus": 0}
     )(serve.ingress()(Front))
-    return front.bind(bound)
+    return front.bind(replicas.bind(args, os.environ.get("WEFT_API_KEY", "").strip() or None))
 
 
 def serve_here(args: dict[str, Any], host: str, port: int, address: str | None = None) -> None:
@@ -260,4 +240,4 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
             print(f"{args['model']} at http://{host}:{port}, {least} to {most} replicas", flush=True)
             stopped.wait()
         finally:
-            serve.shutdown()
+            serve.delete("weft")  # other applications of the cluster stay; what is in progress is finished

@@ -32,8 +32,8 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
         with pytest.raises(ValueError, match="give a number, or bounds such as 1-4"):
             bounds(wrong)
     for given, said in (
-        ({}, "got no model"),
-        ({"model": "x", "beams": 3}, "got beams"),
+        ({}, "model is wrong or missing"),
+        ({"model": "x", "beams": 3}, "beams is wrong or missing"),
         ({"model": "x", "limits": {"a": 1}}, "limit a"),
     ):
         with pytest.raises(ValueError, match=said):
