@@ -128,7 +128,7 @@ def test_mistakes_are_one_line(texts, tmp_path, capsys, monkeypatch, words, mess
 
 
 def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
-    parts = Parts(str(tmp_path / "parts"))
+    parts = Parts((tmp_path / "parts").as_uri())
     parts.begin("plan", {}, ["a", "b"])
     for text in ("first", "again"):
         parts.add([f'{{"number":{number},"state":"done","text":"{text}"}}\n' for number in (2, 1)])
