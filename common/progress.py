@@ -75,8 +75,10 @@ class Progress:
         of = "" if self.total is None else f" of {self.total:,}"
         new = self.done - self._before
         rate = new / seconds if seconds else 0.0
+        left = 0.0 if self.total is None or not rate else (self.total - self.done) / rate
         here = f"{new:,} of them in " if self._before else ""
         print(
-            f"{self.what}: {self.done:,}{of} {self.unit}, {here}{seconds:.0f} s, {rate:.3g} a second",
+            f"{self.what}: {self.done:,}{of} {self.unit}, {here}{seconds:.0f} s, {rate:.3g} a second"
+            + (f", {left:.0f} s left" if left > 0 else ""),
             file=sys.stderr,
         )

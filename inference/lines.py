@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +12,7 @@ from .tasks import TextSettings, TextTask, TextWork, Written
 
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
-_BATCHES = 16
+BATCHES = 16
 
 
 class Line(NamedTuple):
@@ -55,7 +55,7 @@ def answer_lines(
         Lists of some hundred answers, in the order of the lines.
     """
     lines = iter(lines)
-    window = batch_size * _BATCHES
+    window = batch_size * BATCHES
     # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
     # what is sampled for a line depends on the other lines of the window.
     for number in itertools.count():
@@ -66,12 +66,27 @@ def answer_lines(
         if begin < len(taken):
             if settings.sampling is not None:
                 torch.manual_seed(seed + number)
-            yield _answer(task, taken, settings, batch_size, with_scores)[begin:]
+            yield answer_batch(task, taken, settings, batch_size, with_scores)[begin:]
 
 
-def _answer(
+def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
+    """What JSON lines have of an answer; with several `candidates`, all of them."""
+    best = answer.written[0] if answer.written else None
+    row: dict[str, Any] = {"source": answer.source, "text": best.text if best else ""}
+    row["score"] = best.score if best else None
+    if candidates > 1:
+        row["candidates"] = [{"text": one.text, "score": one.score} for one in answer.written]
+    if best is not None and best.is_cut:
+        row["is_cut"] = True
+    if answer.problem is not None:
+        row["problem"] = answer.problem
+    return row
+
+
+def answer_batch(
     task: TextTask, lines: Sequence[Line], settings: TextSettings, batch_size: int, with_scores: bool
 ) -> list[Answer]:
+    """Generate texts for some lines, in batches of similar lengths, as [`answer_lines`] does."""
     answers = [Answer(line.text) for line in lines]
     works: dict[int, TextWork] = {}
     for index, line in enumerate(lines):

@@ -272,6 +272,17 @@ class TextTask:
         settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
         return [self.work(text, settings, conditions) for text in texts]
 
+    def settings(
+        self, beams: int | None, max_new_tokens: int | None, sampling: Sampling | None = None, candidates: int = 1
+    ) -> TextSettings:
+        """The settings of generation. What is None is as in the model's folder."""
+        defaults = self.model.generation_config
+        beams = beams or (1 if sampling else defaults.num_beams or 1)
+        if sampling is None:
+            beams = max(beams, candidates)
+        longest = max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
+        return TextSettings(beams, max(1, min(longest, self.model.config.max_target_positions)), sampling, candidates)
+
     def check_conditions(self, count: int) -> None:
         """Refuse a number of conditions that the model was not trained with.
 

@@ -210,6 +210,14 @@ class Plan:
         return [candidate for candidate in self.candidates if candidate.route is None]
 
     @property
+    def state(self) -> str:
+        """What became of the target: "done"; "unfinished" where no route begins from the stock alone; "no route"; or "refused"."""
+        if self.problem is not None:
+            return "refused"
+        known = [candidate.purchasable for candidate in self.candidates if candidate.route is not None]
+        return "no route" if not known else "unfinished" if set(known) == {False} else "done"
+
+    @property
     def nothing_because(self) -> str | None:
         """Why there is no route, in a sentence; None where there is one."""
         if self.problem is not None or self.routes:

@@ -26,7 +26,8 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError: as [`load_models`], or there is no such device. OSError: no such model, or the port is taken.
     """
-    from weftformer.scripts.arguments import move_to, take_shipped_model
+    from weftformer.inference.loading import move_to
+    from weftformer.scripts.arguments import take_shipped_model
 
     if args.text_model is None:
         take_shipped_model(args)

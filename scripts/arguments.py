@@ -182,6 +182,8 @@ def read_forward_model(arguments: argparse.Namespace) -> Any:
     from weftformer.routes.scoring.round_trip import ForwardModel
 
     check_model(arguments.forward_model, "--forward-model")
+    from weftformer.inference.loading import move_to
+
     forward = ForwardModel.from_pretrained(arguments.forward_model)
     move_to(forward, arguments.device)
     return forward
@@ -197,38 +199,8 @@ def load_model(arguments: argparse.Namespace, wanted: str) -> Any:
     Raises:
         ValueError: there is no such model or device, or the model writes the other.
     """
-    from weftformer.inference.tasks import RouteTask, load_task
+    from weftformer.inference.loading import load_on
 
     name = arguments.model
     check_model(name)
-    try:
-        task = load_task(name)
-    except OSError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"--model {name}: there is no such folder here, and the Hub did not send it. {first}"
-        ) from error
-    written = "routes" if isinstance(task, RouteTask) else "texts"
-    if written != wanted:
-        command = f"plan TARGET --model {name}" if written == "routes" else f"generate --model {name}"
-        raise ValueError(f"--model {name} writes {written}, not {wanted}: `weftformer {command}` asks it.")
-    move_to(task, arguments.device, arguments.compile)
-    return task
-
-
-def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
-    """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
-
-    Raises:
-        ValueError: there is no such device, or the model cannot be compiled.
-    """
-    import torch  # here: help waits for nothing
-
-    try:
-        planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
-        raise ValueError(f"--device {device}: {error}") from error
-    if is_compiled:
-        from weftformer import fast_decoding
-
-        fast_decoding(planner.model.eval())
+    return load_on(name, wanted, arguments.device, arguments.compile)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.scoring.conditions import CONDITIONS
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, move_to, read_stock
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, read_stock
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def _planned(
     check_model(args.model)
     planner = RoutePlanner.from_pretrained(args.model)
     conditions = conditions_of(planner.model.config, args.conditions)
+    from weftformer.inference.loading import move_to
+
     move_to(planner, args.device)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -12,18 +12,25 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from weftformer.common.atomic import complete_lines, open_lines
+from weftformer.common.atomic import atomic_write, complete_lines, open_lines
 from weftformer.common.progress import Progress
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_output, load_model
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, load_model
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 
 if TYPE_CHECKING:
     from weftformer.inference.lines import Answer, Line
-    from weftformer.inference.tasks import TextSettings, TextTask
 
 EPILOG = """examples:
   weftformer generate 'three one four' --model runs/mine
   weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt
   zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl"""
+
+# Arguments that decide which texts are written, and what rows of parts have beside the answers.
+_TOLD = (
+    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
+    "condition_columns", "source_column",
+)  # fmt: skip
+_OF_PARTS = ("number", "state", "seconds")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input-file", metavar="FILE",
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
-    add("--output-file", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--resume", action="store_true", help="continue after the last complete line of --output-file")
     add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
     add("--json-lines", action="store_true",
@@ -73,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--condition-columns", metavar="A,B", help="columns of numbers for a model that was trained with some")
     add("--overwrite", action="store_true", help="replace --output-file")
     add("--no-progress", action="store_true", help="show no progress")
+    add_sharing_options(add)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -87,10 +95,14 @@ def main(args: argparse.Namespace) -> int:
     from weftformer.inference.lines import answer_lines
 
     check(args)
+    if args.join is not None:
+        return join(args)
     lines, total = read(args)
+    if is_shared(args):
+        return share(args, lines)
     task = load_model(args, "texts")
     task.check_conditions(len(_names(args.condition_columns)))
-    settings = _settings(args, task)
+    settings = task.settings(**_asked(args))
     first = complete_lines(args.output_file) if args.resume else 0
     if total is not None and first > total:
         raise ValueError(
@@ -156,8 +168,51 @@ def check(args: argparse.Namespace) -> None:
             f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as "
             "many --beams, or --sample."
         )
-    check_folders(args, "output_file")
-    check_output(args.output_file, args.resume, args.overwrite)
+    if not is_shared(args):
+        check_folders(args, "output_file")
+        check_output(args.output_file, args.resume, args.overwrite)
+
+
+def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
+    """Answer the lines with others, into parts.
+
+    Returns:
+        As [`main`].
+
+    Raises:
+        ValueError, OSError: as in [`run_shared`].
+    """
+    from weftformer.distributed.works import TextWork
+
+    check_model(args.model)
+    work = TextWork(
+        args.model, _asked(args), args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
+        args.device, args.compile,
+    )  # fmt: skip
+    items = list(lines)
+    told = {name.replace("_", "-"): getattr(args, name) for name in _TOLD if getattr(args, name) not in (None, False)}
+    if args.sample:  # only then they change a text
+        told |= {"seed": args.seed, "batch-size": args.batch_size}
+    states = run_shared("generate", args, work, items, told, (repr(tuple(line)) for line in items), "lines")
+    return 0 if states.total() == states["done"] else 1
+
+
+def join(args: argparse.Namespace) -> int:
+    """Write the texts in the parts of `--join` as one file, a line for each line of the input.
+
+    Raises:
+        ValueError: lines are missing, and the message says which. OSError: a file cannot be read or written.
+    """
+    from weftformer.distributed.parts import Parts
+
+    rows = Parts(args.join).rows("generate")
+    with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            text = " ".join(row["text"].splitlines())
+            if args.json_lines:
+                text = json.dumps({name: row[name] for name in row if name not in _OF_PARTS}, ensure_ascii=False)
+            file.write(text + "\n")
+    return 0
 
 
 def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
@@ -222,36 +277,26 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _settings(args: argparse.Namespace, task: TextTask) -> TextSettings:
-    """The settings of generation. What is not given is as in the model's folder."""
-    from weftformer.inference.tasks import Sampling, TextSettings
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of generation, as `TextTask.settings` takes them."""
+    from weftformer.inference.tasks import Sampling
 
-    defaults = task.model.generation_config
     sampling = None
     if args.sample:
         given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
         sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
-    beams = args.beams or (1 if args.sample else defaults.num_beams or 1)
-    if sampling is None:
-        beams = max(beams, args.num_return_sequences)
-    most = task.model.config.max_target_positions
-    longest = args.max_new_tokens or (defaults.max_length or task.max_new_tokens + 1) - 1
-    return TextSettings(beams, max(1, min(longest, most)), sampling, args.num_return_sequences)
+    return {
+        "beams": args.beams, "max_new_tokens": args.max_new_tokens, "sampling": sampling,
+        "candidates": args.num_return_sequences,
+    }  # fmt: skip
 
 
 def _line(answer: Answer, as_json: bool, candidates: int) -> str:
-    texts = [" ".join(one.text.splitlines()) for one in answer.written]
-    if not as_json:
-        return texts[0] if texts else ""
-    row: dict[str, Any] = {"source": answer.source, "text": answer.written[0].text if texts else ""}
-    row["score"] = answer.written[0].score if texts else None
-    if candidates > 1:
-        row["candidates"] = [{"text": one.text, "score": one.score} for one in answer.written]
-    if texts and answer.written[0].is_cut:
-        row["is_cut"] = True
-    if answer.problem is not None:
-        row["problem"] = answer.problem
-    return json.dumps(row, ensure_ascii=False)
+    from weftformer.inference.lines import answer_row
+
+    if as_json:
+        return json.dumps(answer_row(answer, candidates), ensure_ascii=False)
+    return " ".join(answer.written[0].text.splitlines()) if answer.written else ""
 
 
 @contextmanager

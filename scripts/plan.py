@@ -4,6 +4,7 @@ Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,11 +26,13 @@ from weftformer.scripts.arguments import (
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_plan_options, plan_settings, told_settings
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 
 if TYPE_CHECKING:
     from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
     from weftformer.routes.judging import Judgement
+    from weftformer.routes.planning.settings import PlanSettings
     from weftformer.routes.plans import Candidate, Plan
     from weftformer.routes.tree import Route
 
@@ -52,9 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("targets", nargs="*", metavar="TARGET",
         help="SMILES (default: standard input)")  # fmt: skip
     add("--model", help="folder or Hub id (default: the route model that comes with Weft, with its stock)")
-    add("--input-file", metavar="FILE", help="targets: .smi, .csv, .tsv or .sdf, .gz too; - is standard input")
+    add("--input-file", metavar="FILE",
+        help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path in reactions; 2-5 tries each and ranks all together (default: 1-5)")  # fmt: skip
+        help="longest path of the routes in reactions; 2-5 tries each (default: 1-5)")  # fmt: skip
     add_stock_options(add, "what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
@@ -62,12 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     files = parser.add_argument_group("files")
     add = files.add_argument
-    add(
-        "--output-file",
-        type=Path,
-        metavar="FILE",
-        help="file to write, a target at a time, in the form of its name or of --format",
-    )
+    add("--output-file", type=output_place, metavar="FILE",
+        help="file to write, a target at a time, in the form of its name or of --format")  # fmt: skip
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
     add("--resume", action="store_true", help="go on where --output-file ends")
     add("--overwrite", action="store_true", help="replace --output-file")
@@ -76,13 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
     add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
     add("--no-progress", action="store_true", help="show no progress")
+    add_sharing_options(add)
     search = parser.add_argument_group("how routes are searched and ranked")
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
     add("--forward-model", metavar="MODEL",
         help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--compile", action="store_true",
-        help="compile the decoding step, a minute for each number of rows, and keep it for later")  # fmt: skip
+        help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
     add_plan_options(search)
 
 
@@ -101,7 +102,7 @@ def steps(text: str) -> int | range:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Plan the targets, print and write each when it is done.
+    """Plan the targets here or with others, or join what others have planned.
 
     Returns:
         3 when at least one target has no route, 0 otherwise.
@@ -109,13 +110,21 @@ def main(args: argparse.Namespace) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-    from weftformer.common.progress import Progress
-    from weftformer.routes.shipped import provenance
 
     check(args)
+    if args.join is not None:
+        return join(args)
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
+    return share(args, settings, targets) if is_shared(args) else plan_here(args, settings, targets)
+
+
+def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
+    """Plan the targets, print and write each when it is done; returns and raises as [`main`]."""
+    from weftformer.common.progress import Progress
+    from weftformer.routes.shipped import provenance
+
     log = _log(args)
     done = log.done(targets) if log is not None and args.resume else {}
     is_shown = not args.no_progress
@@ -179,8 +188,9 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"{word} is a file: --input-file {word} reads targets from it.")
     if args.stock is not None and not args.stock.is_file():
         raise ValueError(f"--stock {args.stock}: there is no such file.")
-    check_folders(args, "output_file", "json", "html", "picture", "export")
-    check_output(args.output_file, args.resume, args.overwrite)
+    if not is_shared(args):
+        check_folders(args, "output_file", "json", "html", "picture", "export")
+        check_output(args.output_file, args.resume, args.overwrite)
     if args.picture is not None:
         check_picture(args.picture)
     if args.starting_material is not None:
@@ -220,11 +230,7 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     file = args.output_file
     if file is None:
         return None
-    # what decides which routes are found: a run that is finished by another has to have the same
-    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model")
-    asked = {name: getattr(args, name) for name in names}
-    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False)}
-    told |= told_settings(args)
+    told = _told(args)
     if _form(args) == "jsonl" and file.suffix != ".gz":
         return PlanLog(file, told)
     part = file.with_name(f"{file.name}.part")
@@ -235,6 +241,58 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     if args.resume and file.exists() and not part.exists():
         raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite begins it again.")
     return PlanLog(part, told)
+
+
+def _told(args: argparse.Namespace) -> dict[str, Any]:
+    """What decides which routes are found: a run that is finished by another has to have the same."""
+    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model")
+    asked = {name: getattr(args, name) for name in names}
+    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False)}
+    return told | told_settings(args)
+
+
+def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
+    """Plan the targets with others, into parts.
+
+    Returns:
+        As [`main`].
+
+    Raises:
+        ValueError, OSError: as in [`run_shared`].
+    """
+    from weftformer.distributed.works import PlanWork
+
+    check_model(args.model)
+    if args.forward_model is not None:
+        check_model(args.forward_model, "--forward-model")
+    stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
+    work = PlanWork(
+        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
+        _told(args),
+    )  # fmt: skip
+    names = (f"{one.id}\t{one.smiles}" for one in targets)
+    states = run_shared("plan", args, work, targets, work.told, names, "targets")
+    return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
+
+
+def join(args: argparse.Namespace) -> int:
+    """Write the plans in the parts of `--join` as one file.
+
+    Raises:
+        ValueError: targets are missing, and the message says which. OSError: a file cannot be read or written.
+    """
+    from weftformer.common.atomic import atomic_write
+    from weftformer.distributed.parts import Parts
+    from weftformer.routes.plans import Plan
+
+    rows = Parts(args.join).rows("plan")
+    if _form(args) == "jsonl" and args.output_file.suffix != ".gz":
+        with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+    else:
+        export(args.output_file, map(Plan.from_dict, rows), _form(args))
+    print(f"The routes are in {args.output_file}.")
+    return 0
 
 
 def _plain(value: Any) -> Any:

@@ -2,25 +2,20 @@
 With WEFT_API_KEY in the environment, requests have to send `Authorization: Bearer KEY`."""
 
 import argparse
-import ctypes
 import os
 import socket
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 from weftformer.scripts.arguments import (
     add_stock_options,
     check_model,
-    move_to,
     read_forward_model,
     read_stock,
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
-
-_M_ARENA_MAX = -8  # of malloc.h
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-format", default="text", choices=["text", "json"], help="of the lines on stderr (default: %(default)s)")
     add("--allowed-host", action="append", metavar="NAME",
         help="a name that requests may call this server by; *.example.org has all below it (repeatable; default: any)")  # fmt: skip
+    add(
+        "--replicas",
+        metavar="N[-M]",
+        help="serve on Ray: N replicas of the model, or as many from N to M as requests need",
+    )
+    add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
+    add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add("--max-wait-ms", type=float, help=argparse.SUPPRESS)  # of earlier versions: nothing waits any more
     add_fields(parser.add_argument_group("bounds"), Limits)
 
@@ -52,11 +54,18 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=2048)
 
 
-def _share_memory() -> None:
-    """Let all threads allocate from one place. glibc gives each its own, and keeps there what a thread has freed: 600 requests
-    then took 350 MB more, and their memory did not level off. One thread computes at a time, so none waits for another."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(_M_ARENA_MAX, 1)
+def serve_replicas(args: argparse.Namespace) -> None:
+    """Serve on Ray; raises as [`main`]."""
+    from weftformer.serving.replicas import serve_here
+
+    with _listen(args.host, args.port) as listener:  # a port that is taken shows at once
+        port = listener.getsockname()[1]
+    take_shipped_model(args)
+    check_model(args.model)
+    limits = {field.name: getattr(args, field.name) for field in fields(Limits)}
+    given = {name: getattr(args, name) for name in ("model", "replicas", "threads", "device", "forward_model")}
+    given |= {"stock": args.stock and str(args.stock), "allowed_hosts": args.allowed_host or ["*"], "limits": limits}
+    serve_here(given, args.host, port, args.ray_address)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -67,8 +76,9 @@ def main(args: argparse.Namespace) -> None:
     """
     try:
         from weftformer.inference import load_task
+        from weftformer.inference.loading import move_to
         from weftformer.serving import build_app
-        from weftformer.serving.connections import Server
+        from weftformer.serving.connections import Server, share_memory
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
             raise
@@ -77,7 +87,12 @@ def main(args: argparse.Namespace) -> None:
     key = os.environ.get("WEFT_API_KEY", "")
     if key and not key.strip():
         raise ValueError("WEFT_API_KEY is blank: give a key, or unset it.")
-    _share_memory()
+    if args.replicas is not None:
+        serve_replicas(args)
+        return
+    if args.ray_address is not None or args.threads != 1:
+        raise ValueError("--ray-address and --threads are of replicas: give --replicas N too.")
+    share_memory()
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded: a port that is taken shows at once
     listener = _listen(args.host, args.port)

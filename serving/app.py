@@ -118,7 +118,7 @@ def build_app(
         app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts))
     app.add_middleware(Observed, metrics=app.state.metrics)
-    _add_reasons(app)
+    add_reasons(app)
     add_page(app, task, name, limits)
     _add_health(app, batcher, task.path, name)
     if isinstance(task, RouteTask):
@@ -318,7 +318,7 @@ def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
         raise HTTPException(404, reason)
 
 
-def _add_reasons(app: FastAPI) -> None:
+def add_reasons(app: FastAPI) -> None:
     """Every refusal is `{"detail": reason}`, with no more of what was sent than its beginning."""
 
     @app.exception_handler(RequestValidationError)

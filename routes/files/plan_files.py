@@ -49,7 +49,7 @@ class PlanLog:
             told = f": {error}" if isinstance(error, ValueError) else "."
             raise ValueError(f"{self.path} is no file of an unfinished run of plans{told}") from error
         for line, (index, given, settings, plan) in enumerate(rows, 1):
-            self._check_settings(settings)
+            check_settings(self.path, settings, self.settings, "--overwrite to begin it again")
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
                 here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
                 raise ValueError(
@@ -59,26 +59,13 @@ class PlanLog:
             found[index] = plan
         return found
 
-    def _check_settings(self, before: Any) -> None:
-        if before == self.settings:
-            return
-        for name in dict.fromkeys([*before, *self.settings]):
-            was, now = before.get(name), self.settings.get(name)
-            if was != now:
-                told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in (was, now)]
-                raise ValueError(
-                    f"{self.path} was begun with {told[0]}, and this run has {told[1]}: give the same settings, or --overwrite to "
-                    "begin it again."
-                )
-
     def open(self, *, append: bool) -> Any:
         """Open the file to add lines, at its end or from the beginning."""
         return open_lines(self.path, append=append)
 
     def line(self, index: int, target: Target, plan: Plan) -> str:
         """The line of a plan."""
-        row = {"number": index + 1, "id": target.id, "given": target.smiles, "settings": self.settings}
-        return json.dumps(row | plan.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
+        return plan_line(index, target, plan, self.settings)
 
     def plans(self) -> Iterator[Plan]:
         """The plans of the file in the order of their targets. One is in memory at a time."""
@@ -91,6 +78,34 @@ class PlanLog:
             for number in sorted(places):
                 file.seek(places[number])
                 yield Plan.from_dict(json.loads(file.readline()))
+
+
+def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any], state: str | None = None) -> str:
+    """The line of a plan in a file that grows.
+
+    Args:
+        index: of the target, counted from 0.
+        target, plan, settings: what the line is made of.
+        state: what became of the target (default: `plan.state`).
+    """
+    row = {"number": index + 1, "state": state or plan.state, "id": target.id, "given": target.smiles}
+    row |= {"settings": dict(settings)} | plan.to_dict()
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
+    """Refuse to go on with what was begun with other settings.
+
+    Raises:
+        ValueError: naming `place`, the first setting that differs, and the remedy.
+    """
+    for name in dict.fromkeys([*before, *now]):
+        values = before.get(name), now.get(name)
+        if values[0] != values[1]:
+            told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
+            raise ValueError(
+                f"{place} was begun with {told[0]}, and this run has {told[1]}: give the same settings, or {remedy}."
+            )
 
 
 def _in_words(value: Any) -> str:

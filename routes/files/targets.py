@@ -80,6 +80,8 @@ def targets_in(
         ValueError: as in [`read_targets`].
     """
     try:
+        if name.endswith(".parquet"):
+            return _bounded(_of_parquet(file, name, smiles_column, id_column), name)
         head, chunks = begin(file, name)
         texts = (line.decode("utf-8").rstrip("\r") for line in lines(chunks))
         first = head.decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0].rstrip("\r")
@@ -89,7 +91,7 @@ def targets_in(
             targets = _of_table(texts, *table, name, id_column)
         else:
             targets = _of_lines(texts)
-        found = list(itertools.islice(targets, MOST_TARGETS + 1))
+        return _bounded(targets, name)
     except BROKEN_GZIP as error:
         raise ValueError(f"{name} is no whole gzip file: {error}.") from error
     except UnicodeDecodeError as error:
@@ -100,6 +102,10 @@ def targets_in(
         raise ValueError(
             f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}."
         ) from error
+
+
+def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
+    found = list(itertools.islice(targets, MOST_TARGETS + 1))
     if not found:
         raise ValueError(f"{name} holds no target.")
     if len(found) > MOST_TARGETS:
@@ -131,6 +137,32 @@ def _of_table(texts: Iterable[str], delimiter: str, column: int, name: str, id_c
         cells = [cell.strip() for cell in row] + [""] * (len(names) - len(row))
         label = "" if named is None else cells[named]
         yield Target(label or str(number), cells[column])
+
+
+def _of_parquet(file: IO[bytes], name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        table = parquet.ParquetFile(file)
+    except ArrowInvalid as error:
+        raise ValueError(f"{name} is no parquet file: {error}") from error
+    header = {column.lower(): column for column in table.schema_arrow.names}
+    chosen = []
+    for given, usual in ((smiles_column, SMILES_COLUMNS), (id_column, ID_COLUMNS)):
+        found = [
+            header[one]
+            for one in ((given.lower(),) if given else usual)
+            if one in header and header[one] not in chosen
+        ]
+        if not found and (given or usual is SMILES_COLUMNS):
+            raise ValueError(f"{name} has no column {given or 'smiles'!r}: it has {', '.join(header.values())}.")
+        chosen += found[:1]
+    number = 0
+    for batch in table.iter_batches(columns=chosen):
+        for row in batch.to_pylist():
+            number += 1
+            smiles, label = row[chosen[0]], row[chosen[1]] if len(chosen) > 1 else None
+            yield Target(str(number) if label in (None, "") else str(label), str(smiles or "").strip())
 
 
 def _of_lines(texts: Iterable[str]) -> Iterator[Target]:

@@ -165,7 +165,7 @@ class PlanSettings:
     )
     seed: int = option(0, "seed of these SMILES", least=0)
     ranking: str = option(
-        "log_probability", "how candidates are scored: sqrt_length is DirectMultiStep's way",
+        "log_probability", "log_probability, or sqrt_length as DirectMultiStep scores",
         choices=tuple(RANKINGS), metavar="SCORE",
     )  # fmt: skip
     grammar: bool = option(
@@ -189,7 +189,7 @@ class PlanSettings:
     )
     on_salt: str = option(
         "error",
-        "a target of several molecules: error, or strip to its largest organic part",
+        "a salt or mixture: error, or strip to its largest organic part",
         choices=("error", "strip"),
         metavar="WHAT",
     )

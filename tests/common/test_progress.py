@@ -21,7 +21,10 @@ def test_what_was_done_before_does_not_count_as_speed(capsys, monkeypatch):
     times = iter([0.0, 10.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     Progress("training", 1_000_000, "bytes", done=500_000).update(200_000)
-    assert capsys.readouterr().err == "training: 700,000 of 1,000,000 bytes, 200,000 of them in 10 s, 2e+04 a second\n"
+    assert (
+        capsys.readouterr().err
+        == "training: 700,000 of 1,000,000 bytes, 200,000 of them in 10 s, 2e+04 a second, 15 s left\n"
+    )
 
 
 def test_what_is_printed_meanwhile_stands_alone_on_stdout(capsys, monkeypatch):

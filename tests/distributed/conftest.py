@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ..conftest import write_backwards
+from ..models import tiny_text_model
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT = 180  # seconds, of a start and of a job, on a machine with other things to do
@@ -117,3 +118,13 @@ def alone_training():
 def data(tmp_path_factory) -> Path:
     """Fifty pairs: texts of four letters, and the same read backwards."""
     return write_backwards(tmp_path_factory.mktemp("data") / "pairs.csv")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    model, tokenizer = tiny_text_model(["one two three four five six nine"], max_target_positions=12)
+    model.generation_config.max_length = 9
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)

@@ -1,6 +1,7 @@
 """The scripts for many nodes: what can be checked of them without a cluster."""
 
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser
 
+from weftformer.scripts.cli import build_parser
 from weftformer.scripts.parsing import parse_arguments
 
 from .test_pages import ROOT, blocks, own_text
@@ -17,7 +19,7 @@ PAGE = own_text(ROOT / "docs" / "scaling.md")
 
 @pytest.fixture
 def slurm() -> str:
-    (script,) = [block for block in blocks(PAGE, "bash") if "#SBATCH" in block]
+    (script,) = [block for block in blocks(PAGE, "bash") if "torchrun" in block and "#SBATCH" in block]
     return script
 
 
@@ -57,7 +59,7 @@ def test_the_script_of_slurm_starts_one_torchrun_on_each_node(slurm, tmp_path):
 
 
 def test_the_job_of_kubernetes_starts_one_torchrun_in_each_pod():
-    (block,) = blocks(PAGE, "yaml")
+    (block,) = [block for block in blocks(PAGE, "yaml") if "torchrun" in block]
     service, job = yaml.safe_load_all(block)
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     # without an address of its own, and for pods that are not ready yet: the name of a pod is in the DNS from the start
@@ -81,3 +83,32 @@ def assert_sound(run, model, training) -> None:
     sizes = dict(part.split("=") for part in model.distributed_config.split(","))
     assert sizes == {"dp_replicate_size": run.nnodes, "fsdp_size": run.nproc_per_node}
     assert run.rdzv_conf == "join_timeout=1800"
+
+
+def test_the_commands_for_ray_and_for_shards_are_read_and_fit_their_machines():
+    pytest.importorskip("fastapi")
+    pytest.importorskip("ray")
+    from weftformer.serving.limits import Limits
+    from weftformer.serving.replicas import bounds
+
+    parser = build_parser(["plan"])[1]["plan"]
+    texts = [block for block in blocks(PAGE, "bash") if "#SBATCH" in block and "torchrun" not in block]
+    array, cluster = (next(line for line in text.splitlines() if line.startswith("weftformer plan")) for text in texts)
+    assert parser.parse_args(shlex.split(array)[2:]).shard == "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"
+    assert (
+        parser.parse_args(shlex.split(cluster)[2:]).workers
+        == 62 + 3 * 64
+        == sum(int(cpus) * int(nodes) for nodes, cpus in re.findall(r"--nodes=(\d+).*--num-cpus (\d+)", texts[1]))
+    )
+    job, served = [yaml.safe_load(block) for block in blocks(PAGE, "yaml") if "torchrun" not in block]
+    args = parser.parse_args(shlex.split(job["spec"]["entrypoint"])[2:])
+    (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert (
+        args.workers == group["minReplicas"] * int(group["rayStartParams"]["num-cpus"]) and args.ray_address == "auto"
+    )
+    (app,) = served["applications"]
+    assert app["import_path"] == "weftformer.serving.replicas:application" and bounds(app["args"]["replicas"]) == (
+        1,
+        8,
+    )
+    assert Limits(**app["args"]["limits"]).max_beams == 20

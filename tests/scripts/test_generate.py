@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(inference_lines, "BATCHES", 2)  # several windows in a few lines
 
 
 def run(folder, *words):
@@ -118,7 +118,7 @@ def test_a_cut_file_is_finished_as_if_it_had_not_been_cut(folder, tmp_path, caps
 
 def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text("\n".join(LINES))
-    answer, seen = inference_lines._answer, []
+    answer, seen = inference_lines.answer_batch, []
 
     def fail_later(*arguments):
         seen.append(1)
@@ -126,7 +126,7 @@ def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypat
             raise RuntimeError("out of memory")
         return answer(*arguments)
 
-    monkeypatch.setattr(inference_lines, "_answer", fail_later)
+    monkeypatch.setattr(inference_lines, "answer_batch", fail_later)
     with pytest.raises(RuntimeError):
         run(folder, "--input-file", "in.txt", "--output-file", "out.txt")
     assert (tmp_path / "out.txt").read_text().count("\n") == 4

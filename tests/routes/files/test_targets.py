@@ -122,3 +122,18 @@ def test_a_file_that_is_not_there(tmp_path):
         read_targets(tmp_path / "nothing.smi")
     with pytest.raises(FileNotFoundError, match="is a folder"):
         read_targets(tmp_path)
+
+
+def test_a_parquet_file_is_a_table(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    file = tmp_path / "targets.parquet"
+    parquet.write_table(pyarrow.table({"ID": [7, None], "SMILES": ["CCO ", None], "other": ["CCN", "CCC"]}), file)
+    assert read_targets(file) == [Target("7", "CCO"), Target("2", "")]
+    assert read_targets(file, smiles_column="other", id_column="smiles") == [Target("CCO ", "CCN"), Target("2", "CCC")]
+    with pytest.raises(ValueError, match=r"has no column 'mol': it has ID, SMILES, other\."):
+        read_targets(file, smiles_column="mol")
+    file.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="is no parquet file"):
+        read_targets(file)

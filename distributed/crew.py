@@ -1,0 +1,309 @@
+"""Workers on Ray: actors that each hold a model, and a driver that hands batches out and takes rows back.
+
+Ray Data's own pool of actors was not taken for this. It repeats a batch whose actor died for ever, or gives it up whole: which target of
+a batch it was cannot be found out, and the other targets are lost with it. Nor can it bound the time of a batch.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .works import Items, Row, Work
+
+# An item is left out when it has ended, or failed in, so many workers.
+STRIKES = 2
+# Workers that may die, one after the other, while they load the model.
+_MOST_FAILED_LOADS = 3
+# Seconds for a cluster to answer, and between two looks at the clock.
+_ANSWER, _LOOK = 5.0, 1.0
+# Seconds after which it is told that no worker has begun.
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many workers there are, and where.
+
+    Args:
+        count: the number of workers.
+        threads: the CPUs and threads of a worker.
+        address: the address of a Ray cluster, or "auto" for the one that this machine belongs to (default: `RAY_ADDRESS`; without it
+            Ray is started on this machine).
+        device: where the models run (default: a GPU for each worker where the cluster has some, else CPUs).
+
+    Raises:
+        ValueError: a number is below 1.
+    """
+
+    count: int
+    threads: int = 1
+    address: str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.count, self.threads) < 1:
+            raise ValueError(f"--workers {self.count} and --threads {self.threads} must be at least 1.")
+
+
+def import_ray() -> Any:
+    """The package `ray`.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ValueError("Workers need Ray: pip install 'weftformer[ray]'.") from error
+    return ray
+
+
+@contextmanager
+def connected(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
+    """Connect to Ray, or start it here. A connection that is there already is used, and stays.
+
+    Args:
+        address: as in [`Workers`].
+        cpus: the CPUs that Ray may give away where it is started here.
+
+    Yields:
+        The package `ray`.
+
+    Raises:
+        ValueError: Ray is not installed, or no cluster answers at the address.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
+        options |= {"num_cpus": cpus, "include_dashboard": False}
+    else:
+        _check_answers(address)
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise _unreachable(address, str(error)) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray waits long for an address where nobody answers, and then ends the process."""
+    if address.startswith("ray://"):
+        raise ValueError(
+            f"--ray-address {address} is of Ray's client: run the command on a machine of the cluster with --ray-address auto, or give "
+            "it to `ray job submit`."
+        )
+    host, colon, port = address.rpartition(":")
+    if colon:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+        except (OSError, ValueError) as error:
+            raise _unreachable(address, str(error)) from error
+
+
+def _unreachable(address: str, reason: str) -> ValueError:
+    first = reason.strip().partition("\n")[0]
+    return ValueError(
+        f"No Ray cluster answers at {address} ({first}): start one with `ray start --head`, or leave out --ray-address and "
+        "RAY_ADDRESS for workers on this machine."
+    )
+
+
+def run(
+    work: Work,
+    items: Items,
+    workers: Workers,
+    watch: Callable[[], None] | None = None,
+    tell: Callable[[str], None] = print,
+) -> Iterator[list[Row]]:
+    """Do items on workers, and yield their rows batch by batch, as they are done.
+
+    An item that ends its worker, or raises an error, is repeated alone by another. After the second time its row says that it failed.
+    A node that is lost does not count as such a time.
+
+    Args:
+        work: what is done.
+        items: what it is done with.
+        workers: how many there are, and where.
+        watch: is called about once a second.
+        tell: is called with what a user should know meanwhile.
+
+    Raises:
+        ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
+    """
+    if workers.address is None and "RAY_ADDRESS" not in os.environ and not import_ray().is_initialized():
+        check_room(workers, [{"CPU": os.cpu_count() or 1}])
+    with connected(workers.address, workers.count * workers.threads) as ray:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        has_gpus = any(node.get("GPU") for node in nodes)
+        device = workers.device or ("cuda" if has_gpus else "cpu")
+        gpus = 1 if device.startswith("cuda") else 0
+        check_room(workers, nodes, gpus)
+        crew = _Crew(ray, work, workers, device, gpus, tell)
+        try:
+            yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
+        finally:
+            crew.dismiss()
+
+
+def check_room(workers: Workers, nodes: list[dict[str, float]], gpus: int = 0, what: str = "--workers") -> None:
+    """Ray would wait for ever for CPUs that no node has."""
+    rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
+    if gpus:
+        rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
+    if sum(rooms) < workers.count:
+        each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
+        raise ValueError(
+            f"{what} {workers.count} with {each} have no room here: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
+            f"{sum(rooms)}."
+        )
+
+
+class _Worker:
+    """What an actor does."""
+
+    def load(self, work: Work, threads: int, device: str) -> str:
+        """Load the model; the answer is the node that this is."""
+        import importlib
+
+        import ray
+        import torch
+
+        importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
+        torch.set_num_threads(threads)
+        self.work = work
+        work.device = device  # type: ignore[attr-defined]
+        work.load()
+        return ray.get_runtime_context().get_node_id()
+
+    def do(self, items: Items) -> list[Row]:
+        return self.work(items)
+
+
+@dataclass
+class _Duty:
+    """What a worker does now: a batch, or that it loads the model."""
+
+    actor: Any
+    batch: Items | None = None
+    deadline: float = float("inf")
+
+
+class _Crew:
+    def __init__(self, ray: Any, work: Work, workers: Workers, device: str, gpus: int, tell: Callable[[str], None]):
+        self.ray, self.work, self.workers, self.device, self.tell = ray, work, workers, device, tell
+        # actors alone take CPUs: whatever else Ray runs meanwhile cannot be kept waiting by a pool that takes all
+        self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus, max_restarts=0)(_Worker)
+        self._shared = ray.put(work)  # once, whatever the size of the stock
+        self._duties: dict[Any, _Duty] = {}  # by the reference of their results
+        self._idle: list[Any] = []
+        self._nodes: dict[Any, str] = {}  # by the actor
+        self._waiting: deque[Items] = deque()
+        self._strikes: Counter[int] = Counter()
+        self._failed_loads = 0
+
+    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[Row]]:
+        self._waiting.extend(batches)
+        for _ in range(min(self.workers.count, len(batches))):
+            self._hire()
+        begun, is_told = time.monotonic(), False
+        while self._waiting or any(duty.batch is not None for duty in self._duties.values()):
+            self._hand_out()
+            ready, _ = self.ray.wait(list(self._duties), timeout=_LOOK)
+            watch()
+            for reference in ready:
+                rows = self._collect(reference, self._duties.pop(reference))
+                if rows:
+                    yield rows
+            now = time.monotonic()
+            for duty in self._duties.values():
+                if now > duty.deadline:  # its death is found at the next look
+                    self.ray.kill(duty.actor)
+            if not is_told and not self._nodes and now - begun > _PATIENCE:
+                is_told = True
+                self.tell(
+                    "No worker has begun yet: the CPUs of the cluster are taken by other jobs, or the model loads slowly."
+                )
+
+    def dismiss(self) -> None:
+        """End all workers."""
+        for actor in [*self._idle, *(duty.actor for duty in self._duties.values())]:
+            self.ray.kill(actor)
+
+    def _hire(self) -> None:
+        actor = self._kind.remote()
+        self._duties[actor.load.remote(self._shared, self.workers.threads, self.device)] = _Duty(actor)
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._idle:
+            actor, batch = self._idle.pop(), self._waiting.popleft()
+            seconds = self.work.seconds(batch)
+            deadline = float("inf") if seconds is None else time.monotonic() + seconds
+            self._duties[actor.do.remote(batch)] = _Duty(actor, batch, deadline)
+
+    def _collect(self, reference: Any, duty: _Duty) -> list[Row]:
+        """What a worker has done; of one that failed, the rows of the items that are given up."""
+        try:
+            found = self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:
+            if duty.batch is None:  # each worker would fail in the same way
+                raise (
+                    error.cause if isinstance(error.cause, (ValueError, OSError)) else ValueError(str(error.cause))
+                ) from error
+            self._idle.append(duty.actor)
+            return self._again(duty.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_its_own=True)
+        except self.ray.exceptions.RayError as error:
+            return self._died(duty, error)
+        self._idle.append(duty.actor)
+        if duty.batch is None:
+            self._nodes[duty.actor], self._failed_loads = found, 0
+            return []
+        return found
+
+    def _died(self, duty: _Duty, error: Exception) -> list[Row]:
+        self.ray.kill(duty.actor)  # where it is only out of reach
+        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+        if duty.batch is None:
+            self._failed_loads += 1
+            if self._failed_loads >= _MOST_FAILED_LOADS:
+                first = str(error).strip().partition("\n")[0]
+                raise ValueError(
+                    f"{_MOST_FAILED_LOADS} workers died while they loaded the model: memory is too small for {self.workers.count}, or a "
+                    f"library is broken. {first}"
+                )
+            self._hire()
+            return []
+        is_late = time.monotonic() > duty.deadline
+        reason = "took too long" if is_late else "ended its worker (out of memory, or a crash)"
+        rows = self._again(duty.batch, reason, is_its_own=self._nodes.pop(duty.actor, "") in alive)
+        if self._waiting:
+            self._hire()
+        return rows
+
+    def _again(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
+        """Let another worker repeat a batch; the rows are of those items that have failed too often."""
+        if not is_its_own:
+            self._waiting.appendleft(batch)
+            return []
+        rows = []
+        self._strikes.update(index for index, _ in batch)
+        for index, item in reversed(batch):
+            if self._strikes[index] >= STRIKES:
+                rows.append(self.work.failed(index, item, f"It was left out: {STRIKES} times it {reason}."))
+            else:
+                self._waiting.appendleft([(index, item)])  # alone, so that the next death names it
+        return rows

@@ -1,0 +1,89 @@
+"""A job: what is not done yet is done, here or by workers, and written in parts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from ..common.progress import Progress
+from . import crew
+from .parts import Parts
+from .works import Items, Row, Work
+
+
+def shard(text: str | None) -> tuple[int, int]:
+    """The numbers of a shard such as `3/16`, the third of sixteen; all of it is 1/1.
+
+    Raises:
+        ValueError: the text is no shard.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError(f"--shard {text} is not allowed: 3/16 is the third of sixteen, and 1/16 the first.")
+    return int(found[1]), int(found[2])
+
+
+def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
+    """The items of a shard: each n-th one, so that shards are alike whatever the order of the input.
+
+    Args:
+        items: all items.
+        text: as in [`shard`].
+        window: the number of items that stay together.
+    """
+    which, count = shard(text)
+    return [item for item in items if item[0] // window % count == which - 1]
+
+
+def run(
+    work: Work,
+    items: Items,
+    parts: Parts,
+    workers: crew.Workers | None,
+    *,
+    what: str,
+    unit: str,
+    is_shown: bool = True,
+) -> Counter[str]:
+    """Do the items that are not done, and write them.
+
+    Args:
+        work: what is done.
+        items: all items of this process.
+        parts: where rows are written, after `begin`.
+        workers: those on Ray, or None to do the work in this process.
+        what, unit: for the progress, as in [`Progress`].
+        is_shown: whether to show it.
+
+    Returns:
+        The number of items in each state, those that were done before among them.
+
+    Raises:
+        ValueError, OSError: as in [`crew.run`], or a part cannot be written.
+    """
+    before = parts.states()
+    states = Counter(before[index] for index, _ in items if index in before)
+    left = [item for item in items if item[0] not in before]
+    if not left:
+        return states
+    progress = Progress(what, len(items), unit, done=len(items) - len(left), is_shown=is_shown)
+
+    def watch() -> None:
+        progress.update(0)
+
+    batches = _here(work, left) if workers is None else crew.run(work, left, workers, watch, tell=progress.print)
+    try:
+        with progress:
+            for rows in batches:
+                parts.add([row.line for row in rows])
+                states.update(row.state for row in rows)
+                progress.update(len(rows))
+    finally:
+        parts.flush()
+    return states
+
+
+def _here(work: Work, items: Items) -> Iterator[list[Row]]:
+    work.load()
+    yield from map(work, work.batches(items, 1))

@@ -1,0 +1,165 @@
+"""The folder that the processes of a job write to, on a disk, S3 or GCS.
+
+`job.json` says what the job is: its settings, the number of its rows, and a digest of them. Each other file is a part: JSON lines
+that were written whole, in the order in which they were done. A row has its `number`, counted from 1, and its `state` in front.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from pyarrow import fs
+
+from ..routes.files.plan_files import check_settings
+
+# Seconds between two parts, what a process that is killed may have to do again; and rows, which a driver has in memory.
+SECONDS, ROWS = 10.0, 1000
+_JOB = "job.json"
+_HEAD = re.compile(rb'\{"number":\s*(\d+),\s*"state":\s*"([\w ]+)"')
+# Parts that are open at once while they are joined.
+_OPEN = 128
+# Missing rows that are named.
+_MOST_NAMED = 10
+
+
+class Parts:
+    """A folder of parts.
+
+    Args:
+        place: a folder, or a URI that Arrow reads, such as `s3://bucket/routes` or `gs://bucket/routes`.
+
+    Raises:
+        ValueError: the URI is of another kind, or `place` is a file.
+    """
+
+    def __init__(self, place: str):
+        self.place = place
+        is_uri = re.match(r"\w+://", place) is not None
+        self._files, self._root = fs.FileSystem.from_uri(place if is_uri else str(Path(place).absolute()))
+        if self._files.get_file_info(self._root).type == fs.FileType.File:
+            raise ValueError(f"{place} is a file: shared work is written to a folder of parts. Give another name.")
+        self._waiting: list[str] = []
+        self._written = 0.0
+
+    def begin(self, command: str, settings: Mapping[str, Any], rows: Iterable[str]) -> None:
+        """Begin a job, or go on with the one that is there.
+
+        Args:
+            command: "plan" or "generate".
+            settings: by the names that a user knows them by. Values have to be JSON.
+            rows: what tells each row from others.
+
+        Raises:
+            ValueError: the folder has something else, or a job with other settings or of other rows.
+        """
+        digest, count = xxhash.xxh3_128(), 0
+        for row in rows:
+            count += 1
+            digest.update(row.encode() + b"\0")
+        job: dict[str, Any] = {
+            "command": command,
+            "rows": count,
+            "input": digest.hexdigest(),
+            "settings": dict(settings),
+        }
+        if (before := self._job()) is None:
+            if self._names():
+                raise ValueError(f"{self.place} is not empty, and has no {_JOB}: give another folder.")
+            self._files.create_dir(self._root)
+            self._write(_JOB, json.dumps(job, indent=2) + "\n")
+            return
+        if before["command"] != command:
+            raise ValueError(f"{self.place} is of `weftformer {before['command']}`: give another folder.")
+        check_settings(self.place, before["settings"], job["settings"], "another folder")
+        if (before["rows"], before["input"]) != (count, job["input"]):
+            raise ValueError(
+                f"{self.place} is of another input, of {before['rows']:,} rows where this one has {count:,}: give that one, or "
+                "another folder."
+            )
+
+    def states(self) -> dict[int, str]:
+        """What became of the rows that are done, by their index, counted from 0."""
+        return {index: state for index, state, *_ in self._places()}
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Take rows that are done. They are written at once, or with those of the next seconds."""
+        self._waiting += lines
+        if len(self._waiting) >= ROWS or time.monotonic() - self._written >= SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            # in the order of time, and unlike those of other processes
+            self._write(f"part-{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl", "".join(self._waiting))
+            self._waiting, self._written = [], time.monotonic()
+
+    def rows(self, command: str) -> Iterator[dict[str, Any]]:
+        """Yield all rows in the order of the input, each once.
+
+        Args:
+            command: "plan" or "generate".
+
+        Raises:
+            ValueError: there is no such job in the folder, or rows are missing; the message says which.
+        """
+        job = self._job()
+        if job is None or job["command"] != command:
+            raise ValueError(f"{self.place} has no {_JOB} of `weftformer {command}`: give the folder of its parts.")
+        places = dict[int, tuple[str, int, int]]()
+        for index, _, *place in self._places():
+            places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of one shard may both have done it
+        if missing := [number for number in range(1, job["rows"] + 1) if number - 1 not in places]:
+            named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
+            raise ValueError(
+                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: the command that began it goes on "
+                "with them."
+            )
+        return self._read(places)
+
+    def _read(self, places: Mapping[int, tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+        opened = lru_cache(_OPEN)(lambda name: self._files.open_input_file(self._path(name)))
+        for index in sorted(places):
+            name, start, size = places[index]
+            yield json.loads(opened(name).read_at(size, start))
+
+    def _places(self) -> Iterator[tuple[int, str, str, int, int]]:
+        """The index and state of each row, its part, where it begins there, and its length."""
+        for name in self._names():
+            if not name.startswith("part-"):
+                continue
+            start = 0
+            with self._files.open_input_stream(self._path(name)) as file:
+                for line in file.read().splitlines(keepends=True):
+                    if found := _HEAD.match(line):
+                        yield int(found[1]) - 1, found[2].decode(), name, start, len(line)
+                    start += len(line)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _names(self) -> list[str]:
+        chosen = fs.FileSelector(self._root, allow_not_found=True)
+        # hidden ones are of a process that was killed while it wrote
+        return sorted(info.base_name for info in self._files.get_file_info(chosen) if info.base_name[0] != ".")
+
+    def _job(self) -> Any:
+        if self._files.get_file_info(self._path(_JOB)).type == fs.FileType.NotFound:
+            return None
+        with self._files.open_input_stream(self._path(_JOB)) as file:
+            return json.loads(file.read())
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file whole: it has another name until it is closed."""
+        hidden = self._path(f".{uuid.uuid4().hex}.{name}")
+        with self._files.open_output_stream(hidden) as file:
+            file.write(text.encode())
+        self._files.move(hidden, self._path(name))

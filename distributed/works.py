@@ -1,0 +1,216 @@
+"""What a worker does, in this process or in another: targets are planned, lines are answered.
+
+A work is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and what stands there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..routes.files.plan_files import plan_line
+from ..routes.files.targets import Target
+from ..routes.planning.settings import PlanSettings
+from ..routes.plans import Plan
+
+if TYPE_CHECKING:
+    from ..inference.lines import Answer, Line
+    from ..routes.stock import Stock
+
+FAILED = "failed"
+# Targets that a worker gets at once: enough that a search is full for most of the time, few enough to lose.
+_TARGETS = 16
+# Batches for each worker at least: with fewer, the last one keeps the others waiting.
+_SHARES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of an item: its index, its state, and its line in a part."""
+
+    index: int
+    state: str
+    line: str
+
+
+Items = Sequence[tuple[int, Any]]
+
+
+class Work(Protocol):
+    """Something that workers do."""
+
+    def load(self) -> None:
+        """Load the model."""
+
+    def __call__(self, items: Items) -> list[Row]:
+        """Do some items."""
+
+    def failed(self, index: int, item: Any, reason: str) -> Row:
+        """The row of an item that its workers failed on."""
+
+    def batches(self, items: Items, workers: int) -> list[Items]:
+        """The items in the order in which they are handed out."""
+
+    def seconds(self, items: Items) -> float | None:
+        """The longest time that they may take, after which their worker is taken for stuck."""
+
+
+def batches_of(items: Items, cost: Any, most: int, workers: int) -> list[Items]:
+    """Cut items into batches of like cost, dearest first, that become smaller towards the end.
+
+    Args:
+        items: the items.
+        cost: what is expected of an item.
+        most: the largest number of items in a batch.
+        workers: the number of workers, which are to end together.
+    """
+    ordered = sorted(items, key=lambda item: -cost(item[1]))
+    batches, start = list[Items](), 0
+    while start < len(ordered):
+        size = max(1, min(most, -(-(len(ordered) - start) // (_SHARES * workers))))
+        batches.append(ordered[start : start + size])
+        start += size
+    return batches
+
+
+@dataclass
+class PlanWork:
+    """Plans targets, as `weftformer plan` does.
+
+    Args:
+        model: folder or Hub id of a route model.
+        settings: how routes are searched and ranked.
+        n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
+        forward_model: folder or Hub id of a model that predicts products.
+        device: where the model runs.
+        is_compiled: whether it takes compiled steps.
+        told: the settings as a user gave them.
+    """
+
+    model: str
+    settings: PlanSettings = field(default_factory=PlanSettings)
+    n_steps: Any = None
+    starting_material: str | None = None
+    stock: Stock | None = None
+    forward_model: str | None = None
+    device: str | None = None
+    is_compiled: bool = False
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> None:
+        from ..inference.loading import load_on, move_to
+        from ..routes.scoring.round_trip import ForwardModel
+
+        self._planner = load_on(self.model, "routes", self.device, self.is_compiled).planner
+        self._forward = None
+        if self.forward_model is not None:
+            self._forward = ForwardModel.from_pretrained(self.forward_model)
+            move_to(self._forward, self.device)
+        list(self._stream([]))  # what is wrong with the settings is wrong for all targets
+
+    def __call__(self, items: Sequence[tuple[int, Target]]) -> list[Row]:
+        rows = []
+        for index, one in items:
+            if one.problem is not None:
+                rows.append(self._row(index, one, Plan(one.smiles, [], one.problem)))
+        asked = [item for item in items if item[1].problem is None]
+        for place, plan in self._stream([one.smiles for _, one in asked]):
+            rows.append(self._row(*asked[place], plan if self._forward is None else self._forward.judged(plan)))
+        return rows
+
+    def failed(self, index: int, item: Target, reason: str) -> Row:
+        return self._row(index, item, Plan(item.smiles, [], reason), FAILED)
+
+    def batches(self, items: Items, workers: int) -> list[Items]:
+        return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)
+
+    def seconds(self, items: Items) -> float | None:
+        if self.settings.time_limit is None and (self.settings.direct or self.stock is None):
+            return None
+        return 120 + 3 * len(items) * self.settings.budget
+
+    def _stream(self, targets: list[str]) -> Iterable[tuple[int, Plan]]:
+        return self._planner.stream(
+            targets, self.settings, n_steps=self.n_steps, starting_material=self.starting_material, stock=self.stock,
+            progress=False, on_error="skip",
+        )  # fmt: skip
+
+    def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:
+        plan = replace(plan, id=target.id)
+        return Row(index, state or plan.state, plan_line(index, target, plan, self.told, state))
+
+
+@dataclass
+class TextWork:
+    """Writes a text for each line, as `weftformer generate` does.
+
+    Args:
+        model: folder or Hub id of a model of texts.
+        asked: arguments of `TextTask.settings`.
+        batch_size: lines computed at a time.
+        seed: of the sampling.
+        with_scores: whether texts get their log-probabilities.
+        num_conditions: the number of conditions of a line.
+        device: where the model runs.
+        is_compiled: whether it takes compiled steps.
+    """
+
+    model: str
+    asked: dict[str, Any]
+    batch_size: int = 32
+    seed: int = 0
+    with_scores: bool = False
+    num_conditions: int = 0
+    device: str | None = None
+    is_compiled: bool = False
+
+    @property
+    def window(self) -> int:
+        """The number of lines that are answered together. What is sampled for a line depends on the others of its window."""
+        from ..inference.lines import BATCHES
+
+        return self.batch_size * BATCHES
+
+    def load(self) -> None:
+        from ..inference.loading import load_on
+
+        self._task = load_on(self.model, "texts", self.device, self.is_compiled)
+        self._task.check_conditions(self.num_conditions)
+        self._settings = self._task.settings(**self.asked)
+
+    def __call__(self, items: Sequence[tuple[int, Line]]) -> list[Row]:
+        import torch
+
+        from ..inference.lines import answer_batch
+
+        begun = time.monotonic()
+        if self.asked["sampling"] is not None:
+            torch.manual_seed(self.seed + items[0][0] // self.window)
+        lines = [line for _, line in items]
+        answers = answer_batch(self._task, lines, self._settings, self.batch_size, self.with_scores)
+        seconds = (time.monotonic() - begun) / len(items)
+        return [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
+
+    def failed(self, index: int, item: Line, reason: str) -> Row:
+        from ..inference.lines import Answer
+
+        return self._row(index, Answer(item.text, problem=reason), None, FAILED)
+
+    def batches(self, items: Items, workers: int) -> list[Items]:
+        if self.asked["sampling"] is None:
+            return batches_of(items, lambda line: len(line.text), self.window, workers)
+        return [list(some) for _, some in groupby(items, lambda item: item[0] // self.window)]
+
+    def seconds(self, items: Items) -> float | None:
+        return None
+
+    def _row(self, index: int, answer: Answer, seconds: float | None, state: str | None = None) -> Row:
+        from ..inference.lines import answer_row
+
+        state = state or ("done" if answer.problem is None else "refused")
+        row = {"number": index + 1, "state": state, "seconds": seconds} | answer_row(answer, self.asked["candidates"])
+        return Row(index, state, json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,0 +1,48 @@
+"""Models on their devices, for commands and for workers on other machines."""
+
+from typing import Any
+
+import torch
+
+from ..modeling import fast_decoding
+from .tasks import RouteTask, load_task
+
+
+def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False) -> Any:
+    """The task of a model on a device, with compiled steps if asked to.
+
+    Args:
+        model: folder or Hub id.
+        wanted: what it has to write, "routes" or "texts".
+        device, is_compiled: as in [`move_to`].
+
+    Raises:
+        ValueError: there is no such model or device, or the model writes the other.
+    """
+    try:
+        task = load_task(model)
+    except OSError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"--model {model}: there is no such folder here, and the Hub did not send it. {first}"
+        ) from error
+    written = "routes" if isinstance(task, RouteTask) else "texts"
+    if written != wanted:
+        command = f"plan TARGET --model {model}" if written == "routes" else f"generate --model {model}"
+        raise ValueError(f"--model {model} writes {written}, not {wanted}: `weftformer {command}` asks it.")
+    move_to(task, device, is_compiled)
+    return task
+
+
+def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
+    """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
+
+    Raises:
+        ValueError: there is no such device, or the model cannot be compiled.
+    """
+    try:
+        planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
+        raise ValueError(f"--device {device}: {error}") from error
+    if is_compiled:
+        fast_decoding(planner.model.eval())

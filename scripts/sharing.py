@@ -1,0 +1,100 @@
+"""Options of commands whose work several processes share, and what the commands do with them."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+# What a folder of parts does not take, because it is of one process or of few targets.
+_ALONE = ("overwrite", "json", "html", "picture", "format")
+
+
+def add_sharing_options(add: Any) -> None:
+    """Add the options; `add` is `add_argument` of a parser or a group."""
+    add("--workers", type=int, metavar="N", help="N workers on Ray, which write parts into the folder --output-file")
+    add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
+    add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
+    add("--shard", metavar="K/N", help="only the K-th of N shares, as for job arrays; writes parts too")
+    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or tell what is missing")
+
+
+def output_place(text: str) -> Path | str:
+    """The type of `--output-file`: a path, or a URI as it is."""
+    return text if "://" in text else Path(text)
+
+
+def is_shared(args: argparse.Namespace) -> bool:
+    """Whether parts are to be written.
+
+    Raises:
+        ValueError: arguments do not fit together.
+    """
+    if args.join is not None and (args.workers is not None or args.shard is not None or args.output_file is None):
+        raise ValueError("--join FOLDER goes with --output-file FILE, and without --workers and --shard.")
+    if args.workers is None and args.shard is None:
+        if args.ray_address is not None or args.threads != 1:
+            raise ValueError("--ray-address and --threads are of workers: give --workers N too.")
+        if isinstance(args.output_file, str):
+            raise ValueError(f"--output-file {args.output_file} is for parts: give --workers N, or --shard 1/1, too.")
+        return False
+    from weftformer.distributed.job import shard
+
+    shard(args.shard)
+    if args.output_file is None:
+        raise ValueError("--workers and --shard write parts: give --output-file FOLDER, or s3://bucket/folder.")
+    for name in _ALONE:
+        if getattr(args, name, None):
+            raise ValueError(
+                f"--{name} is not for --workers and --shard: --join FOLDER makes a file of the parts first."
+            )
+    return True
+
+
+def run_shared(
+    command: str,
+    args: argparse.Namespace,
+    work: Any,
+    items: Iterable[Any],
+    told: dict[str, Any],
+    names: Iterator[str],
+    unit: str,
+) -> Counter[str]:
+    """Do the work of `args.shard` on `args.workers`, and tell how it went.
+
+    Args:
+        command: its name.
+        work: what is done with the items.
+        items: all of the input.
+        told: the settings by the names that a user knows.
+        names: what tells each item from others.
+        unit: name of the items, in the plural.
+
+    Returns:
+        The number of items in each state.
+
+    Raises:
+        ValueError, OSError: as in `distributed.job.run`, or the folder has other parts.
+    """
+    from weftformer.distributed import crew, job
+    from weftformer.distributed.parts import Parts
+
+    workers = None
+    if args.workers is not None:
+        workers = crew.Workers(args.workers, args.threads, args.ray_address, args.device)
+    parts = Parts(str(args.output_file))
+    parts.begin(command, told, names)
+    mine = job.of_shard(list(enumerate(items)), args.shard, getattr(work, "window", 1))
+    begun = time.monotonic()
+    try:
+        states = job.run(work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
+    except KeyboardInterrupt:
+        print(f"What is done is in {parts.place}: the same command goes on.", file=sys.stderr)
+        raise
+    seconds = time.monotonic() - begun
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
+    share = states["done"] / max(1, states.total())
+    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({share:.1%} done).")
+    return states

@@ -1,0 +1,243 @@
+"""The server as replicas on Ray Serve: each has a model and its own queue, and a front hands requests to them.
+
+The front sends nothing to a client before it has a whole answer. It can therefore ask another replica when one dies: requests for routes
+and texts change nothing. Without it, Serve answers 500 to what a replica was working on when it died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from ..distributed.crew import Workers, check_room, connected, import_ray
+from ..inference.tasks import load_task
+from .app import BoundedBody, add_reasons, build_app
+from .limits import Limits
+
+# Replicas that are asked, one after the other, before a request is answered with 503.
+_TRIES = 3
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+# What a replica needs to know of a request: the rest belongs to the connection.
+_SCOPE = (
+    "type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
+    "server",
+)  # fmt: skip
+# Arguments of the application, and what they are where they are not given.
+_ARGUMENTS: dict[str, Any] = {
+    "model": None, "replicas": 1, "threads": 1, "stock": None, "forward_model": None, "device": None,
+    "allowed_hosts": ["*"], "limits": {},
+}  # fmt: skip
+
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
+def bounds(replicas: str | int) -> tuple[int, int]:
+    """The smallest and largest number of replicas, of a text such as `4` or `1-4`.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    first, dash, last = str(replicas).partition("-")
+    try:
+        found = int(first), int(last if dash else first)
+    except ValueError:
+        found = 0, 0
+    if not 1 <= found[0] <= found[1]:
+        raise ValueError(f"--replicas {replicas} is not allowed: give a number, or bounds such as 1-4.")
+    return found
+
+
+class Replica:
+    """A model with the application of one process, which is called without a connection.
+
+    Args:
+        args: as of [`application`], all of them. Every node has to find the files under these names.
+        api_key: as in [`build_app`].
+    """
+
+    def __init__(self, args: dict[str, Any], api_key: str | None):
+        import torch
+
+        from ..inference.loading import move_to
+        from ..routes.scoring.round_trip import ForwardModel
+        from ..routes.shipped import STOCK
+        from ..routes.stock import Stock
+        from .connections import share_memory
+
+        share_memory()
+        torch.set_num_threads(args["threads"])
+        self.limits, model, stock, forward = Limits(**args["limits"]), args["model"], args["stock"], None
+        if stock is not None:
+            stock = Stock.from_file(stock, progress=False, cache=Path(stock) != STOCK)
+        if args["forward_model"] is not None:
+            forward = ForwardModel.from_pretrained(args["forward_model"])
+            move_to(forward, args["device"])
+        task = load_task(model, stock, self.limits.max_new_tokens, forward)
+        move_to(task, args["device"])
+        name = Path(model).resolve().name if Path(model).is_dir() else model
+        self.app = build_app(task, name=name, limits=self.limits, api_key=api_key, allowed_hosts=args["allowed_hosts"])
+        self.batcher = self.app.state.batcher
+
+    async def answer(self, scope: dict[str, Any], body: bytes) -> Answer:
+        """Answer a request."""
+        messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+        status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            await asyncio.Event().wait()  # a client that leaves cancels the call
+
+        async def send(message: Any) -> None:
+            nonlocal status, headers
+            if message["type"] == "http.response.start":
+                status, headers = (
+                    message["status"],
+                    [(bytes(name), bytes(value)) for name, value in message["headers"]],
+                )
+            else:
+                parts.append(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        return status, headers, b"".join(parts)
+
+    def check_health(self) -> None:
+        """Called by Serve, which replaces a replica that raises an error."""
+        if not self.batcher.is_ready:
+            raise RuntimeError("The batcher has stopped.")
+
+    async def __del__(self) -> None:
+        self.batcher.stop()
+        await run_in_threadpool(self.batcher.join, self.limits.stop_timeout_s)
+
+
+def build_front(replicas: Any, limits: Limits) -> FastAPI:
+    """The application that hands each request to a replica, and to another one when it dies meanwhile.
+
+    Args:
+        replicas: the handle of the deployment of [`Replica`].
+        limits: bounds on the body, and on the time to wait for a replica.
+    """
+    from ray.exceptions import RayActorError
+
+    front = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    front.add_middleware(BoundedBody, seconds=limits.timeout_s, most=limits.max_request_bytes)
+    add_reasons(front)
+
+    @front.api_route("/{path:path}", methods=_METHODS)
+    async def forward(request: Request) -> Response:
+        scope = {name: request.scope[name] for name in _SCOPE if name in request.scope}
+        body = await request.body()
+        try:
+            async with asyncio.timeout(2 * limits.timeout_s):  # replicas may have to be started
+                for _ in range(_TRIES):
+                    try:
+                        status, headers, content = await replicas.answer.remote(scope, body)
+                    except RayActorError:
+                        continue
+                    answer = Response(content, status)
+                    answer.raw_headers = headers
+                    return answer
+        except TimeoutError:
+            pass
+        raise HTTPException(503, "The replicas that worked on this request died, or none is ready: try again later.")
+
+    return front
+
+
+def application(args: dict[str, Any]) -> Any:
+    """The application for Ray Serve: `import_path: weftformer.serving.replicas:application` in its configuration.
+
+    Args:
+        args: `model`; and `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a replica), `stock`,
+            `forward_model`, `device`, `allowed_hosts`, `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
+
+    Returns:
+        What `ray.serve.run` takes.
+
+    Raises:
+        ValueError: an argument is unknown or not allowed, or Ray is not installed.
+    """
+    import_ray()
+    from ray import serve
+
+    if wrong := [*(args.keys() - _ARGUMENTS.keys()), *({"model"} - args.keys())]:
+        raise ValueError(
+            f"The arguments of the application are {', '.join(_ARGUMENTS)}, and model is needed: {wrong[0]} is wrong or missing."
+        )
+    args = _ARGUMENTS | args
+    if unknown := args["limits"].keys() - {field.name for field in fields(Limits)}:
+        raise ValueError(f"There is no limit {min(unknown)}.")
+    limits = Limits(**args["limits"])
+    least, most = bounds(args["replicas"])
+    # what waits and is computed in a replica; the batcher refuses more than that by itself
+    room = limits.max_queue + limits.max_batch_size
+    scaled: dict[str, Any] = {"num_replicas": least}
+    if most > least:
+        target = max(1, limits.max_batch_size // 2)
+        scaled = {
+            "autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": target}
+        }
+    device = args["device"]
+    replicas = serve.deployment(
+        name="replica",
+        **scaled,
+        max_ongoing_requests=room,
+        graceful_shutdown_timeout_s=limits.timeout_s + limits.stop_timeout_s,
+        ray_actor_options={"num_cpus": args["threads"], "num_gpus": int((device or "").startswith("cuda"))},
+    )(Replica)
+
+    class Front:
+        def __init__(self, replicas: Any):
+            self.replicas = replicas
+
+        def __serve_build_asgi_app__(self) -> FastAPI:
+            return build_front(self.replicas, limits)
+
+    front = serve.deployment(
+        name="front", max_ongoing_requests=limits.max_connections, ray_actor_options={"num_cpus": 0}
+    )(serve.ingress()(Front))
+    return front.bind(replicas.bind(args, os.environ.get("WEFT_API_KEY", "").strip() or None))
+
+
+def serve_here(args: dict[str, Any], host: str, port: int, address: str | None = None) -> None:
+    """Serve on Ray until SIGTERM or Ctrl-C.
+
+    Args:
+        args: as of [`application`].
+        host, port: where requests are taken.
+        address: as in [`Workers`].
+
+    Raises:
+        ValueError: as in [`application`], no cluster answers, it has no room for the replicas, or they do not start.
+    """
+    least, most = bounds(args["replicas"])
+    workers = Workers(most, args["threads"], address, args["device"])
+    stopped = threading.Event()
+    if address is None and "RAY_ADDRESS" not in os.environ:
+        check_room(workers, [{"CPU": os.cpu_count() or 1}], what="--replicas")
+    with connected(address, workers.count * workers.threads) as ray:
+        from ray import serve
+
+        gpus = int((args["device"] or "").startswith("cuda"))
+        check_room(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]], gpus, what="--replicas")
+        for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has handlers of its own
+            signal.signal(number, lambda *_: stopped.set())
+        serve.start(http_options={"host": host, "port": port})
+        try:
+            try:
+                serve.run(application(args), name="weft")
+            except RuntimeError as error:  # a replica that could not load its model
+                raise ValueError(str(error)) from error
+            print(f"{args['model']} at http://{host}:{port}, {least} to {most} replicas", flush=True)
+            stopped.wait()
+        finally:
+            serve.delete("weft")  # other applications of the cluster stay; what is in progress is finished

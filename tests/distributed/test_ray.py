@@ -1,0 +1,237 @@
+"""Workers on Ray: what one process writes, whatever dies meanwhile."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("rdkit")
+
+import ray
+
+from weftformer.distributed import crew, plan
+from weftformer.distributed.works import Row, batches_of
+from weftformer.routes import Plan, PlanSettings
+from weftformer.scripts import cli
+
+from ..conftest import KNOWN
+from .test_sharing import LINES
+
+pytestmark = pytest.mark.integration
+
+SMALL = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+TARGETS = [*(route.smiles for route in KNOWN), "CCO", "C1CC", "CC.Cl", "CCN"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray with two CPUs, which two workers take."""
+    ray.init(num_cpus=2, object_store_memory=80 << 20, **SMALL)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.fixture(scope="module")
+def routes(planner, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("known")
+    planner.model.save_pretrained(folder)
+    planner.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def stub(folder, seconds=0.0):
+    """Work that does what its items tell: they are pickled with their class, which workers cannot import."""
+
+    class Stub:
+        device = None
+
+        def load(self):
+            (folder / f"loaded-{os.getpid()}").touch()
+
+        def __call__(self, items):
+            rows = []
+            for index, item in items:
+                time.sleep(seconds)
+                once = folder / f"{item}-{index}"
+                if item == "kill" or (item == "kill once" and not once.exists()):
+                    once.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if item == "raise":
+                    raise RuntimeError("cannot be done")
+                if item == "wait":
+                    time.sleep(600)
+                rows.append(Row(index, "done", f"{item}\n"))
+            return rows
+
+        def failed(self, index, item, reason):
+            return Row(index, "failed", reason)
+
+        def batches(self, items, workers):
+            return batches_of(items, lambda item: 1, 4, workers)
+
+        def seconds(self, items):
+            return 5.0 if any(item == "wait" for _, item in items) else None
+
+    return Stub()
+
+
+def test_what_kills_its_worker_twice_is_left_out_and_nothing_else(cluster, tmp_path):
+    items = list(enumerate(["fine"] * 9 + ["kill", "fine", "kill once", "raise", "fine", "wait"] + ["fine"] * 9))
+    rows = [row for batch in crew.run(stub(tmp_path), items, crew.Workers(2)) for row in batch]
+    assert sorted(row.index for row in rows) == list(range(len(items)))  # nothing lost, nothing twice
+    failed = {row.index: row.line for row in rows if row.state == "failed"}
+    assert failed == {
+        9: "It was left out: 2 times it ended its worker (out of memory, or a crash).",
+        12: "It was left out: 2 times it raised RuntimeError: cannot be done.",
+        14: "It was left out: 2 times it took too long.",
+    }
+    assert 3 < len(list(tmp_path.glob("loaded-*"))) <= 2 + 5  # a worker for each that died
+
+
+def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
+    words = ["plan", "CCO", "--model", str(tmp_path), "--workers", "2", "--output-file", "x", "--no-progress"]
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
+    assert cli.main(words) == 1
+    assert "is a bart model: `weftformer convert` makes a Weft model of it." in capsys.readouterr().err
+    work = stub(tmp_path)
+    type(work).load = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(ValueError, match="3 workers died while they loaded the model"):
+        list(crew.run(work, [(0, "fine")], crew.Workers(1)))
+    with pytest.raises(ValueError, match=r"--workers 3 with 1 CPU each have no room here: 1 node can take 2\."):
+        list(crew.run(work, [(0, "fine")], crew.Workers(3)))
+
+
+@pytest.mark.parametrize("options", [["--json-lines", "--beams", "2"], ["--sample", "--seed", "3"]])
+def test_two_workers_write_the_texts_of_one_process(cluster, texts, tmp_path, options):
+    (tmp_path / "lines.txt").write_text("\n".join(LINES * 4) + "\n")
+    words = [
+        "generate",
+        "--model",
+        texts,
+        "--input-file",
+        "lines.txt",
+        "--batch-size",
+        "2",
+        "--no-progress",
+        *options,
+    ]
+    assert cli.main([*words, "--output-file", "alone"]) == 0
+    assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 0
+    assert cli.main([*words, "--output-file", "joined", "--join", "parts"]) == 0
+    alone, joined = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
+    if "--json-lines" in options:  # the last digits of scores depend on the batch
+        alone, joined = ([json.loads(line)["text"] for line in lines] for lines in (alone, joined))
+    assert joined == alone
+
+
+def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, capsys):
+    (tmp_path / "targets.smi").write_text("".join(f"{smiles} t{number}\n" for number, smiles in enumerate(TARGETS)))
+    (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\n")
+    words = ["plan", "--model", routes, "--input-file", "targets.smi", "--steps", "1", "--beams", "2", "--no-progress"]
+    words += ["--stock", "stock.smi"]
+    assert cli.main([*words, "--output-file", "alone.jsonl"]) == 3
+    capsys.readouterr()
+    assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 3
+    assert f"{len(TARGETS)} targets in parts" in (out := capsys.readouterr().out) and "2 refused" in out
+    assert cli.main(["plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 0
+    alone, joined = (
+        {row["number"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
+        for name in ("alone.jsonl", "joined.jsonl")
+    )
+    assert list(joined) == sorted(alone)
+    for number, row in alone.items():
+        other = joined[number]
+        assert list(other) == list(row) and (other["state"], other["settings"]) == (row["state"], row["settings"])
+        assert Plan.from_dict(other).routes == Plan.from_dict(row).routes and other["problem"] == row["problem"]
+    assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
+    assert cli.main(["plan", "--join", "parts", "--output-file", "joined.csv"]) == 0
+    assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
+
+
+def test_a_data_set_is_given_its_plans(cluster, routes):
+    rows = [{"key": number, "smiles": smiles} for number, smiles in enumerate(TARGETS[:2])]
+    found = plan(ray.data.from_items(rows), PlanSettings(beams=1), model=routes).take_all()
+    assert [row["key"] for row in found] == [0, 1] and [row["state"] for row in found] == ["done", "done"]
+    plans = [Plan.from_dict(json.loads(row["plan"])) for row in found]
+    assert KNOWN[0].canonical() in {route.canonical() for route in plans[0].routes}
+    with pytest.raises(ValueError, match="no column 'mol'"):
+        plan(ray.data.from_items(rows), model=routes, smiles_column="mol")
+
+
+def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path):
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=1, object_store_memory=80 << 20) for _ in range(3)]
+        with crew.connected(cluster.address):
+            found = []
+            for rows in crew.run(stub(tmp_path, 0.05), list(enumerate(["fine"] * 120)), crew.Workers(2)):
+                found += rows
+                if nodes:
+                    cluster.remove_node(nodes.pop(), allow_graceful=False)
+                    nodes.clear()
+        assert sorted(row.index for row in found) == list(range(120)) and {row.state for row in found} == {"done"}
+    finally:
+        cluster.shutdown()
+
+
+def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported(routes, tmp_path):
+    (tmp_path / "targets.smi").write_text("\n".join(TARGETS[:4] * 25) + "\n")
+    words = [
+        sys.executable,
+        "-m",
+        "weftformer",
+        "plan",
+        "--model",
+        routes,
+        "--input-file",
+        "targets.smi",
+        "--steps",
+        "1",
+    ]
+    words += ["--output-file", "parts", "--beams", "4", "--workers", "2", "--no-progress"]
+    with open("log", "w") as log:
+        first = subprocess.Popen(words, stdout=log, stderr=log)
+        end = time.monotonic() + 120
+        while not list(tmp_path.glob("parts/part-*")):
+            assert first.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
+            time.sleep(0.02)
+        first.kill()
+        first.wait()
+    (part,) = tmp_path.glob("parts/part-*")
+    done = part.read_bytes()
+    assert 0 < len(done.splitlines()) < 100
+    again = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    numbers = [json.loads(row)["number"] for file in tmp_path.glob("parts/part-*") for row in file.open()]
+    assert sorted(numbers) == list(range(1, 101)) and part.read_bytes() == done
+    code = "import sys; from weftformer.scripts import cli; cli.main(sys.argv[1:]); print('ray' in sys.modules)"
+    one = [
+        sys.executable,
+        "-c",
+        code,
+        "plan",
+        "CCO",
+        "--model",
+        routes,
+        "--steps",
+        "1",
+        "--output-file",
+        "x",
+        "--shard",
+        "1/1",
+    ]
+    assert subprocess.run(one, capture_output=True, text=True, check=True).stdout.endswith("\nFalse\n")

@@ -1,0 +1,141 @@
+"""Work that several processes share, without Ray: shards, parts, what is missing, and going on."""
+
+import json
+
+import pytest
+
+from weftformer.distributed import job
+from weftformer.distributed.parts import Parts
+from weftformer.distributed.works import batches_of
+from weftformer.inference import lines as inference_lines
+from weftformer.scripts import cli
+
+LINES = ["one two three", "", "two", "three one four one five nine two six", "six six", "nine five one", "two two"] * 3
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inference_lines, "BATCHES", 2)  # several windows in a few lines
+    (tmp_path / "lines.txt").write_text("\n".join(LINES) + "\n")
+
+
+def generate(folder, *words):
+    return cli.main(
+        ["generate", "--model", folder, "--input-file", "lines.txt", "--batch-size", "2", "--no-progress", *words]
+    )
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_shards_are_all_items_and_keep_windows_together(window):
+    items = list(enumerate("abcdefghijklmnopqrstuvwxyz"))
+    shards = [job.of_shard(items, f"{which}/3", window) for which in (1, 2, 3)]
+    assert sorted(item for shard in shards for item in shard) == items
+    assert [index // window % 3 for index, _ in shards[1]] == [1] * len(shards[1])
+    for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
+        with pytest.raises(ValueError, match="the third of sixteen"):
+            job.shard(wrong)
+
+
+def test_batches_begin_with_what_is_dearest_and_become_smaller():
+    items = [(index, "C" * (index * 7 % 50)) for index in range(50)]
+    batches = batches_of(items, len, most=5, workers=2)
+    handed = [item for batch in batches for item in batch]
+    assert (
+        sorted(handed) == items and [len(text) for _, text in handed] == sorted(map(len, dict(items).values()))[::-1]
+    )
+    sizes = [len(batch) for batch in batches]
+    assert sizes[0] == 5 and sizes == sorted(sizes, reverse=True) and sizes[-8:] == [1] * 8
+
+
+@pytest.mark.parametrize("options", [["--json-lines", "--beams", "2"], ["--sample", "--seed", "3"]])
+def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys, options):
+    assert generate(texts, "--output-file", "alone", *options) == 0
+    for shard in ("2/2", "1/2"):
+        assert generate(texts, "--output-file", "parts", "--shard", shard, *options) == 0
+        if shard == "2/2":
+            assert generate(texts, "--join", "parts", "--output-file", "joined", *options) == 1
+            assert "lacks 12 of 21 rows, numbers 1, 2, 3, 4, 9, 10, 11, 12, 17, 18, ...: " in capsys.readouterr().err
+            assert not (tmp_path / "joined").exists()
+    assert generate(texts, "--join", "parts", "--output-file", "joined", *options) == 0
+    alone, joined = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
+    if "--json-lines" not in options:
+        assert joined == alone
+        return
+    for one, other in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
+        assert one == pytest.approx(other, abs=1e-4) if one["score"] is None else one["text"] == other["text"]
+        assert one.keys() == other.keys()
+
+
+def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tmp_path, capsys):
+    words = ["--output-file", "parts", "--shard", "1/1", "--beams", "1"]
+    assert generate(texts, *words) == 0
+    assert "21 lines in parts" in (out := capsys.readouterr().out) and "21 done (100.0% done)" in out
+    _, first = sorted(tmp_path.glob("parts/part-*"))  # the first batch is written at once
+    rows = first.read_text().splitlines(keepends=True)
+    assert {json.loads(row)["state"] for row in rows} == {"done"} and all(
+        json.loads(row)["seconds"] > 0 for row in rows
+    )
+    before = {file: file.read_bytes() for file in tmp_path.glob("parts/*")}
+    assert generate(texts, *words) == 0 and {file: file.read_bytes() for file in tmp_path.glob("parts/*")} == before
+    kept = rows[:3] + rows[5:]
+    first.write_text("".join(kept))
+    assert generate(texts, *words) == 0
+    new = set(tmp_path.glob("parts/part-*")) - set(before)
+    numbers = [json.loads(row)["number"] for file in new for row in file.read_text().splitlines()]
+    assert sorted(numbers) == sorted(json.loads(row)["number"] for row in rows[3:5])
+    capsys.readouterr()
+    assert generate(texts, *words[:-1], "2") == 1
+    assert (
+        "parts was begun with --beams 1, and this run has --beams 2: give the same settings, or another folder."
+        in (capsys.readouterr().err)
+    )
+    (tmp_path / "lines.txt").write_text("one\n")
+    assert generate(texts, *words) == 1 and "21 rows where this one has 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shard", "1/2"], "give --output-file FOLDER"),
+        (["--shard", "3/2", "--output-file", "x"], "--shard 3/2 is not allowed"),
+        (["--shard", "1/2", "--output-file", "lines.txt"], "lines.txt is a file"),
+        (["--shard", "1/2", "--output-file", "."], "is not empty, and has no job.json"),
+        (["--shard", "1/2", "--output-file", "x", "--overwrite"], "--overwrite is not for --workers and --shard"),
+        (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
+        (["--join", "nothing"], "--join FOLDER goes with --output-file FILE"),
+        (["--output-file", "s3://bucket/x"], "is for parts: give --workers N"),
+        (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),
+        (["--ray-address", "auto"], "give --workers N too"),
+        (["--workers", "0", "--output-file", "x"], "--workers 0 and --threads 1 must be at least 1"),
+        (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each have no room here"),
+        (
+            ["--workers", "1", "--ray-address", "127.0.0.1:1", "--output-file", "x"],
+            "No Ray cluster answers at 127.0.0.1:1",
+        ),
+        (["--workers", "1", "--ray-address", "ray://a:1", "--output-file", "x"], "with --ray-address auto"),
+    ],
+)
+def test_mistakes_are_one_line(texts, tmp_path, capsys, monkeypatch, words, message):
+    if "--workers" in words:
+        pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = {file.name for file in tmp_path.iterdir()}
+    assert generate(texts, *words) == 1
+    err = capsys.readouterr().err
+    assert message in err and len(err.splitlines()) == 1
+    assert {file.name for file in tmp_path.iterdir()} - before <= {"x"}
+
+
+def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
+    parts = Parts((tmp_path / "parts").as_uri())
+    parts.begin("plan", {}, ["a", "b"])
+    for text in ("first", "again"):
+        parts.add([f'{{"number":{number},"state":"done","text":"{text}"}}\n' for number in (2, 1)])
+        parts.flush()
+    assert [row["text"] for row in parts.rows("plan")] == ["first", "first"] and parts.states() == {
+        0: "done",
+        1: "done",
+    }
+    with pytest.raises(ValueError, match="is of `weftformer plan`"):
+        parts.begin("generate", {}, ["a", "b"])

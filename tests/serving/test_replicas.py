@@ -1,0 +1,117 @@
+"""Replicas on Ray Serve: the answers of one process, though a replica is killed meanwhile."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("fastapi")
+
+import httpx
+import psutil
+
+from weftformer.scripts import cli
+from weftformer.serving.replicas import application, bounds
+
+from ..models import tiny_text_model
+
+pytestmark = pytest.mark.integration
+WORDS = ["one", "two", "three", "four", "five", "six", "nine"]
+
+
+def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
+    assert bounds("3") == (3, 3) and bounds("1-4") == (1, 4)
+    for wrong in ("0", "4-1", "a", "1-"):
+        with pytest.raises(ValueError, match="give a number, or bounds such as 1-4"):
+            bounds(wrong)
+    for given, said in (
+        ({}, "model is wrong or missing"),
+        ({"model": "x", "beams": 3}, "beams is wrong or missing"),
+        ({"model": "x", "limits": {"a": 1}}, "limit a"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            application(given)
+    words = ["serve", "--model", untrained_folder, "--port", "0"]
+    assert cli.main([*words, "--replicas", "9999"]) == 1
+    assert "--replicas 9999 with 1 CPU each have no room here" in capsys.readouterr().err
+    assert cli.main([*words, "--threads", "2"]) == 1 and "give --replicas N too" in capsys.readouterr().err
+
+
+def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):
+    model, tokenizer = tiny_text_model([" ".join(WORDS)], max_target_positions=12)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "weftformer",
+        "serve",
+        "--model",
+        str(tmp_path),
+        "--port",
+        str(port),
+        "--replicas",
+        "2",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
+        "WEFT_API_KEY": "key"
+    }
+    with open(tmp_path / "log", "w+") as log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        try:
+            assert server.stdout is not None
+            said = [next(server.stdout, "")]
+            assert f"http://127.0.0.1:{port}, 2 to 2 replicas" in said[0], said
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}",
+                timeout=120,
+                trust_env=False,
+                headers={"authorization": "Bearer key"},
+            ) as client:
+                assert client.get("/ready").json()["status"] == "ready" and client.get("/health").status_code == 200
+                assert "weft_requests" in client.get("/metrics").text
+                assert (
+                    client.post("/translate", json={"texts": "one"}, headers={"authorization": "Bearer x"}).status_code
+                    == 401
+                )
+                assert client.post("/translate", json={"texts": [], "beams": 0}).status_code == 422
+                assert client.post("/translate", content=b" " * (1 << 19)).status_code == 413
+                replicas = [
+                    one
+                    for one in psutil.Process(server.pid).children(recursive=True)
+                    if "ServeReplica:weft:replica" in " ".join(one.cmdline())
+                ]
+                assert len(replicas) == 2
+
+                def ask(number):
+                    if number == 60:
+                        os.kill(replicas[0].pid, signal.SIGKILL)
+                    text = " ".join(WORDS[(number + step) % len(WORDS)] for step in range(5))
+                    answer = client.post("/translate", json={"texts": text, "beams": 2})
+                    return answer.status_code, text, answer.text
+
+                with ThreadPoolExecutor(8) as clients:
+                    answers = list(clients.map(ask, range(200)))
+                assert Counter(status for status, *_ in answers) == {200: 200}
+                assert len({(text, answer) for _, text, answer in answers}) == len(WORDS)  # the same from each replica
+                end = time.monotonic() + 120
+                while client.get("/ready").status_code != 200:
+                    assert time.monotonic() < end
+        finally:
+            server.send_signal(signal.SIGTERM)
+            try:
+                server.wait(90)
+            finally:
+                server.kill()
+        log.seek(0)
+        assert server.returncode == 0, log.read()[-3000:]
