@@ -9,12 +9,14 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import complete_lines, open_lines
 from weftformer.common.progress import Progress
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_output, load_model
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, load_model
+from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.inference.lines import Answer, Line
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="folder or Hub id of a trained model of texts")
     add("--input-file", metavar="FILE",
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
-    add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
+    add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--output-file", type=Path, metavar="FILE", help="file to write (default: standard output)")
     add("--resume", action="store_true", help="continue after the last complete line of --output-file")
     add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
@@ -86,7 +88,6 @@ def main(args: argparse.Namespace) -> int:
     """
     from weftformer.inference.lines import answer_lines
 
-    check(args)
     lines, total = read(args)
     task = load_model(args, "texts")
     task.check_conditions(len(_names(args.condition_columns)))
@@ -158,6 +159,8 @@ def check(args: argparse.Namespace) -> None:
         )
     check_folders(args, "output_file")
     check_output(args.output_file, args.resume, args.overwrite)
+    check_exist(None if args.input_file == "-" else args.input_file)
+    check_model(args.model)
 
 
 def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
@@ -167,17 +170,20 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         ValueError: a column is not there, or nothing is given. FileNotFoundError: there is no such file.
     """
     from weftformer.inference.lines import Line
-    from weftformer.training.data import TABLES, is_table, load_file
+    from weftformer.training.data import TABLES, is_table, load_file, trained_columns
     from weftformer.training.encoding import finite_number
 
     names = _names(args.condition_columns)
     name = args.input_file
     if name not in (None, "-") and is_table(name):
         rows = load_file(name)
-        column = args.source_column or ("source" if "source" in rows.column_names else rows.column_names[0])
+        trained = trained_columns(args.model).get("source")
+        default = "source" if "source" in rows.column_names else rows.column_names[0]
+        column = args.source_column or trained or default
         for asked in (column, *names):
             if asked not in rows.column_names:
-                raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.")
+                hint = " The model was trained to read it: --source-column reads another." if asked == trained else ""
+                raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.{hint}")
         return (
             Line(_text(row[column]), tuple(finite_number(row[one], name, index, one) for one in names))
             for index, row in enumerate(rows)
@@ -190,8 +196,6 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         if name is None and sys.stdin.isatty():
             raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")
         return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input")), None
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"the file {name} does not exist.")
     with _opened(name) as stream:
         total = sum(1 for _ in stream)
     return (Line(text) for text in _lines(_opened(name), name)), total
@@ -224,19 +228,25 @@ def _names(text: str | None) -> list[str]:
 
 def _settings(args: argparse.Namespace, task: TextTask) -> TextSettings:
     """The settings of generation. What is not given is as in the model's folder."""
-    from weftformer.inference.tasks import Sampling, TextSettings
+    from weftformer.inference.tasks import Sampling
+
+    settings = text_settings(task, args.beams, args.max_new_tokens)
+    if not args.sample:
+        return replace(
+            settings, beams=max(settings.beams, args.num_return_sequences), candidates=args.num_return_sequences
+        )
+    given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
+    sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
+    return replace(settings, beams=args.beams or 1, sampling=sampling, candidates=args.num_return_sequences)
+
+
+def text_settings(task: TextTask, beams: int | None, max_new_tokens: int | None) -> TextSettings:
+    """The settings of a search. What is not given is as in the model's folder."""
+    from weftformer.inference.tasks import TextSettings
 
     defaults = task.model.generation_config
-    sampling = None
-    if args.sample:
-        given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
-        sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
-    beams = args.beams or (1 if args.sample else defaults.num_beams or 1)
-    if sampling is None:
-        beams = max(beams, args.num_return_sequences)
-    most = task.model.config.max_target_positions
-    longest = args.max_new_tokens or (defaults.max_length or task.max_new_tokens + 1) - 1
-    return TextSettings(beams, max(1, min(longest, most)), sampling, args.num_return_sequences)
+    longest = max_new_tokens or (defaults.max_length or task.max_new_tokens + 1) - 1
+    return TextSettings(beams or defaults.num_beams or 1, max(1, min(longest, task.model.config.max_target_positions)))
 
 
 def _line(answer: Answer, as_json: bool, candidates: int) -> str:
