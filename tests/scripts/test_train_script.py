@@ -137,6 +137,7 @@ def test_what_is_said_of_the_pairs(pairs, tmp_path, caplog, monkeypatch):
     assert len(calls) == 1 and trainer.state.log_history[-1]["step"] == 2
     assert 'Reading "source", writing "target". The first pair:' in caplog.text
     assert "pairs of train repeat an earlier one" in caplog.text
+    assert f"The model has {trainer.model.num_parameters():,} parameters." in caplog.text
     assert "10 pairs and what the model writes, the worst first:\nsource" in caplog.text
     scores = json.loads((tmp_path / "out" / "eval_results.json").read_text())
     assert scores["eval_samples"] == 12 and scores["eval_loss"] > 0
