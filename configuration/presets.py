@@ -94,8 +94,9 @@ def _width(d_model: int, heads: int, ffn: int) -> dict[str, Any]:
 
 # Rotary positions in cross-attention too: source and target have the same frequencies, so a span copied from the
 # source has a constant offset. Routes copy much of the source: after 300 steps the same small model had a test loss of
-# 0.27 with this, and of 0.40 without.
-_COPYING = {"cross_attention_position_type": "rotary"}
+# 0.27 with this, and of 0.40 without. Of titles to clean, 80 % of 300 were right with this and 60 % without (`modern-tiny`,
+# 3,000 pairs, ten epochs).
+COPYING = {"cross_attention_position_type": "rotary"}
 
 # A small post-norm model begins slowly with large weights. On Multi30k German the validation loss after 1,000 steps was 2.80
 # with this and 3.85 without it (2,048 tokens a step, learning rate 3e-3), and 4.54 and 5.12 (32 pairs a step, 5e-4).
@@ -119,7 +120,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dms-explorer-xl-50m": _DMS_SPARSE | _layers(6, 24) | {"num_condition_features": 0, "max_source_positions": 145},
     "transformer-base": _VASWANI | _layers(6, 6) | _width(512, 8, 2048) | {"vocab_size": 37000},
     "tiny": _VASWANI | _layers(4, 4) | _width(128, 4, 256) | {"vocab_size": 10000, "dropout": 0.3} | _SMALL_WEIGHTS,
-    "dms-tiny": _ROUTES | _layers(3, 3) | _width(128, 4, 256) | _COPYING | {"dropout": 0.0},
+    "dms-tiny": _ROUTES | _layers(3, 3) | _width(128, 4, 256) | COPYING | {"dropout": 0.0},
     "modern-tiny": _layers(3, 3) | _width(192, 6, 512) | {"vocab_size": 8000},
     "modern-small": _layers(6, 6) | _width(384, 6, 1024),
     "modern-base": _layers(12, 12) | _width(768, 12, 2048) | {"num_key_value_heads": 4, "use_qk_norm": True},

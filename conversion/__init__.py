@@ -26,15 +26,15 @@ from .upcycling import upcycle
 SOURCES: dict[str, Source] = {
     module.SOURCE.name: module.SOURCE
     for module in (
+        torch_transformer,
+        transformers_bart,
+        transformers_t5,
+        llama,
         directmultistep,
         symm_learning,
         haiku,
         tutorial,
         notebook,
-        torch_transformer,
-        transformers_bart,
-        transformers_t5,
-        llama,
     )
 }
 

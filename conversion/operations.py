@@ -45,6 +45,13 @@ class Transpose(Operation):
     backward = forward
 
 
+class Squeeze(Operation):
+    """Removes the batch axis of a table of positions, (1, L, D) or (L, 1, D). The way back is the table (L, D)."""
+
+    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
+        return [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
+
+
 @dataclass(frozen=True)
 class Split(Operation):
     """Splits a fused projection into parts along its rows, as in `nn.MultiheadAttention`."""

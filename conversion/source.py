@@ -238,7 +238,7 @@ def convert(
     if preset is None and not source.recognises(weights):
         raise ValueError(
             f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but the first "
-            f"keys are {', '.join(list(weights)[:5])}."
+            f"keys are {', '.join(list(weights)[:5])}. `--rename PATTERN=REPLACEMENT` maps keys that differ in names only."
         )
     if source.model_types and source_config.get("model_type") not in source.model_types:
         raise ValueError(
@@ -264,6 +264,9 @@ def convert(
     new = (*source.new, "model.encoder.layers.<layer>.mlp.router.selection_bias",
            "model.decoder.layers.<layer>.mlp.router.selection_bias")  # fmt: skip
     found = to_weft(weights, source.table(config, source_config), config, shapes, new)
+    # names as they are in the file
+    for names in (found.missing, found.unexpected, found.wrong):
+        names[:] = [name.removeprefix(prefix) for name in names]
     if not found.fits:
         raise DoesNotFit(source, found)
     return Conversion(source, config, model_class, found, source_config)

@@ -1,9 +1,14 @@
-"""`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers.
+"""`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers, and models around them.
 
 These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for
-`inputs_embeds`, with random embedding tables of three tokens (more with `vocab_size`). The weights do not tell the
-number of heads, the order of the norms or the activation. The number of heads must be given. The others default to
-those of PyTorch's constructors (`norm_first=False`, `activation_function="relu"`).
+`inputs_embeds`, with random embedding tables of three tokens (more with `vocab_size`). A model around `nn.Transformer`
+has them under names of its own, which `--rename` turns into `encoder.embed_tokens`, `decoder.embed_tokens` (or `shared`
+for both), `embed_positions.weight` (or one for each stack) and `lm_head`. With a head, the result is a
+`WeftForConditionalGeneration`. A table of positions, learned or sinusoidal, becomes a learned one.
+
+The weights do not tell the number of heads, the order of the norms, the activation, or whether embeddings are scaled. The
+number of heads must be given. The others default to those of PyTorch's constructors (`norm_first=False`,
+`activation_function="relu"`), and to no scaling (`scale_embedding=False`).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,13 +17,14 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..modeling import WeftDecoder, WeftEncoder, WeftModel, WeftPreTrainedModel
-from .operations import Split
+from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
+from .operations import Split, Squeeze
 from .shapes import count, first, has
 from .source import Fields, Source
 from .table import Rule, Table, rename, renames
 
 EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+STACKS = {"encoder": "source", "decoder": "target"}
 _NORMS = {
     "encoder": {"norm1": "self_attn_layer_norm", "norm2": "final_layer_norm"},
     "decoder": {"norm1": "self_attn_layer_norm", "norm2": "encoder_attn_layer_norm", "norm3": "final_layer_norm"},
@@ -30,11 +36,11 @@ def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrained
     first_words = {key.split(".")[0] for key in weights}
     stack = "decoder" if any(".multihead_attn." in f".{key}" for key in weights) else "encoder"
     if {"encoder", "decoder"} <= first_words:
-        return WeftModel, ""
+        return WeftForConditionalGeneration if "lm_head" in first_words else WeftModel, ""
     model_class = WeftDecoder if stack == "decoder" else WeftEncoder
     if "layers" in first_words:
         return model_class, f"{stack}."
-    return model_class, "" if stack in first_words else f"{stack}.layers.0."
+    return model_class, f"{stack}.layers.0." if "self_attn" in first_words else ""
 
 
 def fused_attention(there: str, here: str) -> list[Rule]:
@@ -101,16 +107,43 @@ def stack_fields(weights: Mapping[str, torch.Tensor], first_linear: str) -> Fiel
 
 
 def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
-    return stack_table(fused_attention, "linear1", "linear2")
+    return [
+        *stack_table(fused_attention, "linear1", "linear2"),
+        rename("shared.weight", "model.shared.weight"),
+        rename("<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"),
+        rename("<stack>.embed_positions.weight", "model.<stack>.embed_positions.weight", operation=Squeeze()),
+        rename("embed_positions.weight", "model.<stack>.embed_positions.weight", operation=Squeeze()),
+        rename("lm_head.<part>", "lm_head.<part>"),
+    ]
+
+
+def _around(weights: Mapping[str, torch.Tensor]) -> Fields:
+    """Return the fields of embeddings, positions and head, where a model has them around its stacks."""
+    fields: Fields = {}
+    tables = {stack: weights.get(f"{stack}.embed_tokens.weight", weights.get("shared.weight")) for stack in STACKS}
+    if tables["encoder"] is not None and tables["decoder"] is not None:
+        fields |= {"vocab_size": len(tables["encoder"]), "decoder_vocab_size": len(tables["decoder"])}
+        fields["share_encoder_decoder_embeddings"] = "shared.weight" in weights
+    for stack, side in STACKS.items():
+        positions = weights.get(f"{stack}.embed_positions.weight", weights.get("embed_positions.weight"))
+        if positions is not None:
+            fields |= {"position_embedding_type": "learned", f"max_{side}_positions": max(positions.shape[:-1])}
+    if "lm_head.weight" in weights:
+        fields |= {"tie_word_embeddings": False, "lm_head_bias": "lm_head.bias" in weights}
+    return fields
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    return stack_fields(weights, "linear1") | {
-        "norm_type": "layernorm",
-        "activation_function": "relu",
-        "attention_bias": has(weights, "<stack>.layers.<layer>.self_attn.in_proj_bias"),
-        "attention_out_bias": has(weights, "<stack>.layers.<layer>.self_attn.out_proj.bias"),
-    }
+    return (
+        stack_fields(weights, "linear1")
+        | _around(weights)
+        | {
+            "norm_type": "layernorm",
+            "activation_function": "relu",
+            "attention_bias": has(weights, "<stack>.layers.<layer>.self_attn.in_proj_bias"),
+            "attention_out_bias": has(weights, "<stack>.layers.<layer>.self_attn.out_proj.bias"),
+        }
+    )
 
 
 SOURCE = Source(

@@ -113,8 +113,6 @@ class Facts:
             One paragraph about the model.
         preset (`str`, *optional*):
             The preset that the model has the size of.
-        has_weights (`bool`, *optional*, defaults to `True`):
-            False for a preset without published weights.
         model_class (`str`, *optional*, defaults to `"WeftForConditionalGeneration"`):
             The name of the model's class.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
@@ -130,12 +128,10 @@ class Facts:
         base_model (`str` or `Sequence[str]`, *optional*):
             The name of the model that this one was made from, or the names of several.
         task (`str`, *optional*):
-            The Hub's name of the task. Defaults to `"text-generation"`, or `"feature-extraction"` for a model without
-            a head.
+            The Hub's name of the task. Defaults to none, or `"feature-extraction"` for a model without a head: no
+            pipeline of transformers 5 takes a text to a text.
         data (`str`, *optional*):
             The data that the model was trained on.
-        recipe (`str`, *optional*):
-            How it was trained.
         training (`Mapping[str, Any]`, *optional*):
             The rows of the table of training arguments.
         results (`Sequence[MetricResult]`, *optional*):
@@ -160,7 +156,6 @@ class Facts:
     active_parameters: int
     summary: str
     preset: str | None = None
-    has_weights: bool = True
     model_class: str = "WeftForConditionalGeneration"
     has_tokenizer: bool = True
     has_code: bool = True
@@ -172,7 +167,6 @@ class Facts:
     base_model: str | Sequence[str] | None = None
     task: str | None = None
     data: str | None = None
-    recipe: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     results: Sequence[MetricResult] = ()
     results_note: str | None = None
@@ -208,7 +202,8 @@ def build_card(facts: Facts) -> ModelCard:
             raise ValueError(f"language={language!r} is not allowed: give an ISO 639 code, such as de or deu.")
     config, base, title = facts.config, facts.base_model, facts.name.rsplit("/", 1)[-1]
     generates = facts.model_class == "WeftForConditionalGeneration"
-    task = facts.task or ("text-generation" if generates else "feature-extraction")
+    # no pipeline of transformers 5 takes a text to a text
+    task = facts.task or (None if generates else "feature-extraction")
     is_routes = writes_routes(config)
     kind = ["chemistry", "retrosynthesis"] if is_routes else []
     moe = ["mixture-of-experts"] if config.has_sparse_layers else []
@@ -222,7 +217,7 @@ def build_card(facts: Facts) -> ModelCard:
         base_model=base if base is None or isinstance(base, str) else list(base),
         metrics=list(dict.fromkeys(one.metric for one in facts.results)) or None,
         model_name=title if facts.results else None,
-        eval_results=[one.for_index(task) for one in facts.results] or None,
+        eval_results=[one.for_index(task or "text-generation") for one in facts.results] or None,
     )
     texts = {one.name: getattr(facts, one.name) for one in fields(facts)}
     extra = {

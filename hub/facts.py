@@ -40,17 +40,8 @@ def bibtex(name: str) -> str:
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """Return the facts in `model_cards/facts.yaml` about a preset and about its kind.
-
-    Raises:
-        ValueError: there are none.
-    """
-    written = written_facts()
-    if name not in written["presets"]:
-        raise ValueError(f"{FOLDER / 'facts.yaml'} has no entry for the preset {name}: describe the preset there.")
-    own = written["presets"][name]
-    known = written["kinds"].get(own.get("kind"), {}) | own
-    known.pop("kind", None)
+    """Return the facts in `model_cards/facts.yaml` about a preset."""
+    known = written_facts()["presets"][name]
     return known | ({"citation": bibtex(known["citation"])} if "citation" in known else {})
 
 

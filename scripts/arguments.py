@@ -96,7 +96,7 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
 
 
 def check_model(model: str, option: str = "--model") -> None:
-    """Refuse what is written like a folder and is none: transformers would look for it on the Hub.
+    """Refuse a model that is neither a folder nor known to the Hub, which is asked once.
 
     Args:
         model: the folder or Hub id.
@@ -113,6 +113,24 @@ def check_model(model: str, option: str = "--model") -> None:
         raise ValueError(f"{option} {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
         raise ValueError(f"{option} {model}: there is no such folder.")
+    else:
+        _check_hub(model, option)
+
+
+def _check_hub(model: str, option: str) -> None:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(model, "config.json"))
+    except Exception as error:  # the HTTP library has errors of its own
+        if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
+            return  # such as a gated model: transformers explains it
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{option} {model}: there is no such folder here, and the Hub did not send it ({first})."
+        ) from error
 
 
 def take_shipped_model(arguments: argparse.Namespace) -> None:

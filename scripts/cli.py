@@ -10,6 +10,9 @@ A command is one file, `scripts/NAME.py` (with underscores where the command has
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         \"\"\"Add the arguments; set `parser.usage` where argparse's own is too long to read.\"\"\"
 
+    def check(args: argparse.Namespace) -> None:
+        \"\"\"Raise a ValueError or OSError for mistakes that show without torch; it runs before `main` (optional).\"\"\"
+
     def main(args: argparse.Namespace) -> int | None:
         \"\"\"Do the work, and return the exit code (None is 0).\"\"\"
 
@@ -27,6 +30,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
@@ -43,7 +47,7 @@ COMMANDS = {
     "prepare-reactions": "write the reactions of route files as pairs",
     "plan": "plan synthesis routes for a molecule",
     "draw": "draw the routes of a file",
-    "evaluate": "score planned routes against recorded ones",
+    "evaluate": "score a model on pairs, or planned routes on recorded ones",
     "convert": "turn another family's weights into a Weft model",
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
@@ -154,8 +158,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
+    return run_script(name, partial(_check_and_run, _module(name)), args)
+
+
+def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
+    if hasattr(module, "check"):
+        module.check(args)
     importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
-    return run_script(name, _module(name).main, args)
+    return module.main(args)
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:

@@ -1,15 +1,15 @@
 """Turn another family's weights into the folder of a Weft model, complete or not at all.
 
 sources:
+  torch     torch.nn.Transformer
+  bart      transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)
+  t5        transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)
+  llama     a decoder-only checkpoint of transformers (Llama, Qwen3), as both stacks
   dms       DirectMultiStep
   symm      symm-learning's transformer
   haiku     a transformer of Haiku modules
   tutorial  the English-to-Persian tutorial
   notebook  the lecture notebook's transformer
-  torch     torch.nn.Transformer
-  bart      transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)
-  t5        transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)
-  llama     a decoder-only checkpoint of transformers (Llama, Qwen3), as both stacks
 """
 
 import argparse
@@ -20,7 +20,8 @@ EPILOG = """examples:
   weftformer convert flash.ckpt runs/flash
   weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
   weftformer convert bart folder-of-bart-base runs/bart
-  weftformer convert torch encoder_decoder.pt runs/mine --heads 8 --config-overrides norm_first=true
+  weftformer convert torch mine.pt runs/mine --heads 8 --config-overrides norm_first=true --rename '^transformer\\.=' \\
+      --rename 'src_emb=encoder.embed_tokens' --rename 'tgt_emb=decoder.embed_tokens' --rename '^out=lm_head'
   weftformer convert llama-3.2-1b runs/start --config-overrides pad_token_id=128004  # must be trained before use"""
 
 
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source-config", type=Path, metavar="FILE",
         help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
     add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
-        help="regular expression to replace in every key; may be given several times")  # fmt: skip
+        help="regular expression to replace in every key, as in '^transformer\\.='; may be given several times")  # fmt: skip
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:

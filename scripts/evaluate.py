@@ -1,18 +1,27 @@
-"""Plan targets whose routes are recorded, and say how often and how well the routes are found. The predictions come
-from a model, or from files: of `weftformer plan --json` or `--save-predictions`, or routes as AiZynthFinder,
-RetroCast, DirectMultiStep or PaRoutes write them, those of a target in the order of their ranks."""
+"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and say how often and how well
+the routes are found. Their predictions come from a model, or from files: of `weftformer plan --json` or
+`--save-predictions`, or routes as AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in
+the order of their ranks."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.scoring.conditions import CONDITIONS
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, read_stock
+from weftformer.scripts.arguments import (
+    check_at_least_one,
+    check_folders,
+    check_model,
+    load_model,
+    read_stock,
+)
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
+from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.routes.planning.settings import PlanSettings
@@ -21,15 +30,19 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "weftformer evaluate ROUTES (--model MODEL | --predictions FILE ...) [--option value ...]"
+    parser.usage = "weftformer evaluate FILE (--model MODEL | --predictions FILE ...) [--option value ...]"
     add = parser.add_argument
-    add("routes", type=Path, metavar="ROUTES", help="file of recorded routes, JSON lines (.gz works)")
+    add("routes", type=Path, metavar="FILE",
+        help="pairs, for a model of texts (csv, ...); or recorded routes, JSON lines (.gz works)")  # fmt: skip
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder or Hub id of a trained route model")
+    source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
                         help="score what is in these files instead, of this or another program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
-    add("--limit", type=int, metavar="N", help="only N targets, drawn at random")
+    add("--limit", type=int, metavar="N", help="only N targets, drawn at random; of pairs, the first N")
+    for side in ("source", "target"):
+        add(f"--{side}-column", metavar="NAME", help=f"{side}s in a table of pairs (default: as in training)")
+    add("--condition-columns", metavar="A,B", help="numbers in a table of pairs, as in training")
     add("--seed", type=int, default=0, metavar="N",
         help="of that draw, of the starting materials, the SMILES that are searched from and the intervals (default: %(default)s)")  # fmt: skip
     add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
@@ -75,11 +88,19 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: an argument does not fit, or a file is not as it should be.
     """
+    from dataclasses import replace
+
+    from transformers import AutoConfig
+
+    from weftformer.hub.card import writes_routes
+    from weftformer.hub.loading import load
     from weftformer.routes.scoring.evaluation import Evaluation, evaluate
     from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
     from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
 
-    settings = _check(args)
+    settings = replace(plan_settings(args), enforce_limits=False)  # the lengths of recorded routes are what they are
+    if args.model is not None and not writes_routes(load(AutoConfig, args.model)):
+        return _score_texts(args)
     references = load_references(args.routes, args.limit, args.seed)
     stock = read_stock(args.stock, is_strict=True)  # as other programs count
     if args.model is not None:
@@ -111,18 +132,50 @@ def main(args: argparse.Namespace) -> None:
         write_json(results, vars(args), args.json)
 
 
-def _check(args: argparse.Namespace) -> PlanSettings:
+def check(args: argparse.Namespace) -> None:
     """Find mistakes that would show after the planning only."""
-    from dataclasses import replace
-
     check_at_least_one(args, "limit", "batch_size")
     if min(args.ks) < 1:
         raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
     check_folders(args, "json", "save_predictions")
-    # the lengths of recorded routes are what they are
-    return replace(plan_settings(args), enforce_limits=False)
+    check_exist(str(args.routes), *map(str, args.predictions or ()))
+    if args.model is not None:
+        check_model(args.model)
+
+
+def _score_texts(args: argparse.Namespace) -> None:
+    from weftformer.common.atomic import atomic_write
+    from weftformer.inference.scoring import score_pairs
+    from weftformer.training.data import load_pairs, trained_columns
+    from weftformer.training.options import DataArguments
+
+    if args.stock or args.conditions or args.save_predictions:
+        raise ValueError("--stock, --with and --save-predictions are for routes, and this model writes texts.")
+    trained = trained_columns(args.model)
+    data = DataArguments(
+        train_file=str(args.routes),
+        source_column=args.source_column or trained.get("source"),
+        target_column=args.target_column or trained.get("target"),
+        condition_columns=args.condition_columns,
+        max_train_samples=args.limit,
+    )
+    rows, _, columns = load_pairs(data)
+    args.compile = False
+    task = load_model(args, "texts")
+    settings = task.settings(args.beams, args.max_new_tokens)
+    metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size or 32)
+    scores, intervals = metrics.scores(), metrics.intervals()
+    print(f"{len(metrics.references):,} pairs of {args.routes}")
+    for name, score in scores.items():
+        low, high, _ = intervals.get(name, (None, None, None))
+        print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
+    print(metrics.worst())
+    if args.json is not None:
+        numbers = {"pairs": len(metrics.references), "scores": scores, "intervals": intervals}
+        with atomic_write(args.json) as file:
+            file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
 
 
 def _planned(
@@ -132,7 +185,6 @@ def _planned(
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
-    check_model(args.model)
     planner = RoutePlanner.from_pretrained(args.model)
     conditions = conditions_of(planner.model.config, args.conditions)
     from weftformer.inference.loading import move_to

@@ -9,13 +9,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write, complete_lines, open_lines
 from weftformer.common.progress import Progress
 from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, load_model
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
+from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.inference.lines import Answer, Line
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="folder or Hub id of a trained model of texts")
     add("--input-file", metavar="FILE",
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
-    add("--source-column", metavar="NAME", help="column of a table to read (default: source, else the first)")
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
+    add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue after the last complete line of --output-file")
     add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
     add("--json-lines", action="store_true",
@@ -94,7 +94,6 @@ def main(args: argparse.Namespace) -> int:
     """
     from weftformer.inference.lines import answer_lines
 
-    check(args)
     if args.join is not None:
         return join(args)
     lines, total = read(args)
@@ -171,6 +170,8 @@ def check(args: argparse.Namespace) -> None:
     if not is_shared(args):
         check_folders(args, "output_file")
         check_output(args.output_file, args.resume, args.overwrite)
+    check_exist(None if args.input_file == "-" else args.input_file)
+    check_model(args.model)
 
 
 def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
@@ -222,17 +223,20 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         ValueError: a column is not there, or nothing is given. FileNotFoundError: there is no such file.
     """
     from weftformer.inference.lines import Line
-    from weftformer.training.data import TABLES, is_table, load_file
+    from weftformer.training.data import TABLES, is_table, load_file, trained_columns
     from weftformer.training.encoding import finite_number
 
     names = _names(args.condition_columns)
     name = args.input_file
     if name not in (None, "-") and is_table(name):
         rows = load_file(name)
-        column = args.source_column or ("source" if "source" in rows.column_names else rows.column_names[0])
+        trained = trained_columns(args.model).get("source")
+        default = "source" if "source" in rows.column_names else rows.column_names[0]
+        column = args.source_column or trained or default
         for asked in (column, *names):
             if asked not in rows.column_names:
-                raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.")
+                hint = " The model was trained to read it: --source-column reads another." if asked == trained else ""
+                raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.{hint}")
         return (
             Line(_text(row[column]), tuple(finite_number(row[one], name, index, one) for one in names))
             for index, row in enumerate(rows)
@@ -245,8 +249,6 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         if name is None and sys.stdin.isatty():
             raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")
         return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input")), None
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"the file {name} does not exist.")
     with _opened(name) as stream:
         total = sum(1 for _ in stream)
     return (Line(text) for text in _lines(_opened(name), name)), total

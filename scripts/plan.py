@@ -111,7 +111,6 @@ def main(args: argparse.Namespace) -> int:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
 
-    check(args)
     if args.join is not None:
         return join(args)
     take_shipped_model(args)

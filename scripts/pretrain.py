@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from weftformer.scripts import cli
-from weftformer.scripts.training_options import add_options
+from weftformer.scripts.training_options import add_options, check_words
 from weftformer.training.options import ModelArguments, PretrainingArguments, PretrainingOptions
 
 EPILOG = """These are the options that are used most. `weftformer pretrain --help-all` shows all of them, those of
@@ -21,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "weftformer pretrain [FILE.yaml] --train-file TEXTS --output-dir FOLDER --max-steps N [--option value ...]"
     )
     add_options(parser, PretrainingArguments, ModelArguments, PretrainingOptions)
+
+
+def check(args: argparse.Namespace) -> None:
+    check_words(args.words, ModelArguments, PretrainingArguments, PretrainingOptions)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ import shlex
 import sys
 
 from weftformer.scripts import cli
-from weftformer.scripts.training_options import add_options
+from weftformer.scripts.training_options import add_options, check_words
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
 EPILOG = """These are the options that are used most. `weftformer train --help-all` shows all of them, those of transformers'
@@ -21,6 +21,10 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]"
     add_options(parser, DataArguments, ModelArguments, TrainingOptions)
+
+
+def check(args: argparse.Namespace) -> None:
+    check_words(args.words, ModelArguments, DataArguments, TrainingOptions)
 
 
 def main(args: argparse.Namespace) -> None:

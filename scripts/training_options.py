@@ -1,9 +1,11 @@
-"""The help of the commands of training, from their dataclasses of options, which need no torch."""
+"""The help of the commands of training, and a first check of their words, from their dataclasses of options, which need no torch."""
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
+from weftformer.scripts.arguments import check_model
 from weftformer.training.options import CommonHelp
 
 _METAVARS = {"file": "FILE", "dir": "FOLDER", "path": "MODEL", "teacher": "MODEL", "overrides": "A=1,B=2"}
@@ -23,6 +25,39 @@ def add_options(parser: argparse.ArgumentParser, *kinds: type) -> None:
             if isinstance(field.metadata.get("help"), CommonHelp):
                 group.add_argument(f"--{field.name.replace('_', '-')}", **_shown(field))
     parser.add_argument_group("the rest").add_argument("--help-all", action="store_true", help="show every option")
+
+
+def check_words(words: Sequence[str], *kinds: type) -> None:
+    """Check the words of a command as far as its dataclasses do without torch. Other mistakes are left to its own parser.
+
+    Args:
+        words: the words after the command. With a file of arguments in front, nothing is checked.
+        kinds: the dataclasses.
+
+    Raises:
+        ValueError, OSError: as the dataclasses, their method `check` if they have one, and [`check_model`].
+    """
+    if "--help-all" in words or (words and not words[0].startswith("-")):
+        return
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for field in {field.name: field for kind in kinds for field in dataclasses.fields(kind)}.values():
+        types = {field.type, *get_args(field.type)}
+        value = float if float in types else int if int in types else str
+        names = {f"--{field.name}", f"--{field.name.replace('_', '-')}"}
+        takes = {"nargs": "?", "const": True} if bool in types else {"type": value}
+        parser.add_argument(*names, default=argparse.SUPPRESS, **takes)
+    try:
+        given = vars(parser.parse_known_args(words)[0])
+    except argparse.ArgumentError:
+        return
+    for kind in kinds:
+        arguments = kind(
+            **{field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given}
+        )
+        getattr(arguments, "check", lambda: None)()
+    for name in ("model_name_or_path", "teacher"):
+        if name in given:
+            check_model(given[name], f"--{name.replace('_', '-')}")
 
 
 def _shown(field: dataclasses.Field) -> dict[str, Any]:

@@ -19,8 +19,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     """
 
     def __post_init__(self):
-        if not self.output_dir:
-            raise ValueError("Give --output-dir, the folder for the model and its checkpoints.")
+        self.check()
         if not self.do_train:
             raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:

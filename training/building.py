@@ -16,7 +16,7 @@ from transformers.distributed import DistributedConfig
 from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
-from ..configuration.presets import preset_fields
+from ..configuration.presets import COPYING, preset_fields
 from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import data_parallel_size
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 # A vocabulary is trained on the first so many texts of a stream: more change it little, and a stream may have no end.
 VOCABULARY_TEXTS = 1_000_000
+# From so many pairs on, a new model is larger.
+_MANY_PAIRS = 100_000
 
 
 def build_tokenizer(
@@ -69,11 +71,14 @@ def build_tokenizer(
     return tokenizer
 
 
-def build_config(args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0) -> WeftConfig:
+def build_config(
+    args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0, num_pairs: int | None = None
+) -> WeftConfig:
     """The configuration of the model to train, in the tokenizer's vocabulary.
 
     Args:
         num_conditions: condition columns of the data, the `num_condition_features` of a new model.
+        num_pairs: training pairs, which decide on the preset where no preset and no `d_model` is given.
 
     Raises:
         ValueError: there is no such model, preset or field; the model is no Weft model; or its vocabulary or number of
@@ -84,7 +89,12 @@ def build_config(args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_c
         config = _load_config(args.model_name_or_path, overrides)
     else:
         start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-        fields = preset_fields(args.preset) if args.preset else {}
+        preset = args.preset
+        if preset is None and num_pairs is not None and "d_model" not in overrides:
+            preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
+            logger.info(f"The new model is a {preset}, for {num_pairs:,} pairs: --preset takes another size.")
+            overrides = COPYING | overrides
+        fields = preset_fields(preset) if preset else {}
         fields |= {
             "vocab_size": len(tokenizer),
             "pad_token_id": tokenizer.pad_token_id,

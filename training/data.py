@@ -1,32 +1,41 @@
 """Loading training pairs from files or from the Hub, into memory or as a stream, and checking their columns."""
 
+import codecs
 import csv
 import glob
+import importlib.util
+import itertools
 import logging
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
 import fsspec
+import numpy as np
+import pandas
 import pyarrow
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..configuration.fields import closest
-from .options import DataArguments
+from .options import DataArguments, check_exist
 from .streaming import flattened
 
 logger = logging.getLogger(__name__)
 
 _KINDS = {
     ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
-    ".txt": "txt",
+    ".xlsx": "xlsx", ".txt": "txt",
 }  # fmt: skip
 TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
+# A file is judged by so many bytes at its beginning.
+_SAMPLE = 2**24
 _HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 
 
@@ -145,7 +154,7 @@ def _matching(file: str) -> list[str]:
         names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         if not names and glob.has_magic(pattern):
             raise FileNotFoundError(f"no file matches {pattern}.")
-        _check_exist(*(names or [pattern]))
+        check_exist(*(names or [pattern]))
         found += names
     return found
 
@@ -164,9 +173,24 @@ def _first_rows(rows: IterableDataset, number: int, origin: str) -> Dataset:
 def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -> None:
     """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
 
+    Pairs with equal inputs stay together. Where a split has inputs that are trained on, a warning says how many.
+
+    Args:
+        splits: the pairs, whose columns other than `labels` are the input.
+        args: the arguments.
+        seed: the seed of the draw.
+
     Raises:
         ValueError: no training pair would be left.
     """
+    keys = list(_input_keys(splits["train"]))
+    trained = set(keys)
+    for name in splits.keys() - {"train"}:
+        if seen := sum(key in trained for key in _input_keys(splits[name])):
+            logger.warning(
+                f"{seen} of {len(splits[name])} {name} pairs have a source that is trained on too: their scores do not show "
+                "how the model does on new texts."
+            )
     if "validation" in splits or not args.validation_split:
         return
     rows, share = len(splits["train"]), args.validation_split
@@ -176,42 +200,69 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
             f"validation_split={share} would take {taken} of {rows} training pairs: give a smaller value, a "
             "--validation-file, or 0 for no evaluation."
         )
-    parts = splits["train"].train_test_split(test_size=taken, seed=seed)
-    splits["train"], splits["validation"] = parts["train"], _first(parts["test"], args.max_eval_samples)
-    logger.info(f"{taken} of {rows} training pairs are set aside for validation (validation_split).")
+    groups: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        groups.setdefault(key, []).append(row)
+    together = list(groups.values())
+    held: list[int] = []
+    for group in np.random.default_rng(seed).permutation(len(together)):
+        if len(held) + len(together[group]) <= taken:
+            held += together[group]
+    held = held or min(together, key=len)
+    if len(held) == rows:
+        raise ValueError(
+            "All training pairs have the same source, so none can be set aside: give --validation-split 0."
+        )
+    splits["validation"] = _first(splits["train"].select(held), args.max_eval_samples)
+    splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held))
+    logger.info(f"{len(held)} of {rows} training pairs are set aside for validation (validation_split).")
+
+
+def _input_keys(dataset: Dataset) -> Iterator[int]:
+    """A number for each row, which is the same for rows with equal inputs."""
+    inputs = dataset.select_columns([name for name in dataset.column_names if name != "labels"])
+    for batch in inputs.with_format("arrow").iter(10_000):
+        yield from (hash(str(row)) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     """Return the names of the columns.
 
     Source and target are the columns that the arguments name, or else those with the names `source` and `target`, or
-    else the first columns without another use.
+    else the two columns without another use.
 
     Raises:
-        ValueError: there are not enough columns.
+        ValueError: there are not enough columns, or it is not clear which are meant.
     """
-
-    def choose(given: str | None, name: str, taken: str | None) -> str:
-        free = [column for column in dataset.column_names if column not in (*args.condition_names, taken)]
-        if given or name in free:
-            return given or name
-        if not free:
-            raise ValueError(
-                f"{origin} needs a source column and a target column, and has {_list(dataset.column_names)}: in a txt "
-                "file, separate source and target by a tab, or give the targets as a second file "
-                "(--train-target-file)."
-            )
-        return free[0]
-
-    source = choose(args.source_column, "source", args.target_column)
-    return Columns(source, choose(args.target_column, "target", source), tuple(args.condition_names))
+    for name in filter(None, (args.source_column, args.target_column)):
+        _check_column(name, dataset, origin)
+    free = [column for column in dataset.column_names if column not in args.condition_names]
+    source = args.source_column or ("source" if "source" in free and args.target_column != "source" else None)
+    target = args.target_column or ("target" if "target" in free and source != "target" else None)
+    others = [column for column in free if column not in (source, target)]
+    wanted = [source, target].count(None)
+    if len(others) < wanted:
+        raise ValueError(
+            f"{origin} needs a source column and a target column, and has {_list(dataset.column_names)}: in a txt "
+            "file, separate source and target by a tab, or give the targets as a second file "
+            "(--train-target-file)."
+        )
+    if wanted and len(others) > wanted:
+        first, second = (shlex.quote(name) for name in (source or others[-wanted], target or others[-1]))
+        raise ValueError(
+            f"{origin} has the columns {_list(dataset.column_names)}: say which one to read and which one to write, such as "
+            f"--source-column {first} --target-column {second}."
+        )
+    left = iter(others)
+    return Columns(source or next(left), target or next(left), tuple(args.condition_names))
 
 
 def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
     """Load one file of training pairs.
 
-    The ending of the name determines the format. Columns of csv, tsv and txt files are always texts: "007" and "NA"
-    are kept as they are. In tab-separated files, quotation marks are part of the text.
+    The ending of the name determines the format. Columns of csv, tsv, txt and xlsx files are always texts: "007" and "NA"
+    are kept as they are. In tsv and txt files, quotation marks are part of the text. A csv file may have semicolons, tabs or
+    bars instead of commas. Texts are UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
 
     Args:
         file: the file.
@@ -222,22 +273,15 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         FileNotFoundError: a file does not exist.
         ValueError: the ending of the name is unknown, or the content does not have this format.
     """
-    _check_exist(file, target_file)
+    check_exist(file, target_file)
     if target_file:
         return _load_aligned(file, target_file)
+    if _kind(file) == "xlsx":
+        return _load_excel(file, no_header)
     kind, options = _reader(file, no_header)
     dataset = _load(kind, file, **options)
     # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
     return dataset if kind == "csv" else dataset.flatten()
-
-
-def _check_exist(*files: str | None) -> None:
-    for path in files:
-        if path and not Path(path).is_file():
-            beside = Path(path).parent
-            found = sorted(entry.name for entry in beside.iterdir()) if beside.is_dir() else []
-            hint = closest(Path(path).name, found) if found else f" There is no folder {beside} either."
-            raise FileNotFoundError(f"the file {path} does not exist.{hint}")
 
 
 def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
@@ -247,21 +291,80 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
     if kind == "json" or kind == "parquet":
         return kind, {}
-    dialect = csv.excel if kind == "csv" else _TabSeparated
+    if kind == "xlsx":
+        raise ValueError(f"{file} is an Excel file, which cannot be streamed: save it as csv (UTF-8).")
+    encoding = _encoding(file)
+    dialect = _separated(file, encoding) if kind == "csv" else _TabSeparated
     headless = no_header or kind == "txt"
-    first = _first_row(file, dialect, has_names=not headless)
-    names = (
-        ["source", "target", *(f"column_{i}" for i in range(3, len(first) + 1))][: len(first)] if headless else first
-    )
+    first = _first_row(file, dialect, encoding, has_names=not headless)
+    names = _names(len(first)) if headless else first
     return "csv", {
         "sep": dialect.delimiter,
         "quoting": dialect.quoting,
         "header": None if headless else 0,
         "names": names,
         "features": Features({name: Value("string") for name in names}),
-        "encoding": "utf-8-sig",
+        "encoding": encoding,
         "na_filter": False,
     }
+
+
+def _names(number: int) -> list[str]:
+    """The names of columns that have none."""
+    return ["source", "target", *(f"column_{i}" for i in range(3, number + 1))][:number]
+
+
+def _load_excel(file: str, no_header: bool) -> Dataset:
+    if importlib.util.find_spec("openpyxl") is None:
+        raise ValueError(
+            f"{file} is an Excel file, which needs a package: pip install openpyxl. Or save it as csv (UTF-8)."
+        )
+    try:
+        frame = pandas.read_excel(file, header=None if no_header else 0, dtype=str, na_filter=False)
+    except Exception as error:  # openpyxl and zipfile have errors of their own
+        raise ValueError(f"{file} cannot be read as xlsx: {error}") from error
+    frame.columns = _names(len(frame.columns)) if no_header else [str(name) for name in frame.columns]
+    return Dataset.from_pandas(frame, preserve_index=False)
+
+
+def _encoding(file: str) -> str:
+    """The encoding of a text, judged by its beginning."""
+    try:
+        with fsspec.open(file, "rb", compression="infer") as raw:
+            sample = raw.read(_SAMPLE)
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if sample.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in sample[:200]:
+        return "utf-16-le" if sample[1] == 0 else "utf-16-be"
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            codecs.getincrementaldecoder(encoding)().decode(sample)
+        except UnicodeDecodeError:
+            continue
+        break
+    else:
+        encoding = "latin-1"
+    if encoding != "utf-8-sig":
+        logger.warning(f"{file} is not UTF-8 and is read as {encoding}: if letters come out wrong, save it as UTF-8.")
+    return encoding
+
+
+def _separated(file: str, encoding: str) -> type[csv.Dialect]:
+    """The dialect of a csv file: what separates its first rows into the same number of fields, commas if they do."""
+    dialects = [type("_Separated", (csv.excel,), {"delimiter": mark}) for mark in ",;\t|"]
+    for dialect in dialects:
+        try:
+            with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
+                widths = {len(row) for row in itertools.islice(filter(None, csv.reader(lines, dialect)), 20)}
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error):
+            continue  # `_first_row` gives the reason
+        if len(widths) == 1 and min(widths) > 1:
+            return dialect
+    return csv.excel
 
 
 def _from_files(args: DataArguments) -> dict[str, Any]:
@@ -301,8 +404,8 @@ def _in_memory(rows: Dataset | IterableDataset, most: int | None) -> Dataset:
 
 
 def _load_aligned(file: str, target_file: str) -> Dataset:
-    source = _load("text", file, encoding="utf-8-sig").rename_column("text", "source")
-    target = _load("text", target_file, encoding="utf-8-sig").rename_column("text", "target")
+    source = _load("text", file, encoding=_encoding(file)).rename_column("text", "source")
+    target = _load("text", target_file, encoding=_encoding(target_file)).rename_column("text", "target")
     if len(source) != len(target):
         raise ValueError(
             f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
@@ -326,6 +429,15 @@ def is_table(file: str) -> bool:
     return kind is not None and kind != "txt"
 
 
+def trained_columns(model: str) -> dict[str, str]:
+    """Return the names of the columns that a model was trained on, as `source` and `target`, if its tokenizer has them.
+
+    Args:
+        model: the folder or Hub id of the model.
+    """
+    return get_tokenizer_config(model).get("text_columns", {})
+
+
 def _known_kind(file: str) -> str | None:
     suffixes = [suffix.lower() for suffix in Path(file).suffixes]
     if suffixes and suffixes[-1] in _COMPRESSED:
@@ -343,9 +455,9 @@ def _kind(file: str) -> str:
     return kind
 
 
-def _first_row(file: str, dialect: type[csv.Dialect], has_names: bool) -> list[str]:
+def _first_row(file: str, dialect: type[csv.Dialect], encoding: str, has_names: bool) -> list[str]:
     try:
-        with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig", newline="") as lines:
+        with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
             rows = csv.reader(lines, dialect)
             row = next(rows, None)
             second = next(filter(None, rows), []) if has_names else []

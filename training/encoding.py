@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow.compute
 from datasets import Dataset, DatasetDict, IterableDataset
 from transformers import PreTrainedTokenizerFast
@@ -30,7 +31,7 @@ def encode_pairs(
 
     Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed,
     because the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left
-    out, and a warning says how many.
+    out. A warning says how many, and how many pairs are repeated, with the first row numbers.
 
     Args:
         splits: the training pairs.
@@ -47,7 +48,7 @@ def encode_pairs(
     """
     encoded = DatasetDict()
     for split, dataset in splits.items():
-        encoded[split] = dataset.map(
+        found = dataset.map(
             partial(_encode_batch, split, columns, tokenizer, limits, decoder_start_token_id, truncate),
             batched=True,
             with_indices=True,
@@ -55,7 +56,8 @@ def encode_pairs(
             num_proc=num_proc if num_proc and num_proc < len(dataset) else None,
             desc=f"Tokenizing {split}",
         )
-        _report(split, len(dataset), len(encoded[split]), limits, truncate)
+        _report(split, dataset, found["row"][:] if len(found) else [], columns, limits, truncate)
+        encoded[split] = found.remove_columns("row")
     return encoded
 
 
@@ -106,12 +108,12 @@ class _StreamEncoder:
                     f"Row {rows[0]} of train has no column {name!r}; it has {', '.join(map(repr, batch))}."
                 )
         encoded = self.encode(batch, rows)
-        left_out = len(rows) - len(encoded["labels"])
+        left_out = len(rows) - len(encoded.pop("row"))
         if left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are left out: they "
-                f"{_why_left_out(self.limits, self.truncate)}. There may be more, of which nothing is said."
+                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are left out: they have an empty text"
+                f"{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Later ones are not counted."
             )
         return encoded
 
@@ -140,7 +142,7 @@ def _encode_batch(
         for kind, column in (("text", columns.source), ("text_target", columns.target))
     )
     forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
-    encoded: dict[str, list] = {"input_ids": [], "labels": []}
+    encoded: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
     if columns.conditions:
         encoded["condition_values"] = []
     for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
@@ -151,12 +153,13 @@ def _encode_batch(
                 f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model "
                 f"would learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
             )
-        if not batch[columns.source][index].strip() or not batch[columns.target][index].strip():
+        if is_empty(batch[columns.source][index], batch[columns.target][index]):
             continue
         if truncate:
             source, labels = (_truncate(ids, limit) for ids, limit in zip((source, labels), limits, strict=True))
         if len(source) > limits[0] or len(labels) > limits[1]:
             continue
+        encoded["row"].append(row)
         encoded["input_ids"].append(source)
         encoded["labels"].append(labels)
         if columns.conditions:
@@ -220,18 +223,39 @@ def finite_number(value: Any, split: str, row: int, column: str) -> float:
     return number
 
 
-def _report(split: str, before: int, after: int, limits: tuple[int, int], truncate: bool) -> None:
-    if not after:
-        raise ValueError(f"All {before} pairs of {split} are empty or too long ({_named(limits)}): raise the limits.")
-    if after < before:
-        reason = _why_left_out(limits, truncate)
-        logger.warning(f"{before - after} of {before} pairs of {split} are left out: they {reason}.")
+def is_empty(source: str, target: str) -> bool:
+    """Return whether a pair has an empty text, so that nothing is learned from it."""
+    return not source.strip() or not target.strip()
 
 
-def _why_left_out(limits: tuple[int, int], truncate: bool) -> str:
-    return "have an empty text" + (
-        "" if truncate else f" or are too long ({_named(limits)}; --truncate shortens them)"
-    )
+def _report(
+    split: str, dataset: Dataset, kept: list[int], columns: Columns, limits: tuple[int, int], truncate: bool
+) -> None:
+    if not kept:
+        raise ValueError(
+            f"All {len(dataset)} pairs of {split} are empty or too long ({_named(limits)}): raise the limits."
+        )
+    frame = dataset.select_columns([columns.source, columns.target, *columns.conditions]).to_pandas()
+    repeats = np.flatnonzero(frame.duplicated())
+    if len(repeats):
+        logger.warning(f"{len(repeats)} of {len(frame)} pairs of {split} repeat an earlier one ({_rows(repeats)}).")
+    out = np.setdiff1d(np.arange(len(frame)), kept)
+    texts = frame.iloc[out]
+    empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
+    reasons = [
+        f"{len(rows)} {reason} ({_rows(rows)})"
+        for rows, reason in (
+            (out[empty], "have an empty text"),
+            (out[~empty], f"are too long for {_named(limits)}, which --truncate shortens"),
+        )
+        if len(rows)
+    ]
+    if reasons:
+        logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are left out: {', '.join(reasons)}.")
+
+
+def _rows(rows: np.ndarray) -> str:
+    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
 
 
 def _named(limits: tuple[int, int]) -> str:

@@ -75,6 +75,7 @@ def fit(
         args.prediction_loss_only = True  # else every logit of the evaluation is kept
     set_seed(args.seed)
     model = build_model()
+    logger.info(f"The model has {model.num_parameters():,} parameters.")
     trainer = WeftTrainer(
         model=model,
         args=args,

@@ -4,10 +4,14 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers.utils import is_scipy_available
+
+from ..common.statistics import wilson_interval
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +79,7 @@ class TextMetrics:
 
     The scores are exact match, and BLEU and chrF where sacrebleu is installed. A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the
     scores and `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in
-    `predictions` and `references`.
+    `predictions`, `references` and, with `include_for_metrics=["inputs"]`, `sources`.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
@@ -89,6 +93,7 @@ class TextMetrics:
             logger.warning(
                 "Metrics left out: bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
             )
+        self.sources: list[str] = []
         self.predictions: list[str] = []
         self.references: list[str] = []
 
@@ -96,16 +101,41 @@ class TextMetrics:
         ids = prediction.predictions
         ids = ids[0] if isinstance(ids, tuple) else ids
         self.predictions, self.references = self._texts(ids), self._texts(prediction.label_ids)
-        scores = {name: METRICS[name](self.predictions, self.references) for name in self.names}
+        self.sources = [] if prediction.inputs is None else self._texts(prediction.inputs)
         non_pad = (ids >= 0) & (ids != self.tokenizer.pad_token_id)
-        return scores | {"gen_len": float(non_pad.sum(axis=-1).mean())}
+        return self.scores() | {"gen_len": float(non_pad.sum(axis=-1).mean())}
+
+    def scores(self) -> dict[str, float]:
+        """Return the scores of `predictions`."""
+        return {name: METRICS[name](self.predictions, self.references) for name in self.names}
 
     def _texts(self, ids: numpy.ndarray) -> list[str]:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return the 95 % intervals of the last call's BLEU and chrF, where they exist ([`bootstrap_interval`])."""
-        names = [name for name in self.names if name in _NEED_SACREBLEU and self.references]
-        found = {name: bootstrap_interval(name, self.predictions, self.references) for name in names}
-        return {name: ends for name, ends in found.items() if ends}
+    def worst(self, number: int = 10) -> str:
+        """Return so many pairs of the last call beside what was generated for them, those that differ most first."""
+
+        def likeness(row: tuple[str, ...]) -> float:  # of the beginnings, as it takes the square of the time
+            return SequenceMatcher(None, row[1].strip()[:300], row[2].strip()[:300], autojunk=False).ratio()
+
+        rows = sorted(zip(self.sources, self.references, self.predictions, strict=True), key=likeness)[:number]
+        lines = [f"{len(rows)} pairs and what the model writes, the worst first:"]
+        for row in rows:
+            for name, text in zip(("source", "expected", "written"), row, strict=True):
+                lines.append(f"{name:<10}{' '.join(text.split())[:200]}")
+        return "\n".join(lines)
+
+    def intervals(self) -> dict[str, tuple[float, float, str]]:
+        """Return the ends of the 95 % intervals of `scores()`, where they exist, each with the name of its method."""
+        if not self.references:
+            return {}
+        found: dict[str, tuple[float, float, str]] = {}
+        if is_scipy_available():
+            number = len(self.references)
+            right = round(exact_match(self.predictions, self.references) * number)
+            found["exact_match"] = (*wilson_interval(right, number), "Wilson")
+        for name in self.names:
+            if name in _NEED_SACREBLEU and (ends := bootstrap_interval(name, self.predictions, self.references)):
+                found[name] = (*ends, "bootstrap")
+        return found

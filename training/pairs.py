@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import datasets
 from transformers import DataCollatorForSeq2Seq
-from transformers.utils import is_scipy_available
 
-from ..common.statistics import wilson_interval
 from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization import iter_columns
@@ -72,9 +70,14 @@ def fit_pairs(
     checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
     with training_args.main_process_first(desc="reading the data"):
         rows, splits, columns = load_pairs(data_args, train_dataset)
-    texts = _texts(rows, columns)
-    tokenizer = build_tokenizer(model_args, texts, training_args.is_main_process, checkpoint=checkpoint)
-    config = build_config(model_args, tokenizer, len(columns.conditions))
+    example = _first_source(rows, columns)
+    tokenizer = build_tokenizer(
+        model_args, _texts(rows, columns), training_args.is_main_process, checkpoint=checkpoint
+    )
+    # for `trained_columns`
+    tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
+    num_pairs = None if data_args.streaming else len(splits["train"])
+    config = build_config(model_args, tokenizer, len(columns.conditions), num_pairs)
     if checkpoint:
         check_same_model(config, checkpoint)
     limits = source_and_target_limits(config, data_args)
@@ -107,21 +110,25 @@ def fit_pairs(
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
         results: list[MetricResult] = []
         if training_args.do_eval:
-            scores = trainer.evaluate() | {"eval_samples": len(data["validation"])}
+            scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
             report(trainer, "eval", scores)
             results += _measured(trainer, "eval", scores)
+            if training_args.predict_with_generate:
+                logger.info(metrics.worst())
         if "test" in data:
             results += _measured(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results)
 
+    training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
+    metrics = TextMetrics(tokenizer)
     trainer = fit(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
-        compute_metrics=TextMetrics(tokenizer) if training_args.predict_with_generate else None,
+        compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
         **build_teacher(model_args, tokenizer),
     )  # fmt: skip
-    return FittedPairs(trainer, next(_texts(rows, columns))[:200])
+    return FittedPairs(trainer, example)
 
 
 def _check_stream(
@@ -165,6 +172,15 @@ def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) 
     return itertools.islice(iter_columns(pairs, names), VOCABULARY_TEXTS)
 
 
+def _first_source(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> str:
+    """Return the beginning of the first source, and say which columns are read and written."""
+    pair = [text[:200] for text in itertools.islice(_texts(rows, columns), 2)]
+    logger.info(
+        f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {pair[0]!r}\n  {pair[1]!r}'
+    )
+    return pair[0]
+
+
 def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
     """Translate the test pairs, score them, and write what was generated, one text a line; returns the scores."""
     output = trainer.predict(dataset, metric_key_prefix="test")
@@ -181,14 +197,21 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     return scores
 
 
+def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
+    """The scores of the last evaluation, if this process made it with the trained weights."""
+    state, metrics = trainer.state, trainer.compute_metrics
+    last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})
+    is_here = not isinstance(metrics, TextMetrics) or bool(metrics.predictions)
+    if last["step"] != state.global_step or trainer.args.load_best_model_at_end or not is_here:
+        return None
+    return {name: value for name, value in last.items() if name.startswith("eval_") or name == "epoch"}
+
+
 def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
     """What was just evaluated, for the model card: the scores of generated texts with their intervals."""
     n = int(scores[f"{split}_samples"])
-    intervals: dict[str, tuple[float, float, str]] = {}
-    if isinstance(trainer.compute_metrics, TextMetrics):
-        intervals |= {name: (*ends, "bootstrap") for name, ends in trainer.compute_metrics.intervals().items()}
-    if (share := scores.get(f"{split}_exact_match")) is not None and is_scipy_available():
-        intervals["exact_match"] = (*wilson_interval(round(share * n), n), "Wilson")
+    metrics = trainer.compute_metrics
+    intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
     pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
     return measured(scores, split, pairs, n=n, intervals=intervals)
 

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import math
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,8 @@ from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fin
 logger = logging.getLogger(__name__)
 
 _SAVING = ".saving-checkpoint"
+# Optimizer steps that a small data set is gone through again for, where no number of epochs is given.
+_STEPS = 2_000
 
 
 class WeftTrainer(ShardedModelTrainer):
@@ -114,6 +118,8 @@ class WeftTrainer(ShardedModelTrainer):
             and not getattr(args, "load_best_model_at_end", False)
         ):
             args.eval_strategy = IntervalStrategy.NO  # the default is for those who have something to evaluate on
+        if isinstance(args, TrainingOptions):
+            _set_defaults(args, model, train_dataset)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.label_smoother = None  # transformers' own takes the labels away, and the routers' losses with them
         self.distillation: Distillation | None = None
@@ -133,6 +139,7 @@ class WeftTrainer(ShardedModelTrainer):
         self._epochs = _EpochCallback()
         self.add_callback(self._epochs)
         self.add_callback(_GivenStepsCallback())
+        self.add_callback(_ExpectedTimeCallback())
         if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
             self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
@@ -465,6 +472,37 @@ class _GivenStepsCallback(TrainerCallback):
         changed = [f"{name}={now[name]}" for name, steps in zip(names, before, strict=True) if steps != now[name]]
         if changed and state.is_world_process_zero:
             logger.warning(f"The resumed run uses its own arguments: {', '.join(changed)}.")
+
+
+class _ExpectedTimeCallback(TrainerCallback):
+    """Logs how long the training will take, judged by its first steps."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._first: tuple[int, float] | None = None
+        self._is_told = False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # the very first step takes longer
+        step, begin = self._first = self._first or (state.global_step, time.monotonic())
+        steps, seconds = state.global_step - step, time.monotonic() - begin
+        if steps >= 5 and seconds > 3 and not self._is_told:
+            self._is_told = True
+            minutes = (state.max_steps - state.global_step) * seconds / steps / 60
+            logger.info(
+                f"Training takes about {minutes:.0f} minutes more: {state.max_steps:,} steps of {seconds / steps:.2g} s, "
+                "evaluation not counted."
+            )
+
+
+def _set_defaults(args: Any, model: Any, dataset: Any) -> None:
+    """Choose the learning rate and the number of epochs that are not given."""
+    if args.learning_rate is None:
+        width = weft_model(model).config.d_model
+        args.learning_rate = 5e-5 if model.name_or_path else min(2e-3, 0.384 / width)
+    if args.num_train_epochs is None:
+        rows = len(dataset) if has_length(dataset) else 0
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        args.num_train_epochs = min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:

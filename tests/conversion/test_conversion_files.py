@@ -157,5 +157,5 @@ def test_sources_are_told_by_their_keys_or_their_configuration():
         is (SOURCES["torch"])
     )
     assert detect({}, MarianConfig().to_dict()) is SOURCES["bart"]
-    with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are dms"):
+    with pytest.raises(ValueError, match=r"No source knows these keys: a\.weight, b\.bias.*Known are torch"):
         detect(WEIGHTS)

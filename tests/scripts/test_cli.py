@@ -11,6 +11,7 @@ import types
 import pytest
 
 from weftformer.scripts import cli
+from weftformer.scripts.arguments import check_model
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers", "gradio")
 LINES, COLUMNS = 60, 120
@@ -40,6 +41,8 @@ sys.argv = ["/somewhere/bin/weftformer"]
 from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], *([name, "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
+              ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"], ["pretrain"],
+              ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"],
               ["--print-completion", "tcsh"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -57,6 +60,16 @@ print(json.dumps(found))
 
 def test_help_and_mistakes_import_nothing_heavy(helps):
     assert {words: heavy for words, (*_, heavy) in helps.items() if heavy} == {}
+    for words, message in {
+        "train": "Give either --train-file or --dataset-name",
+        "train --train-file no.csv": "the file no.csv does not exist",
+        "train --train-file no.csv --preset tinny": "Did you mean `tiny`?",
+        "pretrain": "Give --train-file",
+        "generate --model ./no x": "--model ./no: there is no such folder.",
+        "evaluate no.csv --model ./no": "the file no.csv does not exist",
+    }.items():
+        code, _, err, _ = helps[words]
+        assert code == 1 and message in err
     assert helps["--version"][:2] == [0, f"weftformer {cli._version()}\n"]
     assert helps[""] == helps["--help"] and all(f"\n    {name} " in helps[""][1] for name in cli.COMMANDS)
     code, _, err, _ = helps["convert"]
@@ -120,6 +133,19 @@ def test_arguments_and_exit_code_pass_through(fake, capsys):
         cli.main(["fake", "--nothing"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.endswith("weftformer fake: error: unrecognized arguments: --nothing\n")
+
+
+def test_the_hub_is_asked_once_for_a_model_that_is_not_there(monkeypatch):
+    asked = []
+
+    def offline(url):
+        asked.append(url)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", offline)
+    with pytest.raises(ValueError, match=r"--model runs/none: there is no such folder here, .* \(no network\)"):
+        check_model("runs/none")
+    assert len(asked) == 1 and asked[0].endswith("runs/none/resolve/main/config.json")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
     for arguments, words in (
         ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
         (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
-        (["torhc", str(file), out], "there is no source 'torhc': choose from dms, symm,"),
+        (["torhc", str(file), out], "there is no source 'torhc': choose from torch, bart,"),
         ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),
         ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
         ([str(file), out, "--heads", "8", "--rename", "encoder"], "write PATTERN=REPLACEMENT"),

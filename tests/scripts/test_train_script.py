@@ -85,6 +85,55 @@ def test_the_folder_loads_and_generates(trained):
     assert "length_penalty" not in generation  # defaults stay defaults
 
 
+def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys):
+    folder, _ = trained
+    results = json.loads((folder / "all_results.json").read_text())
+    numbers = tmp_path / "numbers.json"
+    words = ["evaluate", str(pairs), "--model", str(folder), "--limit", "8"]
+    assert cli.main([*words, "--json", str(numbers)]) == 0
+    printed, found = capsys.readouterr().out, json.loads(numbers.read_text())
+    assert found["pairs"] == 8 and found["scores"]["exact_match"] == results["test_exact_match"]
+    assert found["scores"].get("bleu") == pytest.approx(results.get("test_bleu"))
+    assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "8 pairs and what the model writes" in printed
+    assert cli.main([*words, "--with", "steps"]) == 1
+    assert "this model writes texts" in capsys.readouterr().err
+
+
+def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
+    folder, _ = trained
+    new = tmp_path / "new.csv"
+    new.write_text("length,source\n2,ab\n")
+    words = ["generate", "--model", str(folder), "--input-file", str(new), "--no-progress"]
+    assert cli.main(words) == 0
+    assert cli.main(["generate", "--model", str(folder), "ab"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    new.write_text("length,text\n2,ab\n")
+    assert cli.main(words) == 1
+    assert "has no column 'source': it has length, text. The model was trained to read it" in capsys.readouterr().err
+    assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
+
+
+def test_what_is_said_of_the_pairs(pairs, tmp_path, caplog, monkeypatch):
+    """The last evaluation is that of the trained model: nothing is scored again."""
+    caplog.set_level("INFO", logger="weftformer")
+    calls = []
+    evaluate = WeftTrainer.evaluate
+    monkeypatch.setattr(WeftTrainer, "evaluate", lambda *args, **kwargs: calls.append(1) or evaluate(*args, **kwargs))
+    steps = {"eval_strategy": "steps", "max_steps": 2, "validation_split": 12}
+    trainer = _train(pairs, tmp_path / "out", eval_steps=2, **steps)
+    assert len(calls) == 1 and trainer.state.log_history[-1]["step"] == 2
+    assert 'Reading "source", writing "target". The first pair:' in caplog.text
+    assert "pairs of train repeat an earlier one" in caplog.text
+    assert f"The model has {trainer.model.num_parameters():,} parameters." in caplog.text
+    assert "10 pairs and what the model writes, the worst first:\nsource" in caplog.text
+    scores = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert scores["eval_samples"] == 12 and scores["eval_loss"] > 0
+    _train(pairs, tmp_path / "again", eval_steps=1, **steps | {"max_steps": 1, "load_best_model_at_end": True,
+           "save_strategy": "steps", "save_steps": 1})  # fmt: skip
+    assert len(calls) == 3  # the best checkpoint may be another
+
+
 def test_the_card_has_scores_with_their_intervals(trained):
     pytest.importorskip("sacrebleu")
     rows = [line for line in (trained / "README.md").read_text().splitlines() if line.startswith("| 8 ")]
@@ -117,7 +166,7 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Look()]))
     file = tmp_path / "pairs.csv"
-    file.write_text("source,target,n,m\n" + "ab,ab,3,0.5\n" * 4)
+    file.write_text("source,target,n,m\n" + "".join(f"a{letter},ab,3,0.5\n" for letter in "abcd"))
     settings = {"eval_strategy": "no", "validation_split": 2, "test_file": file}
     trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, **settings)
     assert trainer.model.config.num_condition_features == 2

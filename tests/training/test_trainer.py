@@ -1,6 +1,8 @@
 """WeftTrainer: batches by tokens, and checkpoints that are whole or not there."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +24,33 @@ def trainer(folder, model=None, vocab_size: int = 53, **settings) -> WeftTrainer
     model = model or runs.build(**ONE_LAYER, vocab_size=vocab_size, dropout=0.1)
     steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4}
     return runs.trainer(folder, model, Dataset.from_list(runs.rows(24)), **(steps | settings))
+
+
+def test_learning_rate_and_epochs_that_are_not_given(tmp_path):
+    new, large = trainer(tmp_path, max_steps=-1), trainer(tmp_path, max_steps=-1, gradient_accumulation_steps=300)
+    assert (new.args.learning_rate, new.args.num_train_epochs) == (2e-3, 100)
+    wide = runs.build(**ONE_LAYER, d_model=384)
+    assert trainer(tmp_path, wide).args.learning_rate == 1e-3
+    few = Dataset.from_list(runs.rows(24) * 40)  # 960 pairs: 30 steps of 32, 2,000 of which are 67 epochs
+    assert (
+        runs.trainer(tmp_path, runs.build(**ONE_LAYER), few, per_device_train_batch_size=32).args.num_train_epochs
+        == 67
+    )
+    assert large.args.num_train_epochs == 100
+    model = runs.build(**ONE_LAYER)
+    model.name_or_path = "somewhere"
+    assert trainer(tmp_path, model).args.learning_rate == 5e-5
+    given = trainer(tmp_path, model, learning_rate=0.1, num_train_epochs=3)
+    assert (given.args.learning_rate, given.args.num_train_epochs) == (0.1, 3)
+
+
+def test_the_time_is_told_from_the_first_steps(tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="weftformer")
+    clock = itertools.count(step=2.0)
+    monkeypatch.setattr("weftformer.training.trainer.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    trainer(tmp_path, max_steps=36, save_strategy="no").train()
+    assert caplog.text.count("Training takes about") == 1
+    assert "about 1 minutes more: 36 steps of 2.4 s, evaluation not counted" in caplog.text
 
 
 def test_a_resumed_run_logs_evaluates_and_saves_as_its_own_arguments_say(tmp_path, caplog):

@@ -24,6 +24,7 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path):
     assert model_args.config_overrides == {"d_model": 32}
     assert not training_args.predict_with_generate
     assert parse_arguments([str(file)])[2].seed == 7
+    assert parse_arguments([*NEEDED, "--epochs", "3"])[2].num_train_epochs == 3
 
 
 @pytest.mark.parametrize(

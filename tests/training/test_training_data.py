@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 from weftformer.training import DataArguments
 from weftformer.training.data import Columns, load_file, load_pairs, split_validation
@@ -90,9 +90,9 @@ def test_a_folder_or_hub_data_set(tmp_path):
     [
         ({}, Columns("source", "target")),
         ({"source_column": "x"}, Columns("x", "target")),
-        ({"target_column": "source"}, Columns("x", "source")),
+        ({"target_column": "source", "condition_columns": "n, target"}, Columns("x", "source", ("n", "target"))),
         ({"condition_columns": "x, n"}, Columns("source", "target", ("x", "n"))),
-        ({"condition_columns": "source"}, Columns("x", "target", ("source",))),
+        ({"condition_columns": "source, n"}, Columns("x", "target", ("source", "n"))),
     ],
 )
 def test_which_columns(tmp_path, arguments, expected):
@@ -118,12 +118,70 @@ def test_samples_and_validation_split(tmp_path):
     assert set(splits) == {"train"}
 
 
+def test_equal_sources_are_on_one_side(caplog):
+    """As encoded rows: ten sources, each with three targets, the second of them equal to the first."""
+    rows = {"input_ids": [[n, 1] for n in range(10)] * 3, "labels": [[0]] * 20 + [[5]] * 10}
+    splits = DatasetDict(train=Dataset.from_dict(rows))
+    split_validation(splits, DataArguments("a", validation_split=7), seed=1)
+    train, held = ({tuple(ids) for ids in splits[name]["input_ids"]} for name in ("train", "validation"))
+    assert len(splits["validation"]) == 6 and len(held) == 2 and len(train) == 8 and not train & held
+    assert "trained on too" not in caplog.text
+    splits["test"] = splits["train"].select(range(4))
+    split_validation(splits, DataArguments("a"))
+    assert "4 of 4 test pairs have a source that is trained on too" in caplog.text
+    one = DatasetDict(train=Dataset.from_dict({"input_ids": [[1]] * 4, "labels": [[n] for n in range(4)]}))
+    with pytest.raises(ValueError, match="All training pairs have the same source"):
+        split_validation(one, DataArguments("a", validation_split=2))
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding", "read_as"),
+    [
+        (",", "utf-8", None),
+        (";", "cp1252", "cp1252"),
+        ("\t", "utf-16", None),
+        ("|", "utf-16-le", None),
+        (";", "latin-1", "latin-1"),
+    ],
+)
+def test_what_spreadsheets_write(tmp_path, caplog, mark, encoding, read_as):
+    path = tmp_path / "a.csv"
+    # \x81 is no letter of cp1252
+    rows = [("a, b; c", "Grüße"), ("café", "x\x81" if encoding == "latin-1" else "x"), ("\t|", "1,5")]
+    quoted = [mark.join(f'"{cell}"' for cell in row) for row in (("raw title", "clean"), *rows)]
+    path.write_bytes("\r\n".join(quoted).encode(encoding))
+    _, splits, columns = load_pairs(DataArguments(train_file=str(path)))
+    assert columns == Columns("raw title", "clean")
+    assert list(zip(splits["train"]["raw title"], splits["train"]["clean"], strict=True)) == rows
+    assert (f"is not UTF-8 and is read as {read_as}" in caplog.text) == (read_as is not None)
+
+
+def test_an_excel_file(tmp_path, monkeypatch):
+    import pandas
+
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(b"PK\x03\x04")
+    path.with_suffix(".csv").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ValueError, match=r"a.csv looks like an Excel file: name it .xlsx"):
+        load_file(str(path.with_suffix(".csv")))
+    with pytest.raises(ValueError, match=r"pip install openpyxl. Or save it as csv"):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        load_file(str(path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    frame = pandas.DataFrame({"a": ["007"], "b": ["NA"]})
+    monkeypatch.setattr(pandas, "read_excel", lambda file, *, dtype, na_filter, header: frame)
+    assert load_file(str(path))[:] == {"a": ["007"], "b": ["NA"]}
+    with pytest.raises(ValueError, match="cannot be streamed"):
+        load_pairs(DataArguments(train_file=str(path), streaming=True))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
         ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
         ("a.csv", "smiles,y\n1,2\n", {"source_column": "smile"}, "Did you mean `smiles`"),
         ("a.csv", "x,y\n1,2\n", {"condition_columns": "steps"}, "a.csv has no column 'steps'"),
+        ("a.csv", "id,a b,c\n1,2,3\n", {}, "which one to write, such as --source-column 'a b' --target-column c."),
         ("a.csv", "x\n1\n", {}, "needs a source column and a target column, and has 'x'"),
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
         ("a.csv", "", {}, "a.csv is empty"),

@@ -35,6 +35,19 @@ def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):
     assert compute(EvalPrediction(predictions=predictions, label_ids=labels)) == {"exact_match": 0.5, "gen_len": 4.5}
 
 
+def test_the_worst_pairs_come_first():
+    metrics = TextMetrics(train_tokenizer(["ab"], vocab_size=259))
+    metrics.sources, metrics.references, metrics.predictions = (
+        ["s1", "s2", "s3"],
+        ["abc", "a b", "xyz"],
+        ["abc", "q", " xy\nq"],
+    )
+    assert metrics.worst(number=2) == (
+        "2 pairs and what the model writes, the worst first:\n"
+        "source    s2\nexpected  a b\nwritten   q\nsource    s3\nexpected  xyz\nwritten   xy q"
+    )
+
+
 def test_intervals_hold_the_scores_they_are_of():
     pytest.importorskip("sacrebleu")
     tokenizer = train_tokenizer(["one two three four five six"], vocab_size=280)
@@ -44,10 +57,10 @@ def test_intervals_hold_the_scores_they_are_of():
     assert compute.intervals() == {}
     scores = compute(EvalPrediction(predictions=numpy.roll(ids, 1, axis=0), label_ids=ids))
     intervals = compute.intervals()
-    assert set(intervals) == {"bleu", "chrf"}
-    for name, (low, high) in intervals.items():
+    assert intervals.pop("exact_match")[2] == "Wilson" and set(intervals) == {"bleu", "chrf"}
+    for name, (low, high, _) in intervals.items():
         assert 0 < low < scores[name] < high < 100
-    assert compute.intervals() == intervals  # the draws are the same
+    assert {name: compute.intervals()[name] for name in intervals} == intervals  # the draws are the same
     few = bootstrap_interval("chrf", compute.predictions * 16, compute.references * 16)
     assert few[1] - few[0] < 0.5 * (intervals["chrf"][1] - intervals["chrf"][0])
     assert bootstrap_interval("bleu", ["a"] * 4, ["b"] * 4) is None
