@@ -51,7 +51,7 @@ def surroundings(tmp_path, monkeypatch):
 
 
 def test_it_is_short():
-    assert len(README.splitlines()) <= 170
+    assert len(README.splitlines()) < 120
 
 
 def test_commands_exist():
@@ -91,9 +91,7 @@ def test_pairs_are_learned_and_new_lines_answered(capsys):
     assert cli.main(generate) == 0
     assert Path("answers.txt").read_text().count("\n") == 3
     out, err = capsys.readouterr()
-    # the last three lines are answers, of another model
-    found = [shape(line) for line in (out + err).splitlines()]
-    assert all(shape(line) in found for line in printed("csv")[:-3])
+    assert_printed("csv", out + err)
 
 
 def test_a_checkpoint_is_converted(capsys):
@@ -101,23 +99,22 @@ def test_a_checkpoint_is_converted(capsys):
     size = {f"{stack}_{name}": value for stack in ("encoder", "decoder")
             for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
     BartForConditionalGeneration(BartConfig(vocab_size=60, d_model=16, **size)).save_pretrained("bart-base")
-    convert, upcycle, train = commands(section("You have a checkpoint"))
+    convert, upcycle = commands(section("You have a checkpoint"))
     assert cli.main(convert) == 0 and cli.main(upcycle) == 0
     assert_printed("convert", capsys.readouterr().out)
-    assert train[:3] == ["train", "--model-name-or-path", upcycle[2]]
 
 
 def test_python_runs(capsys):
     (code,) = blocks("python")
     exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("WeftForConditionalGeneration, ")
+    assert capsys.readouterr().out.strip() in README
 
 
 def test_figures_stand_on_the_pages_that_are_named():
     rows = [
         line for line in section("What it does, beside others").splitlines() if line.startswith("| ") and "](" in line
     ]
-    assert len(rows) > 5
+    assert len(rows) > 4
     for row in rows:
         (page,) = re.findall(r"\]\((docs/[\w-]+\.md)\)", row)
         text = (ROOT / page).read_text(encoding="utf-8")

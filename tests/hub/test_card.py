@@ -5,6 +5,7 @@ from huggingface_hub import ModelCard
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
 from weftformer.hub import Facts, MetricResult, build_card, facts_of
+from weftformer.tokenization import train_tokenizer
 
 from ..models import tiny_model
 
@@ -73,7 +74,10 @@ def test_what_is_known_is_said():
 def test_what_a_card_shows_runs(kind, fields, output, tmp_path, monkeypatch, capsys):
     model = tiny_model(kind, **fields)
     model.save_pretrained(tmp_path / "model")
-    card = build_card(facts_of(model, "model", has_tokenizer=False))
+    has_tokenizer = "vocab_size" in fields
+    if has_tokenizer:
+        train_tokenizer(["a b c"], vocab_size=259).save_pretrained(tmp_path / "model")
+    card = build_card(facts_of(model, "model", has_tokenizer=has_tokenizer))
     assert card.data.pipeline_tag == (None if model.can_generate() else "feature-extraction")
     monkeypatch.chdir(tmp_path)
     exec(card.text.split("```python\n")[1].split("```")[0], {})

@@ -14,7 +14,7 @@ from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers", "gradio")
-LINES, COLUMNS = 60, 120
+LINES, COLUMNS = 66, 120
 
 
 @pytest.fixture

@@ -86,10 +86,9 @@ def test_the_folder_loads_and_generates(trained):
 
 
 def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys):
-    folder, _ = trained
-    results = json.loads((folder / "all_results.json").read_text())
+    results = json.loads((trained / "all_results.json").read_text())
     numbers = tmp_path / "numbers.json"
-    words = ["evaluate", str(pairs), "--model", str(folder), "--limit", "8"]
+    words = ["evaluate", str(pairs), "--model", str(trained), "--limit", "8"]
     assert cli.main([*words, "--json", str(numbers)]) == 0
     printed, found = capsys.readouterr().out, json.loads(numbers.read_text())
     assert found["pairs"] == 8 and found["scores"]["exact_match"] == results["test_exact_match"]
@@ -100,12 +99,11 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
 
 
 def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
-    folder, _ = trained
     new = tmp_path / "new.csv"
     new.write_text("length,source\n2,ab\n")
-    words = ["generate", "--model", str(folder), "--input-file", str(new), "--no-progress"]
+    words = ["generate", "--model", str(trained), "--input-file", str(new), "--no-progress"]
     assert cli.main(words) == 0
-    assert cli.main(["generate", "--model", str(folder), "ab"]) == 0
+    assert cli.main(["generate", "--model", str(trained), "ab"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
     new.write_text("length,text\n2,ab\n")
