@@ -1,20 +1,26 @@
 """Exports Weft models to the formats of other runtimes: `torch.export`, ONNX, CTranslate2."""
 
-from .comparing import Comparison, compare_ctranslate2
+from .comparing import DIFFERS, TOLERANCE, Comparison, check_ctranslate2, compare_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2
+from .engine import Engine, engine_of
 from .graphs import DecoderStepGraph, EncoderGraph, check_exportable, exported_programs, graphs
 from .onnx import load_onnx, write_onnx
 from .running import Exported, largest_difference
 from .torch_files import load_torch, write_torch
 
 __all__ = [
+    "DIFFERS",
+    "TOLERANCE",
     "Comparison",
     "DecoderStepGraph",
     "EncoderGraph",
+    "Engine",
     "Exported",
+    "check_ctranslate2",
     "check_exportable",
     "check_expressible",
     "compare_ctranslate2",
+    "engine_of",
     "exported_programs",
     "graphs",
     "largest_difference",

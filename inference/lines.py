@@ -13,6 +13,9 @@ from .tasks import TextSettings, TextTask, TextWork, Written
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 BATCHES = 16
+# Where no size is given, a batch has as many lines as have this number of tokens with their pads, once for each beam, and windows
+# are as of batches of this number of lines.
+_TOKENS, _LINES = 4096, 64
 
 
 class Line(NamedTuple):
@@ -35,7 +38,7 @@ def answer_lines(
     lines: Iterable[Line],
     settings: TextSettings,
     *,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     seed: int = 0,
     first: int = 0,
     with_scores: bool = False,
@@ -46,7 +49,7 @@ def answer_lines(
         task: the text model.
         lines: all lines of the stream, with the first ones that already have an answer.
         settings: the settings of generation.
-        batch_size: the number of lines in a batch.
+        batch_size: the number of lines in a batch (default: as many as have 4,096 tokens).
         seed: the seed for sampling. The answer of a line depends on its position, but not on where a run starts.
         first: the number of lines that already have an answer.
         with_scores: whether to return the log-probabilities of the texts.
@@ -55,7 +58,7 @@ def answer_lines(
         Lists of some hundred answers, in the order of the lines.
     """
     lines = iter(lines)
-    window = batch_size * BATCHES
+    window = (batch_size or _LINES) * BATCHES
     # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
     # what is sampled for a line depends on the other lines of the window.
     for number in itertools.count():
@@ -84,7 +87,7 @@ def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
 
 
 def answer_batch(
-    task: TextTask, lines: Sequence[Line], settings: TextSettings, batch_size: int, with_scores: bool
+    task: TextTask, lines: Sequence[Line], settings: TextSettings, batch_size: int | None, with_scores: bool
 ) -> list[Answer]:
     """Generate texts for some lines, in batches of similar lengths, as [`answer_lines`] does."""
     answers = [Answer(line.text) for line in lines]
@@ -96,8 +99,10 @@ def answer_batch(
             except ValueError as error:
                 answers[index] = Answer(line.text, problem=str(error))
     order = sorted(works, key=lambda index: len(works[index].ids))
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
+    while order:
+        # the longest is the last: with its length the others have at most as many tokens
+        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * settings.beams))
+        order, batch = order[:-size], order[-size:]
         written = task.write([works[index] for index in batch], with_scores=with_scores)
         for index, texts in zip(batch, written, strict=True):
             answers[index] = Answer(lines[index].text, texts)

@@ -192,8 +192,9 @@ class TextPool:
 
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
         self.task, self.watch = task, watch
-        against = reason_against(task.model, num_beams=beams)
-        self.search = ContinuousSearch(task.model, num_beams=beams) if against is None else None
+        is_engine = task.engine is not None and task.engine.is_for(num_beams=beams)
+        can_join = not is_engine and reason_against(task.model, num_beams=beams) is None
+        self.search = ContinuousSearch(task.model, num_beams=beams) if can_join else None
         self._waiting: dict[Hashable, TextWork] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
@@ -246,9 +247,23 @@ class TextTask:
 
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
+        self.engine: Any = None
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         _settle(tokenizer)
+
+    def use_engine(self, name: str) -> None:
+        """Let another runtime write the texts, where it writes the same. The model must not change any more.
+
+        Args:
+            name: as of [`Engine`](exporting/engine.py).
+
+        Raises:
+            ValueError: the engine is not installed, or cannot express the model.
+        """
+        from ..exporting.engine import Engine
+
+        self.engine = None if name == "weft" else Engine(self.model, name)
 
     def works(
         self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
@@ -341,7 +356,7 @@ class TextTask:
         """
         inputs, settings = self._inputs(works), works[0].settings
         sampling = settings.sampling
-        sequences = self.model.generate(
+        sequences = (self.engine or self.model).generate(
             **inputs,
             num_beams=settings.beams,
             num_return_sequences=settings.candidates,

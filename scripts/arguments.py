@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from weftformer.routes.plans import Plan
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine`, which writes the texts."""
+    parser.add_argument(
+        "--engine", default="auto", choices=("auto", "weft", "ctranslate2", "ctranslate2-int8"),
+        help="what writes the texts: auto takes CTranslate2 for more than 16 if it is installed and writes the same "
+        "(default: %(default)s)",
+    )  # fmt: skip
+
+
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     """Refuse a file that cannot be written, because the error would otherwise come when the work is done.
 

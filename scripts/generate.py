@@ -13,7 +13,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write, complete_lines, open_lines
 from weftformer.common.progress import Progress
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_output, load_model
+from weftformer.scripts.arguments import (
+    add_engine,
+    check_at_least_one,
+    check_folders,
+    check_model,
+    check_output,
+    load_model,
+)
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 from weftformer.training.options import check_exist
 
@@ -46,8 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
-    add("--batch-size", type=int, default=32, metavar="N", help="lines computed at a time (default: %(default)s)")
+    add("--batch-size", type=int, metavar="N", help="lines computed at a time (default: as many as have 4,096 tokens)")
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add_engine(parser)
     add("--compile", action="store_true",
         help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
     more = parser.add_argument_group("generation")
@@ -100,6 +108,7 @@ def main(args: argparse.Namespace) -> int:
     if is_shared(args):
         return share(args, lines)
     task = load_model(args, "texts")
+    task.use_engine(args.engine)
     task.check_conditions(len(_names(args.condition_columns)))
     settings = task.settings(**_asked(args))
     first = complete_lines(args.output_file) if args.resume else 0

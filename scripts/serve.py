@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from weftformer.scripts.arguments import (
+    add_engine,
     add_stock_options,
     check_model,
     read_forward_model,
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--forward-model", metavar="MODEL",
         help="for routes, say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add_engine(parser)
     add("--host", default="127.0.0.1",
         help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)")  # fmt: skip
     add("--port", type=int, default=8000, metavar="N",
@@ -75,7 +77,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.
     """
     try:
-        from weftformer.inference import load_task
+        from weftformer.inference import TextTask, load_task
         from weftformer.inference.loading import move_to
         from weftformer.serving import build_app
         from weftformer.serving.connections import Server, share_memory
@@ -105,6 +107,10 @@ def main(args: argparse.Namespace) -> None:
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
     move_to(task, args.device)
+    if isinstance(task, TextTask):
+        task.use_engine(args.engine)
+    elif args.engine.startswith("ctranslate2"):
+        raise ValueError(f"--engine {args.engine} is for models of texts, and this one writes routes.")
     # only the name of a folder: clients need not know where it is
     name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
     # a key from a file often ends in a line break, which no header can have

@@ -302,6 +302,10 @@ class TrainingOptions:
         "How often to go through the training pairs (default: 10, and more where these are fewer than 2,000 steps, up to 100).",
         aliases=["--epochs"],
     )
+    engine: Literal["auto", "weft", "ctranslate2", "ctranslate2-int8"] = option(
+        "auto",
+        "What generates in evaluation, in a single process: auto takes CTranslate2 where it is installed and writes the same.",
+    )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
     learning_rate: float | None = common_option(

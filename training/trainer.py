@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
+from ..exporting.engine import engine_of
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
@@ -292,10 +294,17 @@ class WeftTrainer(ShardedModelTrainer):
         own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
+    def _engine(self) -> AbstractContextManager[None]:
+        """Let the engine that the arguments name generate, for as long as the weights stay as they are."""
+        if not self.args.predict_with_generate or self.args.world_size > 1:
+            return nullcontext()
+        return engine_of(self.model, getattr(self.args, "engine", "weft"))
+
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
         self._evaluated = []
         try:
-            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            with self._engine():
+                output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
         finally:
             self._evaluated = None

@@ -35,7 +35,8 @@ class FastPathRequest(EncoderDecoderCache):
         source_mask: torch.Tensor | None = None,
         length: int = 0,
     ):
-        super().__init__(DynamicCache(config=config), DynamicCache(config=config))
+        # without the configuration, of which transformers would make copies: all layers are the same
+        super().__init__(DynamicCache(), DynamicCache())
         self.config, self.beams, self.length = config, beams, length
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 

@@ -63,7 +63,7 @@ class DecodeStep(nn.Module):
         # Inference mode spares bookkeeping, a twentieth of a step. Frequencies that the model keeps must not come from it.
         grows = rotary is not None and rotary.rope_type in GROWING_ROTARY
         self.without_gradients = torch.no_grad if grows else torch.inference_mode
-        self.eval()
+        self.training = False  # as all of its modules are; `eval` would visit each of them
 
     def step(self, ids_W1: torch.Tensor, cache: DecodingCache, left: int | None = None) -> torch.Tensor:
         """Return the logits (W, vocabulary) of the next token, and add the keys and values of `ids_W1` to the cache.

@@ -132,6 +132,32 @@ def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypat
     assert (tmp_path / "out.txt").read_text().count("\n") == 4
 
 
+@pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
+def test_another_engine_writes_the_same(engine, folder, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "compiled"))
+    (tmp_path / "in.txt").write_text("\n".join(LINES * 4))
+    words = ["--input-file", "in.txt", "--beams", 1, "--json-lines", "--no-progress", "--engine"]
+    assert run(folder, *words, "weft") == 0
+    expected = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert run(folder, *words, engine) == 0
+    found = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert len(list((tmp_path / "compiled").glob("*.ct2"))) == 1
+    for row, wanted in zip(found, expected, strict=True):
+        assert row == wanted | {"score": wanted["score"] and pytest.approx(wanted["score"], abs=1e-4)}
+
+
+def test_a_batch_has_so_many_tokens(folder, monkeypatch):
+    monkeypatch.setattr(inference_lines, "_TOKENS", 12)
+    task, sizes = load_task(folder), []
+    monkeypatch.setattr(
+        task, "write", lambda works, **_: sizes.append([len(w.ids) for w in works]) or [()] * len(works)
+    )
+    list(inference_lines.answer_lines(task, map(inference_lines.Line, LINES), inference_lines.TextSettings(2, 3)))
+    assert sum(map(len, sizes)) == 6 and max(map(len, sizes)) > 1
+    assert all(len(batch) == 1 or max(batch) * len(batch) * 2 <= 12 for batch in sizes)
+
+
 def test_scores_are_log_probabilities(folder, capsys):
     assert run(folder, "one two", "--json-lines", "--beams", 4, "--num-return-sequences", 4) == 0
     row = json.loads(capsys.readouterr().out)

@@ -364,3 +364,16 @@ def test_feasibility(planner, known):
     forward._predict = None
     with pytest.raises(Unwanted):
         task.open_pool(PlanSettings(), watch)._judged(Plan("CCO", [Candidate("", 0.0, 1, known[2])]), forward)
+
+
+def test_an_engine_writes_what_the_model_writes(tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path))
+    task = TextTask(*tiny_text_model(["one two three four five six nine"]))
+    body = {"texts": TEXTS, "beams": 1, "max_new_tokens": 6}
+    (expected,) = asked_together(task, [body])
+    task.use_engine("ctranslate2")
+    assert task.open_pool(1, lambda: None).search is None
+    assert asked_together(task, [body]) == [expected]
+    task.use_engine("auto")  # the beam search of this model ends by another rule
+    assert task.open_pool(4, lambda: None).search is not None

@@ -8,6 +8,8 @@ from weftformer.tokenization import train_tokenizer
 from weftformer.training import TextMetrics
 from weftformer.training.metrics import bleu, bootstrap_interval, chrf, exact_match
 
+from . import runs
+
 
 def test_exact_match():
     assert exact_match(["a b", " c ", "d"], ["a b", "c", "e"]) == pytest.approx(2 / 3)
@@ -65,3 +67,15 @@ def test_intervals_hold_the_scores_they_are_of():
     assert few[1] - few[0] < 0.5 * (intervals["chrf"][1] - intervals["chrf"][0])
     assert bootstrap_interval("bleu", ["a"] * 4, ["b"] * 4) is None
     assert bootstrap_interval("chrf", ["a", "c"], ["b", "c"]) is None
+
+
+@pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
+def test_another_engine_gives_the_same_scores(engine, tmp_path):
+    pytest.importorskip("ctranslate2")
+    found = {}
+    for name in ("weft", engine):
+        settings = {"predict_with_generate": True, "generation_max_length": 6, "engine": name}
+        one = runs.trainer(tmp_path / name, runs.build(), runs.rows(20), per_device_eval_batch_size=10, **settings)
+        found[name] = one.predict(one.eval_dataset).predictions
+        assert "generate" not in vars(one.model)
+    assert found["weft"].shape[0] == 20 and (found["weft"] == found[engine]).all()

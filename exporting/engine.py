@@ -1,0 +1,217 @@
+"""CTranslate2 in the place of `generate`: the same texts in less time, where the model and the search allow it."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig
+from transformers.utils import logging
+
+from ..common.atomic import atomic_folder
+from ..common.watching import Watch
+from ..modeling import WeftForConditionalGeneration
+from ..modeling.decoding import reason_against
+from ..modeling.decoding.compiled import compiled_folder, hash_of_tensors, is_ours, make_room, name_of
+from .comparing import check_ctranslate2
+from .ctranslate2 import check_expressible, write_ctranslate2
+from .extras import needed
+
+logger = logging.get_logger(__name__)
+
+# Texts that both write before CTranslate2 writes alone. "auto" leaves as many to Weft first: so few are not worth a start.
+COMPARED = 16
+# Arguments of `generate` that say nothing about the search.
+_OF_NO_EFFECT = {"synced_gpus", "streamer", "labels", "logits_processor"}
+
+
+class Engine:
+    """
+    Answers as `model.generate` does, with CTranslate2 where it computes the same.
+
+    CTranslate2 reads the weights once. It ends a beam search when as many texts are complete as there are beams, which is
+    `early_stopping=True` of transformers.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, whose weights do not change any more.
+        name (`str`):
+            `"auto"` takes CTranslate2 for more than 16 texts if it is installed and computes exactly what Weft computes: for a dense
+            model in fp32 on a CPU, greedy search or a beam search that ends early, and as long as the first 16 texts are the same.
+            `"weft"` never takes it. `"ctranslate2"` always takes it, and `"ctranslate2-int8"` with weights rounded to 8 bits: beam
+            search then ends early.
+        is_kept (`bool`, *optional*, defaults to `True`):
+            Whether the converted model is kept in a file, in the folder of compiled steps.
+
+    Raises:
+        ValueError: the engine is asked for by name, and CTranslate2 is not installed or cannot express the model.
+    """
+
+    def __init__(self, model: Any, name: str, is_kept: bool = True):
+        self.model, self.is_kept = model, is_kept
+        self.is_chosen = name.startswith("ctranslate2")
+        self.compute_type = "int8" if name.endswith("int8") else "float32"
+        self.is_off = name == "weft" or (name == "auto" and find_spec("ctranslate2") is None)
+        self._own, self._translator = model.generate, None
+        self._seen, self._same, self._to_compare = 0, 0, COMPARED
+        if self.is_chosen:
+            needed("ctranslate2")
+            check_expressible(model.config)
+
+    def is_for(self, **settings: Any) -> bool:
+        """Return whether texts of these settings of `generate` are written by CTranslate2, as far as is known."""
+        return self.is_chosen or self.reason_against(**settings) is None
+
+    def reason_against(self, **settings: Any) -> str | None:
+        """Return why `generate` with these settings is left to Weft, in a few words, or None if it is not."""
+        if self.is_off:
+            return "Weft is asked for, or CTranslate2 is not installed"
+        if not isinstance(self.model, WeftForConditionalGeneration) or self.model.dtype != torch.float32:
+            return "the weights are not those of a Weft model in fp32"
+        try:
+            check_expressible(self.model.config)
+        except ValueError as error:
+            return str(error)
+        search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
+        prepared, others = self.model._prepare_generation_config(None, **search)
+        if set(others) - {"input_ids", "attention_mask"} or prepared.return_dict_in_generate:
+            return "there are inputs other than tokens, or more than texts is returned"
+        if any(not isinstance(one, Watch) for one in settings.get("logits_processor") or ()):
+            return "there are processors"
+        if prepared.do_sample or settings.get("streamer") is not None:
+            return "texts are sampled or streamed"
+        if prepared.num_beams > 1 and not (prepared.early_stopping is True and prepared.length_penalty > 0):
+            return "this beam search does not end as CTranslate2's (`early_stopping=True` does)"
+        return reason_against(self.model, **search)
+
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **settings: Any) -> Any:
+        """
+        Generate ids as `model.generate` does.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch, source)`):
+                Ids of the source, padded on the right.
+            attention_mask (`torch.LongTensor` of shape `(batch, source)`, *optional*):
+                1 for tokens and 0 for pads.
+            settings (*optional*):
+                Further arguments of `generate`.
+
+        Returns:
+            `torch.LongTensor` of shape `(batch * num_return_sequences, length)`, or what else `model.generate` returns.
+
+        Raises:
+            ValueError: the engine is asked for by name, and cannot do this search.
+        """
+        inputs = {"input_ids": input_ids} | ({} if attention_mask is None else {"attention_mask": attention_mask})
+        self._seen += len(input_ids)
+        if self.is_off or (not self.is_chosen and self._seen <= COMPARED):
+            return self._own(**inputs, **settings)
+        if self.is_chosen and (settings.get("num_beams") or self.model.generation_config.num_beams or 1) > 1:
+            settings |= {"early_stopping": True}
+        against = self.reason_against(**settings)
+        if against is None and self._translator is None:
+            try:
+                self._translator = _translator(self.model, self.compute_type, self.is_kept)
+            except ValueError as error:  # what was written does not compute the same
+                against = str(error)
+        if against is not None:
+            if self.is_chosen:
+                raise ValueError(f"--engine ctranslate2 cannot answer: {against}. Leave it out.")
+            logger.warning_once(f"Weft writes these texts, not CTranslate2: {against}.")
+            return self._own(**inputs, **settings)
+        found = self._translated(input_ids, attention_mask, settings)
+        return self._compared(found, inputs, settings) if self._to_compare else found
+
+    def _compared(self, found: torch.Tensor, inputs: dict[str, torch.Tensor], settings: dict[str, Any]) -> Any:
+        """Compare the first texts with Weft's. Return all, or what Weft writes."""
+        count = min(self._to_compare, len(inputs["input_ids"]))
+        expected = self._own(**{name: value[:count] for name, value in inputs.items()}, **settings)
+        rows = self._without_pads(expected)
+        each = len(rows) // count  # several texts of a source
+        same = [rows[i : i + each] == self._without_pads(found[i : i + each]) for i in range(0, len(rows), each)]
+        self._to_compare -= count
+        self._same += sum(same)
+        compared = COMPARED - self._to_compare
+        if not self.is_chosen and self._same < compared:
+            self.is_off = True
+            logger.warning_once(
+                f"Weft writes the texts: {compared - self._same} of the first {compared} of CTranslate2 differ."
+            )
+            return self._own(**inputs, **settings)
+        if not self._to_compare or compared == count:
+            logger.warning_once(
+                f"CTranslate2 writes the texts: {self._same} of the first {compared} are the same as Weft's."
+            )
+        return found
+
+    def _without_pads(self, ids: torch.Tensor) -> list[list[int]]:
+        """Return each row up to its first end."""
+        end = self.model.config.eos_token_id
+        return [row[: row.index(end) + 1] if end in row else row for row in ids[:, 1:].tolist()]
+
+    def _translated(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, settings: dict[str, Any]
+    ) -> torch.Tensor:
+        for one in settings.pop("logits_processor", None) or ():
+            one.check()
+        search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
+        prepared: GenerationConfig = self.model._prepare_generation_config(None, **search)[0]
+        config = self.model.config
+        mask = input_ids != config.pad_token_id if attention_mask is None else attention_mask.bool()
+        results = self._translator.translate_batch(  # type: ignore[attr-defined]
+            [[str(token) for token in row[own].tolist()] for row, own in zip(input_ids, mask, strict=True)],
+            beam_size=prepared.num_beams,
+            num_hypotheses=prepared.num_return_sequences,
+            length_penalty=prepared.length_penalty,
+            max_decoding_length=prepared.max_new_tokens or prepared.max_length - 1,
+            min_decoding_length=0,
+            max_input_length=0,
+            return_end_token=True,  # which is then counted in the length that the penalty is for, as in transformers
+        )
+        start = [config.decoder_start_token_id]
+        rows = [torch.tensor([*start, *map(int, words)]) for result in results for words in result.hypotheses]
+        return pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id or 0)
+
+
+@contextmanager
+def engine_of(model: Any, name: str) -> Iterator[None]:
+    """Let `model.generate` be that of an [`Engine`] within this context, in which the weights do not change."""
+    model.generate = Engine(model, name, is_kept=False).generate
+    try:
+        yield
+    finally:
+        del model.generate
+
+
+def _translator(model: WeftForConditionalGeneration, compute_type: str, is_kept: bool) -> Any:
+    """Load a model into CTranslate2. It is written once, and kept beside the compiled steps."""
+    import ctranslate2
+
+    def write(folder: Path) -> None:
+        write_ctranslate2(model, folder)
+        check_ctranslate2(model, folder)
+
+    def load(folder: str | Path) -> Any:
+        threads = torch.get_num_threads()
+        return ctranslate2.Translator(str(folder), compute_type=compute_type, intra_threads=threads)
+
+    kept = compiled_folder()
+    if not is_kept or not is_ours(kept) or not os.access(kept, os.W_OK):
+        with TemporaryDirectory() as folder:
+            write(Path(folder))
+            return load(folder)
+    fields = json.loads(model.config.to_json_string(use_diff=False))
+    facts = {"weights": hash_of_tensors(model), "config": fields, "version": ctranslate2.__version__}
+    own = kept / f"{name_of(facts)}.ct2"
+    if not own.is_dir():
+        with atomic_folder(own) as staging:
+            write(staging)
+        make_room(kept)
+    os.utime(own)  # it is in use
+    return load(own)
