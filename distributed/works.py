@@ -151,34 +151,37 @@ class TextWork:
     Args:
         model: folder or Hub id of a model of texts.
         asked: arguments of `TextTask.settings`.
-        batch_size: lines computed at a time.
+        batch_size: lines computed at a time (default: as many as have 4,096 tokens).
         seed: of the sampling.
         with_scores: whether texts get their log-probabilities.
         num_conditions: the number of conditions of a line.
         device: where the model runs.
         is_compiled: whether it takes compiled steps.
+        engine: what writes the texts, as of `TextTask.use_engine`.
     """
 
     model: str
     asked: dict[str, Any]
-    batch_size: int = 32
+    batch_size: int | None = None
     seed: int = 0
     with_scores: bool = False
     num_conditions: int = 0
     device: str | None = None
     is_compiled: bool = False
+    engine: str = "weft"
 
     @property
     def window(self) -> int:
-        """The number of lines that are answered together. What is sampled for a line depends on the others of its window."""
-        from ..inference.lines import BATCHES
+        """The number of lines that are answered together."""
+        from ..inference.lines import window_of
 
-        return self.batch_size * BATCHES
+        return window_of(self.batch_size)
 
     def load(self) -> None:
         from ..inference.loading import load_on
 
         self._task = load_on(self.model, "texts", self.device, self.is_compiled)
+        self._task.use_engine(self.engine)
         self._task.check_conditions(self.num_conditions)
         self._settings = self._task.settings(**self.asked)
 

@@ -12,7 +12,7 @@ from .tasks import TextSettings, TextTask, TextWork, Written
 
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
-BATCHES = 16
+_BATCHES = 16
 # Where no size is given, a batch has as many lines as have this number of tokens with their pads, once for each beam, and windows
 # are as of batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
@@ -31,6 +31,11 @@ class Answer(NamedTuple):
     source: str
     written: Sequence[Written] = ()
     problem: str | None = None
+
+
+def window_of(batch_size: int | None) -> int:
+    """The number of lines that are answered together: what is sampled for a line depends on the others of its window."""
+    return (batch_size or _LINES) * _BATCHES
 
 
 def answer_lines(
@@ -58,7 +63,7 @@ def answer_lines(
         Lists of some hundred answers, in the order of the lines.
     """
     lines = iter(lines)
-    window = (batch_size or _LINES) * BATCHES
+    window = window_of(batch_size)
     # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
     # what is sampled for a line depends on the other lines of the window.
     for number in itertools.count():

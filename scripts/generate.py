@@ -35,7 +35,7 @@ EPILOG = """examples:
 # Arguments that decide which texts are written, and what rows of parts have beside the answers.
 _TOLD = (
     "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
-    "condition_columns", "source_column",
+    "condition_columns", "source_column", "engine",
 )  # fmt: skip
 _OF_PARTS = ("number", "state", "seconds")
 
@@ -197,7 +197,7 @@ def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
     check_model(args.model)
     work = TextWork(
         args.model, _asked(args), args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile,
+        args.device, args.compile, args.engine,
     )  # fmt: skip
     items = list(lines)
     told = {name.replace("_", "-"): getattr(args, name) for name in _TOLD if getattr(args, name) not in (None, False)}

@@ -116,7 +116,7 @@ def test_figures_stand_on_the_pages_that_are_named():
     ]
     assert len(rows) > 4
     for row in rows:
-        (page,) = re.findall(r"\]\((docs/[\w-]+\.md)\)", row)
+        (page,) = re.findall(r"\]\(((?:docs|benchmarks)/[\w-]+\.md)\)", row)
         text = (ROOT / page).read_text(encoding="utf-8")
         for figure in re.findall(r"\d+\.\d+(?:e-\d+)?|\d{3,}", row.partition(" | ")[2]):
             assert figure in text, (figure, page)

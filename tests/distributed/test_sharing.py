@@ -16,7 +16,7 @@ LINES = ["one two three", "", "two", "three one four one five nine two six", "si
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inference_lines, "BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
     (tmp_path / "lines.txt").write_text("\n".join(LINES) + "\n")
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inference_lines, "BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
 
 
 def run(folder, *words):
