@@ -84,15 +84,6 @@ def test_layer_types_decide_layer_by_layer_and_stack_by_stack(small):
     assert kinds == [[FeedForward, SparseFeedForward], [SparseFeedForward, FeedForward]]
 
 
-def test_each_stack_has_its_own_feed_forward_width(small):
-    config = small()
-    assert build_feed_forward(config, 0, is_decoder=False).down_proj.in_features == 20
-    assert build_feed_forward(config, 0, is_decoder=True).down_proj.in_features == 24
-    sparse = small(encoder_mlp_layer_types="sparse", decoder_mlp_layer_types="sparse")
-    assert build_feed_forward(sparse, 0, is_decoder=False).experts.down_proj.shape == (4, 16, 20)
-    assert build_feed_forward(sparse, 0, is_decoder=True).experts.down_proj.shape == (4, 16, 24)
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 @pytest.mark.parametrize("shape", [(1000, 999), (3,), (0, 4)])
 def test_dropout_keeps_its_share_and_the_mean(p, shape):
