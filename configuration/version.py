@@ -59,9 +59,11 @@ def without_removed(fields: dict[str, Any]) -> dict[str, Any]:
         fields.pop("expert_capacity_mode", None)
     for name, without_effect in REMOVED.items():
         if fields.get(name, without_effect) != without_effect:
+            # what was limited in training alone has no limit where the model is used
+            more = "; give `expert_capacity_factor=None` for no limit" if name == "expert_capacity_mode" else ""
             raise ValueError(
                 f"{name}={fields[name]!r} is not allowed: Weft no longer has `{name}`, and computes as with "
-                f"{name}={without_effect!r}. Leave it out."
+                f"{name}={without_effect!r}. Leave it out{more}."
             )
     return {name: value for name, value in fields.items() if name not in REMOVED}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.generation import CompileConfig
 
-from .conftest import CLOSE, KINDS, PAD, PADDED, few_kinds
+from .conftest import CLOSE, KINDS, PAD, PADDED
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,6 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
         cache, start = output.past_key_values, start + piece
         found.append(output.logits)
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
-
-
-@few_kinds
-def test_labels_build_no_cache(model, inputs):
-    labels = torch.full((4, 3), 5)
-    assert model(**inputs, labels=labels).past_key_values is None
-    assert model(**inputs, labels=labels, use_cache=True).past_key_values is None
-    assert model(**inputs, decoder_input_ids=labels).past_key_values is not None
 
 
 @pytest.mark.parametrize(

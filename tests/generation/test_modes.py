@@ -1,6 +1,5 @@
 """Every mode of `generate`, for every kind of model, against a reference or against another road to the same answer."""
 
-import pytest
 import torch
 
 from .conftest import CLOSE, END, PAD, START, few_kinds
@@ -64,18 +63,3 @@ def test_drafts_change_nothing_but_the_speed(model, inputs, build, alone, reques
         expected = model.generate(**given)
         assert torch.equal(model.generate(**given, assistant_model=assistant), expected)
         assert torch.equal(model.generate(**given, prompt_lookup_num_tokens=3), expected)
-
-
-@few_kinds
-@torch.no_grad()
-@pytest.mark.parametrize("normalize", [False, True])
-def test_transition_scores_of_beams_add_up_to_their_scores(model, inputs, normalize):
-    output = model.generate(
-        **inputs, num_beams=4, num_return_sequences=2, max_new_tokens=7, length_penalty=0.7,
-        return_dict_in_generate=True, output_scores=True,
-    )  # fmt: skip
-    found = model.compute_transition_scores(output.sequences, output.scores, output.beam_indices, normalize)
-    lengths = (output.beam_indices >= 0).sum(dim=1)
-    assert found.shape == output.beam_indices.shape
-    assert (found[output.beam_indices < 0] == 0).all()
-    torch.testing.assert_close(found.sum(dim=1) / lengths**0.7, output.sequences_scores, **CLOSE)

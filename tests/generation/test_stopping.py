@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria
 
-from .conftest import CLOSE
+from .test_decoding import assert_same, both_ways
 
 
 class Writes(StoppingCriteria):
@@ -66,23 +66,10 @@ SEARCHES = {
 }
 
 
-def assert_both_paths_end_alike(model, source, steps, **request):
-    settings = {"max_new_tokens": 12, "return_dict_in_generate": True, "output_scores": True, "eos_token_id": [2, 4]}
-    outputs = []
-    for cache in ({}, {"cache_implementation": "dynamic"}):
-        torch.manual_seed(3)
-        criteria = StoppingCriteriaList(request["criteria"]())
-        rest = {name: value for name, value in request.items() if name != "criteria"}
-        outputs.append(model.generate(source, stopping_criteria=criteria, **(settings | rest), **cache))
-    fast, plain = outputs
-    assert torch.equal(fast.sequences, plain.sequences)
-    for name in ("sequences_scores", "beam_indices"):
-        if getattr(plain, name, None) is not None:
-            torch.testing.assert_close(getattr(fast, name), getattr(plain, name), **CLOSE)
-    assert len(fast.scores or ()) == len(plain.scores or ())
-    assert fast.past_key_values.get_seq_length() == plain.past_key_values.get_seq_length()
-    assert bool(steps) == (fast.past_key_values.get_seq_length() > 1)
-    steps.clear()
+def sequences(model, source, steps, **request):
+    """What both paths write."""
+    fast, plain = both_ways(model, {"input_ids": source}, {"eos_token_id": [2, 4]} | request, steps)
+    assert_same(fast, plain)
     return fast.sequences
 
 
@@ -92,15 +79,16 @@ def assert_both_paths_end_alike(model, source, steps, **request):
     + [("beams that sample", "scores"), ("another search", "no time")],
 )
 def test_both_paths_end_alike(build, source, steps, criteria, search):
-    assert_both_paths_end_alike(build("rotary"), source, steps, criteria=CRITERIA[criteria], **SEARCHES[search])
+    given = StoppingCriteriaList(CRITERIA[criteria]())
+    sequences(build("rotary"), source, steps, stopping_criteria=given, **SEARCHES[search])
 
 
 # transformers hands its tokenizer to no search but its own
 @pytest.mark.parametrize("search", ["greedy", "beams"])
 def test_both_paths_end_alike_at_strings(build, source, steps, search):
     model = build("rotary")
-    request = {"criteria": list, "tokenizer": tokenizer(), "min_new_tokens": 8, **SEARCHES[search]}
-    free = assert_both_paths_end_alike(model, source, steps, **request)
+    request = {"tokenizer": tokenizer(), "min_new_tokens": 8, **SEARCHES[search]}
+    free = sequences(model, source, steps, **request)
     strings = ["".join(tokenizer().convert_ids_to_tokens(free[0, 3:5].tolist())), "k"]
-    ended = assert_both_paths_end_alike(model, source, steps, stop_strings=strings, **request)
+    ended = sequences(model, source, steps, stop_strings=strings, **request)
     assert not torch.equal(ended, free)

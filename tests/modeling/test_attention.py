@@ -254,49 +254,6 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(attention, ea
                 assert_close(one, other, kind)
 
 
-def test_relative_bias_is_one_scalar_an_offset_and_all_heads_share_it(attention):
-    module, config = attention("relative")
-    assert module.relative_bias.shape == (7,)
-    ids = torch.tensor([[0, 9, 4]])
-    positions = attention_positions("relative", config, TokenPositions(ids), TokenPositions(ids), None, None, None)
-    with torch.no_grad():
-        module.relative_bias.copy_(torch.tensor([10.0, 20, 30, 40, 50, 60, 70]))
-    bias = module._bias(torch.zeros(2, 4, 3, 4), positions)
-    # offsets query - key, clipped to 3: 0, -3, -3 | 3, 0, 3 | 3, -3, 0, and the bias is subtracted
-    expected = -torch.tensor([[40.0, 10, 10], [70, 40, 70], [70, 10, 40]])
-    assert torch.equal(bias, expected.expand(2, 4, 3, 3))
-
-
-def test_bucketed_bias_is_one_scalar_a_head_and_bucket_and_is_added(attention):
-    fields = {"relative_attention_num_buckets": 4, "relative_attention_max_distance": 8}
-    module, config = attention("bucketed", **fields)
-    assert module.relative_bias.shape == (4, 4)  # buckets, heads
-    query, key = TokenPositions(torch.tensor([[0, 2]])), TokenPositions(torch.tensor([[0, 1, 9]]))
-    with torch.no_grad():
-        module.relative_bias.copy_(torch.arange(4.0) + 10 * torch.arange(1.0, 5.0)[:, None])
-    # looking ahead, buckets are 0: here, 1: before, 2: never (distance 0 after), 3: after
-    ahead = module._bias(torch.zeros(1, 4, 2, 4), attention_positions("bucketed", config, query, key, key, None, None))
-    behind = module._bias(
-        torch.zeros(1, 4, 2, 4),
-        attention_positions("bucketed", config, query, key, key, None, None, looks_ahead=False),
-    )
-    heads = torch.arange(4.0)[:, None, None]
-    assert torch.equal(ahead[0], heads + torch.tensor([[10.0, 40, 40], [20, 20, 40]]))
-    # not looking ahead: distances 0 and 1 for themselves, then up to 4, then the rest; what stands after counts as here
-    assert torch.equal(behind[0], heads + torch.tensor([[10.0, 10, 10], [30, 20, 10]]))
-
-
-@pytest.mark.parametrize("is_decoder", [False, True])
-def test_self_attention_is_causal_in_the_decoder_alone(attention, is_decoder):
-    module, config = attention(is_decoder=is_decoder)
-    states = torch.randn(BATCH, LENGTH, 16)
-    config._attn_implementation = "sdpa"
-    changed = states.clone()
-    changed[:, 3] += 1.0
-    moved = (module(states)[0] - module(changed)[0]).abs().amax(dim=(0, 2)) > 1e-6
-    assert moved.tolist() == ([False] * 3 + [True] * 2 if is_decoder else [True] * 5)
-
-
 def test_cross_attention_leaves_flash_to_sdpa(attention):
     module, config = attention("relative", cross=True)
     config._attn_implementation = "flash_attention_2"

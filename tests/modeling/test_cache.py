@@ -38,25 +38,6 @@ def static_cache(model, length):
     )
 
 
-@pytest.mark.parametrize(
-    ("encoder_layers", "decoder_layers", "attention", "is_static"), [(1, 3, "eager", True), (3, 1, "sdpa", False)]
-)
-def test_cached_steps_equal_the_whole(build, encoder_layers, decoder_layers, attention, is_static):
-    """More decoder layers than encoder layers and fewer: transformers counts its layers in the encoder's name."""
-    layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
-    model = build(attention=attention, num_key_value_heads=2, cross_attention_position_type="rotary", **layers)
-    mask = IDS.ne(0)
-    full = model(input_ids=IDS, attention_mask=mask, decoder_input_ids=TARGET, use_cache=False)
-    assert full.past_key_values is None
-    given = {"encoder_outputs": model.model.encoder(input_ids=IDS, attention_mask=mask), "attention_mask": mask}
-    cache = static_cache(model, 9) if is_static else None
-    for part in (slice(0, 2), slice(2, 3), slice(3, 5)):
-        output = model(**given, past_key_values=cache, use_cache=True, decoder_input_ids=TARGET[:, part])
-        torch.testing.assert_close(output.logits, full.logits[:, part], atol=1e-10, rtol=1e-10)
-        cache = output.past_key_values
-    assert int(cache.get_seq_length()) == 5
-
-
 @pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
 def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind):
     model = build(attention="sdpa", self_attention_position_type=kind)

@@ -4,12 +4,10 @@ import pytest
 import torch
 from transformers import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
-from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from weftformer import WeftDecoder, WeftEncoder
 from weftformer.modeling.positions import (
-    SinusoidalPositions,
     TokenPositions,
     attention_positions,
     rotate,
@@ -17,28 +15,6 @@ from weftformer.modeling.positions import (
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 10, 11, 12, 13]])
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
-
-
-# Literal values for width 4: the angles are position / 1 and position / 100.
-SINUSOIDS = {
-    "interleaved": [
-        [0.0, 1.0, 0.0, 1.0],
-        [0.8414710, 0.5403023, 0.0099998, 0.9999500],
-        [0.9092974, -0.4161468, 0.0199987, 0.9998000],
-    ],
-    "concatenated": [
-        [0.0, 0.0, 1.0, 1.0],
-        [0.8414710, 0.0099998, 0.5403023, 0.9999500],
-        [0.9092974, 0.0199987, -0.4161468, 0.9998000],
-    ],
-}
-
-
-@pytest.mark.parametrize("layout", SINUSOIDS)
-def test_sinusoidal_values(small, layout):
-    config = small(d_model=4, sinusoidal_layout=layout, position_embedding_type="sinusoidal", head_dim=4)
-    embeddings = SinusoidalPositions(config)(torch.tensor([[0, 1, 2]]))
-    torch.testing.assert_close(embeddings, torch.tensor([SINUSOIDS[layout]]), atol=1e-6, rtol=0)
 
 
 NUMBERS = {"rope_theta": 100.0, "factor": 4.0}
@@ -119,13 +95,6 @@ def test_buckets_are_those_of_t5(small, buckets, distance, looks_ahead):
     )
     assert torch.equal(positions.relative_BLM, expected)
     assert expected.unique().numel() > buckets // 2
-
-
-def test_fairseq_positions_are_those_of_m2m(small):
-    config = small(position_embedding_type="sinusoidal", sinusoidal_layout="fairseq")
-    table = M2M100SinusoidalPositionalEmbedding.get_embedding(42, config.d_model, padding_idx=1)
-    found = SinusoidalPositions(config)(torch.arange(40)[None])
-    torch.testing.assert_close(found[0], table[2:], atol=1e-6, rtol=0)
 
 
 KINDS = {

@@ -98,16 +98,6 @@ class CommonTests(common.ModelTesterMixin, GenerationTesterMixin):
         )  # fmt: skip
         torch.testing.assert_close(found[0], expected.last_hidden_state)
 
-    def test_decoder_goes_on_from_its_cache_by_several_tokens(self):
-        model, inputs = self.model_and_inputs()
-        decoder, ids = model.get_decoder(), inputs["decoder_input_ids"]
-        mask = torch.ones_like(ids).bool()
-        mask[0, -2:] = False
-        states, past = decoder(ids[:, :-3], attention_mask=mask[:, :-3], use_cache=True).to_tuple()
-        new = decoder(ids[:, -3:], attention_mask=mask, past_key_values=past)
-        expected = decoder(ids, attention_mask=mask).last_hidden_state
-        torch.testing.assert_close(torch.cat([states, new.last_hidden_state], dim=1)[1:], expected[1:])
-
     def test_hooks_on_embeddings_are_called(self):
         for model_class in self.all_model_classes:
             config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
