@@ -35,8 +35,8 @@ LIBRARY_STEPS, LIBRARY_COST = 40, 1.0
 ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
-# Molecules whose reactions a process remembers.
-_REMEMBERED = 1 << 17
+# Molecules whose reactions a process remembers: 13 kB each.
+_REMEMBERED = 1 << 13
 
 
 class _WholeRoutes:
