@@ -14,8 +14,9 @@ from ...hub.loading import load
 from ..plans import Plan
 from ..shipped import MODEL
 from ..stock import Stock
-from .pool import Expansion, PlanPool
+from .pool import PlanPool
 from .settings import PlanSettings
+from .shelf_search import Step
 from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, read_targets, step_bounds
 
 
@@ -31,7 +32,7 @@ class RoutePlanner:
         self.model = model.eval()
         self.tokenizer = tokenizer
         # the reactions of molecules that were searched, by the settings of the search
-        self._remembered: dict[PlanSettings, dict[str, Expansion]] = {}
+        self._remembered: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:

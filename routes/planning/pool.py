@@ -7,10 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from ..judging import judge, shipped_library
+from ..judging import Library, judge, shipped_library
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
 from .search import Deadline, Job, RouteSearch
@@ -27,15 +27,14 @@ ROWS = 80
 AT_ONCE = 8
 # Added to the cost of a reaction whose transformation is not recorded.
 UNRECORDED_COST = 1.0
-# Reactions that the library adds to those of the model, and what is added to their cost: minus the logarithm of the share of
-# recorded reactions that have their transformation, among those whose transformation the molecule allows.
-LIBRARY_STEPS, LIBRARY_COST = 40, 1.0
+# Reactions of a molecule that the library proposes, those of the commonest transformations.
+LIBRARY_STEPS = 40
 # What a molecule costs that cannot be bought, and each of its heavy atoms. In recorded routes (PaRoutes n5), a molecule of so many
 # atoms takes 0.5 + 0.1 * atoms reactions; four times as much found the most purchasable routes in a given time.
 ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
-# Molecules whose reactions a process remembers: 13 kB each.
+# Molecules whose reactions a process remembers, of the model and of the library: 13 kB each.
 _REMEMBERED = 1 << 13
 
 
@@ -82,34 +81,20 @@ class _WholeRoutes:
         ]
 
 
-class Expansion(NamedTuple):
-    """What is known of the reactions of a molecule.
-
-    Args:
-        recorded: those with a recorded transformation, of the model and of the library.
-        proposed: those that the model proposes.
-    """
-
-    recorded: Sequence[Step]
-    proposed: Sequence[Step]
-
-
 class _ToTheStock:
     """What a target wants searched whose routes are put together of single steps: the molecules that its searches take up.
 
-    Two searches take turns and share what is known of a molecule: one for routes of recorded transformations alone, to which the
-    library adds reactions that the model did not propose, and one for routes of whatever the model proposes. The first finds
-    more routes that a chemist would try, the second solves more targets.
+    Two searches share the time: one for routes of the transformations that the library has recorded, one for routes of what the model
+    proposes. The first finds more routes that a chemist would try, the second solves more targets.
     """
 
-    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Expansion]):
+    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Sequence[Step]]):
         self.request, self._search, self._remembered = request, search, remembered
         self._stock = stock
         self._recorded, self._proposed = (
             ShelfSearch(request.target, stock.without(request.target), _estimate) for _ in range(2)
         )
-        self._turns = cycle((self._recorded, self._proposed))
-        self._asked: set[str] = set()
+        self._library_seconds = 0.0
 
     def _found(self) -> list[Found]:
         """Routes of either search, each once."""
@@ -123,7 +108,11 @@ class _ToTheStock:
     def _is_enough(self) -> bool:
         if not self._goes_on(self._recorded) and not self._goes_on(self._proposed):
             return True
-        return bool(self._recorded.found) and len(self._found()) >= self.request.settings.num_routes
+        most = self.request.settings.num_routes
+        if len(self._recorded.found) + len(self._proposed.found) < most:
+            return False
+        found = self._found()
+        return len(found) >= most and any(one.is_recorded for one in found)
 
     def is_over(self, seconds: float) -> bool:
         """Whether there are routes enough, nothing is left to search, or the budget is spent."""
@@ -131,31 +120,44 @@ class _ToTheStock:
 
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
         """A job to search, with the molecule that it is for, or None while those that run have to end first."""
-        if running >= AT_ONCE:
-            return None
-        for search in islice(self._turns, 2):
-            while self._goes_on(search) and not self._is_enough and (smiles := search.wanted()) is not None:
-                if smiles in self._asked:
-                    continue  # the other search waits for it, too
-                self._asked.add(smiles)
-                known = self._known(smiles)
-                if known is None:
-                    return smiles, Job(smiles, self.request.told), None
-                self._hand_in(smiles, known)
+        search = self._proposed
+        while running < AT_ONCE and self._goes_on(search) and not self._is_enough:
+            smiles = search.wanted()
+            if smiles is None:
+                return None
+            known = self._remembered.get(smiles)
+            if known is None:
+                try:
+                    check_source(self._search.model, self._search.tokenizer, smiles)
+                except ValueError:
+                    known = ()  # the model cannot read it
+            if known is None:
+                return smiles, Job(smiles, self.request.told), None
+            search.tell(smiles, known)
         return None
 
-    def _known(self, smiles: str) -> Expansion | None:
-        """What is known without a search of the model."""
-        known = self._remembered.get(smiles)
-        if known is None:
-            try:
-                check_source(self._search.model, self._search.tokenizer, smiles)
-            except ValueError:  # the model cannot read it
-                return Expansion(_recorded(smiles, {}), ())
-        return known
+    def advance(self, seconds: float) -> float:
+        """Let the search of the library have half of the time.
+
+        Args:
+            seconds: the target's part of the time until now.
+
+        Returns:
+            The seconds that it took.
+        """
+        taken = 0.0
+        while self._goes_on(self._recorded) and not self._is_enough and 2 * self._library_seconds <= seconds + taken:
+            begun = time.monotonic()
+            smiles = self._recorded.wanted()
+            if smiles is not None:
+                self._recorded.tell(smiles, _library_steps(shipped_library(), smiles))
+            spent = time.monotonic() - begun
+            self._library_seconds += spent
+            taken += spent
+        return taken
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
-        proposed: dict[tuple[str, ...], Step] = {}
+        steps: dict[tuple[str, ...], Step] = {}
         for one in candidates:
             if one.route is not None and one.route.children:
                 reactants = tuple(sorted(child.smiles for child in one.route.children))
@@ -163,16 +165,11 @@ class _ToTheStock:
                 if state != "fails":
                     is_recorded = state == "precedented"
                     cost = -one.score + (0.0 if is_recorded else UNRECORDED_COST)
-                    proposed.setdefault(reactants, Step(reactants, cost, is_recorded))
-        known = Expansion(_recorded(str(smiles), proposed), list(proposed.values()))
+                    steps.setdefault(reactants, Step(reactants, cost, is_recorded))
         while len(self._remembered) >= _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[str(smiles)] = known
-        self._hand_in(str(smiles), known)
-
-    def _hand_in(self, smiles: str, known: Expansion) -> None:
-        self._recorded.tell(smiles, known.recorded)
-        self._proposed.tell(smiles, known.proposed)
+        self._remembered[str(smiles)] = known = list(steps.values())
+        self._proposed.tell(str(smiles), known)
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
@@ -196,13 +193,15 @@ class _ToTheStock:
         return [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + why)], told
 
     def _why_not(self) -> str:
-        molecules = f"{self._proposed.num_expanded:,} molecules were taken apart"
-        if self._proposed.is_exhausted and self._proposed.is_cut:
+        searches = (self._recorded, self._proposed)
+        molecules = f"{max(search.num_expanded for search in searches):,} molecules were taken apart"
+        is_exhausted = all(search.is_exhausted for search in searches)
+        if is_exhausted and any(search.is_cut for search in searches):
             return (
                 f"no route of at most {self._proposed.most_reactions} reactions ends in the stock: {molecules}, and longer routes "
                 "are not searched. A larger stock, or more beams, may find a shorter one."
             )
-        if self._proposed.is_exhausted:
+        if is_exhausted:
             return (
                 f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose "
                 "more, and a larger stock needs fewer."
@@ -213,13 +212,11 @@ class _ToTheStock:
         )
 
 
-def _recorded(smiles: str, proposed: dict[tuple[str, ...], Step]) -> list[Step]:
-    """The reactions of a molecule that have a recorded transformation: those that are proposed, and those of the library."""
-    recorded = {reactants: step for reactants, step in proposed.items() if step.is_recorded}
-    for reactants, share in shipped_library().propose(smiles, LIBRARY_STEPS):
-        step = Step(reactants, LIBRARY_COST - math.log(share), True)
-        recorded[reactants] = min(step, recorded.get(reactants, step), key=lambda one: one.cost)
-    return list(recorded.values())
+@lru_cache(_REMEMBERED)
+def _library_steps(library: Library, smiles: str) -> list[Step]:
+    """The reactions of a molecule by recorded transformations. A reaction costs minus the logarithm of the share of recorded reactions that
+    have its transformation, among those whose transformation the molecule allows."""
+    return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, LIBRARY_STEPS)]
 
 
 def _estimate(smiles: str) -> float:
@@ -277,7 +274,7 @@ class PlanPool:
         most: int | None = None,
         watch: Callable[[], None] | None = None,
         together: bool = False,
-        remembered: dict[str, Expansion] | None = None,
+        remembered: dict[str, Sequence[Step]] | None = None,
     ):
         self.together = together
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)
@@ -324,6 +321,9 @@ class PlanPool:
             target.wants.tell(place, candidates)
         for target in running or self._targets.values():
             target.seconds += (time.monotonic() - begun) / len(running or self._targets)
+        for target in self._targets.values():
+            if isinstance(target.wants, _ToTheStock):
+                target.seconds += target.wants.advance(target.seconds)
         over = [target for target in self._targets.values() if target.wants.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
