@@ -10,8 +10,7 @@ from pathlib import Path
 from weftformer.scripts.arguments import (
     add_engine,
     add_stock_options,
-    check_model,
-    read_forward_model,
+    check_models,
     read_stock,
     take_shipped_model,
 )
@@ -63,7 +62,7 @@ def serve_replicas(args: argparse.Namespace) -> None:
     with _listen(args.host, args.port) as listener:  # a port that is taken shows at once
         port = listener.getsockname()[1]
     take_shipped_model(args)
-    check_model(args.model)
+    check_models(args)
     limits = {field.name: getattr(args, field.name) for field in fields(Limits)}
     given = {name: getattr(args, name) for name in ("model", "replicas", "threads", "device", "forward_model")}
     given |= {"stock": args.stock and str(args.stock), "allowed_hosts": args.allowed_host or ["*"], "limits": limits}
@@ -78,7 +77,7 @@ def main(args: argparse.Namespace) -> None:
     """
     try:
         from weftformer.inference import TextTask, load_task
-        from weftformer.inference.loading import move_to
+        from weftformer.inference.loading import load_forward, move_to
         from weftformer.serving import build_app
         from weftformer.serving.connections import Server, share_memory
     except ModuleNotFoundError as error:
@@ -100,9 +99,9 @@ def main(args: argparse.Namespace) -> None:
     listener = _listen(args.host, args.port)
     try:
         take_shipped_model(args)
-        check_model(args.model)
+        check_models(args)
         stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-        forward = read_forward_model(args)
+        forward = load_forward(args.forward_model, args.device)
         task = load_task(args.model, stock, limits.max_new_tokens, forward)
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
