@@ -21,11 +21,10 @@ from tqdm.auto import tqdm
 
 from weftformer.benchmarks.peers import Case, Contender, PublishedCase, SparseCase
 from weftformer.benchmarks.planning import FileCase, RoutesCase
-from weftformer.benchmarks.report import as_table, plot, write_into
+from weftformer.benchmarks.report import as_table, write_into
 from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
-from weftformer.common.figures import check_figure
 from weftformer.hub.trained import cpu_name
 
 CASES: dict[str, Any] = {
@@ -184,7 +183,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--into", type=Path, nargs="+", metavar="FILE", default=[],
         help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; the case `summary` is one "
         "table of all")  # fmt: skip
-    add("--plot", type=Path, metavar="FILE", help="draw the costs to this file (needs matplotlib)")
     add("--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first")
     add = parser.add_argument_group("how it is measured").add_argument
     add("--runs", type=int, default=5, metavar="N", help="counted runs of each contender (default: %(default)s)")
@@ -212,14 +210,10 @@ def main(arguments: argparse.Namespace) -> None:
     for name in ("runs", "warm_ups", "threads", "sources"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
-    if arguments.plot is not None:
-        check_figure(arguments.plot, "--plot")
     torch.set_num_threads(arguments.threads)
     cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
     for file in arguments.into:
         write_into(file, cases)
-    if arguments.plot is not None:
-        plot(cases, arguments.plot)
 
 
 def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:

@@ -1,11 +1,10 @@
-"""The results of `python -m weftformer.benchmarks` as a table, in a Markdown file, and as a plot."""
+"""The results of `python -m weftformer.benchmarks` as a table, and in a Markdown file."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 from weftformer.common.atomic import atomic_write
-from weftformer.common.figures import new_figure, save_figure
 
 Rows = list[dict[str, Any]]
 
@@ -62,49 +61,3 @@ def write_into(file: Path, cases: dict[str, Rows]) -> None:
 
     with atomic_write(file) as temporary:
         temporary.write_text(place.sub(filled, text), encoding="utf-8")
-
-
-# For each panel of the plot, the quantity that varies, its label, and the cases.
-_PANELS = {
-    "new_tokens": ("new tokens, beam 5", ("length100", "reference", "length1000")),
-    "beams": ("beams", ("reference", "beam10", "beam50")),
-    "batch": ("sources at a time, one beam", ("greedy", "batch")),
-}
-
-
-def plot(cases: dict[str, Rows], file: Path) -> None:
-    """Plot the time per token over length, beams and batch size. Panels need at least two points.
-
-    Raises:
-        ValueError: no panel has two points.
-    """
-    from matplotlib import ticker
-
-    panels = {key: curves for key in _PANELS if (curves := _curves(cases, key))}
-    if not panels:
-        raise ValueError("--plot draws curves: measure at least two cases that differ in length, beams or batch.")
-    figure = new_figure(4.5 * len(panels), 3.6)
-    axes = figure.subplots(1, len(panels), squeeze=False)
-    for axis, (key, curves) in zip(axes[0], panels.items(), strict=True):
-        for name, points in curves.items():
-            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
-        axis.set(xscale="log", yscale="log", xlabel=_PANELS[key][0], ylabel="ms a token")
-        places = sorted({place for points in curves.values() for place, _ in points})
-        axis.set_xticks(places, [f"{place:g}" for place in places])
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")
-        for one in (axis.xaxis, axis.yaxis):
-            one.set_minor_locator(ticker.NullLocator())
-    lines = {name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), fontsize="small")
-    save_figure(figure, file)
-
-
-def _curves(cases: dict[str, Rows], key: str) -> dict[str, list[tuple[float, float]]]:
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for name in _PANELS[key][1]:
-        for row in cases.get(name, ()):
-            place, contender = row.get(key), row["contender"]
-            if place is not None:
-                curves.setdefault(contender, []).append((place, row["seconds_per_unit"] * 1e3))
-    return {name: points for name, points in curves.items() if len(points) > 1}

@@ -3,17 +3,6 @@
 Nothing here imports Ray before workers are wanted. It comes with the extra `ray`.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .datasets import plan
+from .datasets import plan
 
 __all__ = ["plan"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "plan":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .datasets import plan
-
-    return plan

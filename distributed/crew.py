@@ -66,38 +66,46 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def connected(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
+def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, str]]:
     """Connect to Ray, or start it here. A connection that is there already is used, and stays.
 
     Args:
-        address: as in [`Workers`].
-        cpus: the CPUs that Ray may give away where it is started here.
+        workers: those that Ray has to have room for.
+        what: the option that gives their number.
 
     Yields:
-        The package `ray`.
+        The package `ray`, and the device of the workers.
 
     Raises:
-        ValueError: Ray is not installed, or no cluster answers at the address.
+        ValueError: Ray is not installed, no cluster answers at the address, or it has no room for the workers.
     """
     ray = import_ray()
-    if ray.is_initialized():
-        yield ray
-        return
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _connect(ray, workers, what)
+    try:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        device = workers.device or ("cuda" if any(node.get("GPU") for node in nodes) else "cpu")
+        _check_room(workers, nodes, device, what)
+        yield ray, device
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _connect(ray: Any, workers: Workers, what: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    address = workers.address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        options |= {"num_cpus": cpus, "include_dashboard": False}
+        _check_room(workers, [{"CPU": os.cpu_count() or 1}], "cpu", what)
+        options |= {"num_cpus": workers.count * workers.threads, "include_dashboard": False}
     else:
         _check_answers(address)
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreachable(address, str(error)) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _check_answers(address: str) -> None:
@@ -145,25 +153,23 @@ def run(
     Raises:
         ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
     """
-    if workers.address is None and "RAY_ADDRESS" not in os.environ and not import_ray().is_initialized():
-        check_room(workers, [{"CPU": os.cpu_count() or 1}])
-    with connected(workers.address, workers.count * workers.threads) as ray:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        has_gpus = any(node.get("GPU") for node in nodes)
-        device = workers.device or ("cuda" if has_gpus else "cpu")
-        gpus = 1 if device.startswith("cuda") else 0
-        check_room(workers, nodes, gpus)
-        crew = _Crew(ray, work, workers, device, gpus, tell)
+    with connected(workers) as (ray, device):
+        crew = _Crew(ray, work, workers, device, tell)
         try:
             yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
         finally:
             crew.dismiss()
 
 
-def check_room(workers: Workers, nodes: list[dict[str, float]], gpus: int = 0, what: str = "--workers") -> None:
+def gpus_of(device: str | None) -> int:
+    """The number of GPUs that a model takes on a device."""
+    return int((device or "").startswith("cuda"))
+
+
+def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str, what: str) -> None:
     """Ray would wait for ever for CPUs that no node has."""
     rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
-    if gpus:
+    if gpus := gpus_of(device):
         rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
     if sum(rooms) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
@@ -204,10 +210,10 @@ class _Duty:
 
 
 class _Crew:
-    def __init__(self, ray: Any, work: Work, workers: Workers, device: str, gpus: int, tell: Callable[[str], None]):
+    def __init__(self, ray: Any, work: Work, workers: Workers, device: str, tell: Callable[[str], None]):
         self.ray, self.work, self.workers, self.device, self.tell = ray, work, workers, device, tell
         # actors alone take CPUs: whatever else Ray runs meanwhile cannot be kept waiting by a pool that takes all
-        self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus, max_restarts=0)(_Worker)
+        self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus_of(device), max_restarts=0)(_Worker)
         self._shared = ray.put(work)  # once, whatever the size of the stock
         self._duties: dict[Any, _Duty] = {}  # by the reference of their results
         self._idle: list[Any] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,28 +102,33 @@ class PlanWork:
     told: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> None:
-        from ..inference.loading import load_on, move_to
-        from ..routes.scoring.round_trip import ForwardModel
+        from ..inference.loading import load_forward, load_on
 
         self._planner = load_on(self.model, "routes", self.device, self.is_compiled).planner
-        self._forward = None
-        if self.forward_model is not None:
-            self._forward = ForwardModel.from_pretrained(self.forward_model)
-            move_to(self._forward, self.device)
+        self._forward = load_forward(self.forward_model, self.device)
         list(self._stream([]))  # what is wrong with the settings is wrong for all targets
 
-    def __call__(self, items: Sequence[tuple[int, Target]]) -> list[Row]:
-        rows = []
+    def plans(self, items: Items, watch: Callable[[], None] | None = None) -> Iterator[tuple[int, Plan]]:
+        """The index and the plan of each target, as their searches end; first those that cannot be read.
+
+        Args:
+            items: the targets.
+            watch: is called between the steps of a search.
+        """
         for index, one in items:
             if one.problem is not None:
-                rows.append(self._row(index, one, Plan(one.smiles, [], one.problem)))
+                yield index, Plan(one.smiles, [], one.problem, one.id)
         asked = [item for item in items if item[1].problem is None]
-        for place, plan in self._stream([one.smiles for _, one in asked]):
-            rows.append(self._row(*asked[place], plan if self._forward is None else self._forward.judged(plan)))
-        return rows
+        for place, plan in self._stream([one.smiles for _, one in asked], watch) if asked else ():
+            index, one = asked[place]
+            yield index, replace(plan if self._forward is None else self._forward.judged(plan), id=one.id)
+
+    def __call__(self, items: Sequence[tuple[int, Target]]) -> list[Row]:
+        targets = dict(items)
+        return [self._row(index, targets[index], plan) for index, plan in self.plans(items)]
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
-        return self._row(index, item, Plan(item.smiles, [], reason), FAILED)
+        return self._row(index, item, Plan(item.smiles, [], reason, item.id), FAILED)
 
     def batches(self, items: Items, workers: int) -> list[Items]:
         return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)
@@ -133,14 +138,13 @@ class PlanWork:
             return None
         return 120 + 3 * len(items) * self.settings.budget
 
-    def _stream(self, targets: list[str]) -> Iterable[tuple[int, Plan]]:
+    def _stream(self, targets: list[str], watch: Callable[[], None] | None = None) -> Iterable[tuple[int, Plan]]:
         return self._planner.stream(
             targets, self.settings, n_steps=self.n_steps, starting_material=self.starting_material, stock=self.stock,
-            progress=False, on_error="skip",
+            watch=watch, progress=False, on_error="skip",  # the others are still worth planning
         )  # fmt: skip
 
     def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:
-        plan = replace(plan, id=target.id)
         return Row(index, state or plan.state, plan_line(index, target, plan, self.told, state))
 
 
@@ -180,10 +184,10 @@ class TextWork:
     def load(self) -> None:
         from ..inference.loading import load_on
 
-        self._task = load_on(self.model, "texts", self.device, self.is_compiled)
-        self._task.use_engine(self.engine)
-        self._task.check_conditions(self.num_conditions)
-        self._settings = self._task.settings(**self.asked)
+        self.task = load_on(self.model, "texts", self.device, self.is_compiled)
+        self.task.use_engine(self.engine)
+        self.task.check_conditions(self.num_conditions)
+        self.settings = self.task.settings(**self.asked)
 
     def __call__(self, items: Sequence[tuple[int, Line]]) -> list[Row]:
         import torch
@@ -194,7 +198,7 @@ class TextWork:
         if self.asked["sampling"] is not None:
             torch.manual_seed(self.seed + items[0][0] // self.window)
         lines = [line for _, line in items]
-        answers = answer_batch(self._task, lines, self._settings, self.batch_size, self.with_scores)
+        answers = answer_batch(self.task, lines, self.settings, self.batch_size, self.with_scores)
         seconds = (time.monotonic() - begun) / len(items)
         return [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
 

@@ -1,6 +1,6 @@
 """Exports Weft models to the formats of other runtimes: `torch.export`, ONNX, CTranslate2."""
 
-from .comparing import DIFFERS, TOLERANCE, Comparison, check_ctranslate2, compare_ctranslate2
+from .comparing import TOLERANCE, Comparison, compare_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2
 from .engine import Engine, engine_of
 from .graphs import DecoderStepGraph, EncoderGraph, check_exportable, exported_programs, graphs
@@ -9,14 +9,12 @@ from .running import Exported, largest_difference
 from .torch_files import load_torch, write_torch
 
 __all__ = [
-    "DIFFERS",
     "TOLERANCE",
     "Comparison",
     "DecoderStepGraph",
     "EncoderGraph",
     "Engine",
     "Exported",
-    "check_ctranslate2",
     "check_exportable",
     "check_expressible",
     "compare_ctranslate2",

@@ -1,7 +1,5 @@
 """CTranslate2 in the place of `generate`: the same texts in less time, where the model and the search allow it."""
 
-import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,12 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 from transformers.utils import logging
 
-from ..common.atomic import atomic_folder
 from ..common.watching import Watch
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.decoding import reason_against
-from ..modeling.decoding.compiled import compiled_folder, hash_of_tensors, is_ours, make_room, name_of
-from .comparing import check_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2
 from .extras import needed
 
@@ -46,15 +41,13 @@ class Engine:
             model in fp32 on a CPU, greedy search or a beam search that ends early, and as long as the first 16 texts are the same.
             `"weft"` never takes it. `"ctranslate2"` always takes it, and `"ctranslate2-int8"` with weights rounded to 8 bits: beam
             search then ends early.
-        is_kept (`bool`, *optional*, defaults to `True`):
-            Whether the converted model is kept in a file, in the folder of compiled steps.
 
     Raises:
         ValueError: the engine is asked for by name, and CTranslate2 is not installed or cannot express the model.
     """
 
-    def __init__(self, model: Any, name: str, is_kept: bool = True):
-        self.model, self.is_kept = model, is_kept
+    def __init__(self, model: Any, name: str):
+        self.model = model
         self.is_chosen = name.startswith("ctranslate2")
         self.compute_type = "int8" if name.endswith("int8") else "float32"
         self.is_off = name == "weft" or (name == "auto" and find_spec("ctranslate2") is None)
@@ -115,16 +108,13 @@ class Engine:
         if self.is_chosen and (settings.get("num_beams") or self.model.generation_config.num_beams or 1) > 1:
             settings |= {"early_stopping": True}
         against = self.reason_against(**settings)
-        if against is None and self._translator is None:
-            try:
-                self._translator = _translator(self.model, self.compute_type, self.is_kept)
-            except ValueError as error:  # what was written does not compute the same
-                against = str(error)
         if against is not None:
             if self.is_chosen:
                 raise ValueError(f"--engine ctranslate2 cannot answer: {against}. Leave it out.")
             logger.warning_once(f"Weft writes these texts, not CTranslate2: {against}.")
             return self._own(**inputs, **settings)
+        if self._translator is None:
+            self._translator = _translator(self.model, self.compute_type)
         found = self._translated(input_ids, attention_mask, settings)
         return self._compared(found, inputs, settings) if self._to_compare else found
 
@@ -182,36 +172,17 @@ class Engine:
 @contextmanager
 def engine_of(model: Any, name: str) -> Iterator[None]:
     """Let `model.generate` be that of an [`Engine`] within this context, in which the weights do not change."""
-    model.generate = Engine(model, name, is_kept=False).generate
+    model.generate = Engine(model, name).generate
     try:
         yield
     finally:
         del model.generate
 
 
-def _translator(model: WeftForConditionalGeneration, compute_type: str, is_kept: bool) -> Any:
-    """Load a model into CTranslate2. It is written once, and kept beside the compiled steps."""
+def _translator(model: WeftForConditionalGeneration, compute_type: str) -> Any:
+    """Load a model into CTranslate2."""
     import ctranslate2
 
-    def write(folder: Path) -> None:
-        write_ctranslate2(model, folder)
-        check_ctranslate2(model, folder)
-
-    def load(folder: str | Path) -> Any:
-        threads = torch.get_num_threads()
-        return ctranslate2.Translator(str(folder), compute_type=compute_type, intra_threads=threads)
-
-    kept = compiled_folder()
-    if not is_kept or not is_ours(kept) or not os.access(kept, os.W_OK):
-        with TemporaryDirectory() as folder:
-            write(Path(folder))
-            return load(folder)
-    fields = json.loads(model.config.to_json_string(use_diff=False))
-    facts = {"weights": hash_of_tensors(model), "config": fields, "version": ctranslate2.__version__}
-    own = kept / f"{name_of(facts)}.ct2"
-    if not own.is_dir():
-        with atomic_folder(own) as staging:
-            write(staging)
-        make_room(kept)
-    os.utime(own)  # it is in use
-    return load(own)
+    with TemporaryDirectory() as folder:
+        write_ctranslate2(model, Path(folder))
+        return ctranslate2.Translator(folder, compute_type=compute_type, intra_threads=torch.get_num_threads())

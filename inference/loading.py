@@ -34,6 +34,25 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
     return task
 
 
+def load_forward(model: str | None, device: str | None = None) -> Any:
+    """The model that predicts products, on a device; None where there is none.
+
+    Args:
+        model: folder or Hub id.
+        device: as in [`move_to`].
+
+    Raises:
+        ValueError, OSError: there is no such model or device.
+    """
+    if model is None:
+        return None
+    from ..routes.scoring.round_trip import ForwardModel
+
+    forward = ForwardModel.from_pretrained(model)
+    move_to(forward, device)
+    return forward
+
+
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
     """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
 

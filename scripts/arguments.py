@@ -126,6 +126,13 @@ def check_model(model: str, option: str = "--model") -> None:
         _check_hub(model, option)
 
 
+def check_models(arguments: argparse.Namespace) -> None:
+    """Apply [`check_model`] to `--model` and `--forward-model`."""
+    check_model(arguments.model)
+    if arguments.forward_model is not None:
+        check_model(arguments.forward_model, "--forward-model")
+
+
 def _check_hub(model: str, option: str) -> None:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
@@ -196,38 +203,3 @@ def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None =
     stock = Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown, column=column, is_strict=is_strict)
     print(f"Stock: {stock}.", file=sys.stderr)
     return stock
-
-
-def read_forward_model(arguments: argparse.Namespace) -> Any:
-    """The model of `--forward-model` on its device, None where none is given.
-
-    Raises:
-        ValueError, OSError: there is no such model or device.
-    """
-    if arguments.forward_model is None:
-        return None
-    from weftformer.routes.scoring.round_trip import ForwardModel
-
-    check_model(arguments.forward_model, "--forward-model")
-    from weftformer.inference.loading import move_to
-
-    forward = ForwardModel.from_pretrained(arguments.forward_model)
-    move_to(forward, arguments.device)
-    return forward
-
-
-def load_model(arguments: argparse.Namespace, wanted: str) -> Any:
-    """The task of `--model` on its device, with compiled steps where `--compile` is given.
-
-    Args:
-        arguments: with `model`, `device` and `compile`.
-        wanted: what it has to write, "routes" or "texts".
-
-    Raises:
-        ValueError: there is no such model or device, or the model writes the other.
-    """
-    from weftformer.inference.loading import load_on
-
-    name = arguments.model
-    check_model(name)
-    return load_on(name, wanted, arguments.device, arguments.compile)

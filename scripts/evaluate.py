@@ -17,7 +17,6 @@ from weftformer.scripts.arguments import (
     check_at_least_one,
     check_folders,
     check_model,
-    load_model,
     read_stock,
 )
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
@@ -147,6 +146,7 @@ def check(args: argparse.Namespace) -> None:
 
 def _score_texts(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import atomic_write
+    from weftformer.inference.loading import load_on
     from weftformer.inference.scoring import score_pairs
     from weftformer.training.data import load_pairs, trained_columns
     from weftformer.training.options import DataArguments
@@ -162,8 +162,7 @@ def _score_texts(args: argparse.Namespace) -> None:
         max_train_samples=args.limit,
     )
     rows, _, columns = load_pairs(data)
-    args.compile = False
-    task = load_model(args, "texts")
+    task = load_on(args.model, "texts", args.device)
     settings = task.settings(args.beams, args.max_new_tokens)
     metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size or 32)
     scores, intervals = metrics.scores(), metrics.intervals()

@@ -19,12 +19,12 @@ from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
-    load_model,
 )
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
+    from weftformer.distributed.works import TextWork
     from weftformer.inference.lines import Answer, Line
 
 EPILOG = """examples:
@@ -107,10 +107,8 @@ def main(args: argparse.Namespace) -> int:
     lines, total = read(args)
     if is_shared(args):
         return share(args, lines)
-    task = load_model(args, "texts")
-    task.use_engine(args.engine)
-    task.check_conditions(len(_names(args.condition_columns)))
-    settings = task.settings(**_asked(args))
+    work = _work(args)
+    work.load()
     first = complete_lines(args.output_file) if args.resume else 0
     if total is not None and first > total:
         raise ValueError(
@@ -124,9 +122,9 @@ def main(args: argparse.Namespace) -> int:
     progress = Progress("generate", total, "lines", done=first, is_shown=not args.no_progress)
     with _sink(args) as sink, progress:
         for answers in answer_lines(
-            task,
+            work.task,
             lines,
-            settings,
+            work.settings,
             batch_size=args.batch_size,
             seed=args.seed,
             first=first,
@@ -142,7 +140,7 @@ def main(args: argparse.Namespace) -> int:
             progress.update(len(answers))
     if cut:
         print(
-            f"weftformer generate: {cut} of {number - first} texts are cut after {settings.max_new_tokens} tokens: "
+            f"weftformer generate: {cut} of {number - first} texts are cut after {work.settings.max_new_tokens} tokens: "
             "--max-new-tokens allows more.",
             file=sys.stderr,
         )
@@ -192,14 +190,7 @@ def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
     Raises:
         ValueError, OSError: as in [`run_shared`].
     """
-    from weftformer.distributed.works import TextWork
-
-    check_model(args.model)
-    work = TextWork(
-        args.model, _asked(args), args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile, args.engine,
-    )  # fmt: skip
-    items = list(lines)
+    work, items = _work(args), list(lines)
     told = {name.replace("_", "-"): getattr(args, name) for name in _TOLD if getattr(args, name) not in (None, False)}
     if args.sample:  # only then they change a text
         told |= {"seed": args.seed, "batch-size": args.batch_size}
@@ -288,18 +279,23 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _asked(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of generation, as `TextTask.settings` takes them."""
+def _work(args: argparse.Namespace) -> TextWork:
+    """What is done with the lines, here or by others."""
+    from weftformer.distributed.works import TextWork
     from weftformer.inference.tasks import Sampling
 
     sampling = None
     if args.sample:
         given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p")}
         sampling = Sampling(**{name: value for name, value in given.items() if value is not None})
-    return {
+    asked = {
         "beams": args.beams, "max_new_tokens": args.max_new_tokens, "sampling": sampling,
         "candidates": args.num_return_sequences,
     }  # fmt: skip
+    return TextWork(
+        args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
+        args.device, args.compile, args.engine,
+    )  # fmt: skip
 
 
 def _line(answer: Answer, as_json: bool, candidates: int) -> str:

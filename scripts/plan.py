@@ -6,9 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +15,9 @@ from weftformer.scripts.arguments import (
     add_export,
     add_stock_options,
     check_folders,
-    check_model,
+    check_models,
     check_output,
     export,
-    load_model,
-    read_forward_model,
     read_stock,
     take_shipped_model,
 )
@@ -29,6 +25,7 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings, tol
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 
 if TYPE_CHECKING:
+    from weftformer.distributed.works import PlanWork
     from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
     from weftformer.routes.judging import Judgement
@@ -128,11 +125,11 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
     done = log.done(targets) if log is not None and args.resume else {}
     is_shown = not args.no_progress
     progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
-    stock = read_stock(args.stock, is_shown, column=args.stock_column, is_strict=args.stock_strict)
-    plans = _plans(
-        args, targets, done, settings=settings, stock=stock,
-        watch=lambda: progress.update(0),  # a long search shows how far the run is, too
-    )  # fmt: skip
+    work = _work(args, settings)
+    left = [(index, one) for index, one in enumerate(targets) if index not in done]
+    if any(one.problem is None for _, one in left):
+        work.load()  # at once: what is wrong with the model is told before a file is opened
+    plans = work.plans(left, watch=lambda: progress.update(0))  # a long search shows how far the run is, too
     lines = {index: plan.summary for index, plan in done.items()}
     is_kept = any((args.html, args.picture, args.json, args.export))  # what is only written need not be in memory
     kept = dict(done) if is_kept else {}
@@ -158,7 +155,7 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
         if sink is not None:
             sink.close()
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
-    about = provenance(args.model, args.stock, None if stock is None else len(stock))
+    about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
     _finish(args, log, [kept[index] for index in sorted(kept)], about)
     failed = [lines[index]["id"] for index in sorted(lines) if lines[index]["routes"] == 0]
     if failed:
@@ -250,6 +247,18 @@ def _told(args: argparse.Namespace) -> dict[str, Any]:
     return told | told_settings(args)
 
 
+def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
+    """What is done with the targets, here or by others."""
+    from weftformer.distributed.works import PlanWork
+
+    check_models(args)
+    stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
+    return PlanWork(
+        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
+        _told(args),
+    )  # fmt: skip
+
+
 def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
     """Plan the targets with others, into parts.
 
@@ -259,16 +268,7 @@ def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target
     Raises:
         ValueError, OSError: as in [`run_shared`].
     """
-    from weftformer.distributed.works import PlanWork
-
-    check_model(args.model)
-    if args.forward_model is not None:
-        check_model(args.forward_model, "--forward-model")
-    stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
-    work = PlanWork(
-        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
-        _told(args),
-    )  # fmt: skip
+    work = _work(args, settings)
     names = (f"{one.id}\t{one.smiles}" for one in targets)
     states = run_shared("plan", args, work, targets, work.told, names, "targets")
     return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
@@ -297,33 +297,6 @@ def join(args: argparse.Namespace) -> int:
 def _plain(value: Any) -> Any:
     """A setting as JSON has it."""
     return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
-
-
-def _plans(
-    args: argparse.Namespace, targets: list[Target], done: dict[int, Plan], **given: Any
-) -> Iterator[tuple[int, Plan]]:
-    """The index and the plan of each target that is not done, as their searches end; first those that cannot be read.
-
-    The model is loaded at once: what is wrong with it is told before a file is opened.
-    """
-    from weftformer.routes.plans import Plan
-
-    left = [index for index in range(len(targets)) if index not in done]
-    asked = [index for index in left if targets[index].problem is None]
-    wrong = {index: Plan(one.smiles, [], one.problem, one.id) for index in left if (one := targets[index]).problem}
-    check_model(args.model)
-    if not asked:
-        return iter(wrong.items())
-    planner, forward = load_model(args, "routes").planner, read_forward_model(args)
-    found = planner.stream(
-        [targets[index].smiles for index in asked], n_steps=args.steps, starting_material=args.starting_material,
-        progress=False, on_error="skip", **given,  # the others are still worth planning; the exit status tells
-    )  # fmt: skip
-    named = (
-        (asked[place], replace(plan if forward is None else forward.judged(plan), id=targets[asked[place]].id))
-        for place, plan in found
-    )
-    return chain(wrong.items(), named)
 
 
 def described(plan: Plan, count: int) -> str:

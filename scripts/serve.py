@@ -5,18 +5,19 @@ import argparse
 import os
 import socket
 from dataclasses import fields
-from pathlib import Path
 
 from weftformer.scripts.arguments import (
     add_engine,
     add_stock_options,
-    check_model,
-    read_forward_model,
+    check_models,
     read_stock,
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
+
+# Options that are arguments of the application on Ray.
+_OF_REPLICAS = ("model", "replicas", "threads", "stock_column", "stock_strict", "forward_model", "device", "engine")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +64,9 @@ def serve_replicas(args: argparse.Namespace) -> None:
     with _listen(args.host, args.port) as listener:  # a port that is taken shows at once
         port = listener.getsockname()[1]
     take_shipped_model(args)
-    check_model(args.model)
+    check_models(args)
     limits = {field.name: getattr(args, field.name) for field in fields(Limits)}
-    given = {name: getattr(args, name) for name in ("model", "replicas", "threads", "device", "forward_model")}
+    given = {name: getattr(args, name) for name in _OF_REPLICAS}
     given |= {"stock": args.stock and str(args.stock), "allowed_hosts": args.allowed_host or ["*"], "limits": limits}
     serve_here(given, args.host, port, args.ray_address)
 
@@ -77,9 +78,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.
     """
     try:
-        from weftformer.inference import TextTask, load_task
-        from weftformer.inference.loading import move_to
-        from weftformer.serving import build_app
+        from weftformer.serving.app import load_app
         from weftformer.serving.connections import Server, share_memory
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
@@ -100,23 +99,16 @@ def main(args: argparse.Namespace) -> None:
     listener = _listen(args.host, args.port)
     try:
         take_shipped_model(args)
-        check_model(args.model)
+        check_models(args)
         stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-        forward = read_forward_model(args)
-        task = load_task(args.model, stock, limits.max_new_tokens, forward)
+        app = load_app(
+            args.model, stock, args.forward_model, args.device, args.engine, limits,
+            # a key from a file often ends in a line break, which no header can have
+            api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
+        )  # fmt: skip
     except ImportError as error:  # RDKit's, which names the extra
         raise ValueError(str(error)) from error
-    move_to(task, args.device)
-    if isinstance(task, TextTask):
-        task.use_engine(args.engine)
-    elif args.engine.startswith("ctranslate2"):
-        raise ValueError(f"--engine {args.engine} is for models of texts, and this one writes routes.")
-    # only the name of a folder: clients need not know where it is
-    name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
-    # a key from a file often ends in a line break, which no header can have
-    hosts = args.allowed_host or ["*"]
-    app = build_app(task, name=name, limits=limits, api_key=key.strip() or None, allowed_hosts=hosts)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    print(f"{name} at {url}{task.path}, its API at {url}/docs", flush=True)
+    print(f"{app.state.name} at {url}{app.state.path}, its API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

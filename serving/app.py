@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import cache, partial
+from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -30,8 +31,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..configuration.version import __version__
 from ..inference.batching import Batcher, Failed, QueueFull, Stopping
-from ..inference.tasks import RouteTask, TextTask
-from ..routes import Candidate, Plan, Route
+from ..inference.loading import load_forward, move_to
+from ..inference.tasks import RouteTask, TextTask, load_task
+from ..routes import Candidate, Plan, Route, Stock
 from ..routes.planning.settings import RULES, Constraints, PlanSettings
 from ..routes.planning.targets import PlanRequest
 from ..tokenization.checks import shown
@@ -73,6 +75,40 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def load_app(
+    model: str,
+    stock: Stock | None = None,
+    forward_model: str | None = None,
+    device: str | None = None,
+    engine: str = "auto",
+    limits: Limits | None = None,
+    **options: Any,
+) -> FastAPI:
+    """Load a model, and build the application that serves it.
+
+    Args:
+        model: folder or Hub id. Of a folder only the name is told, because clients need not know where it is.
+        stock: for routes, what can be bought.
+        forward_model: for routes, folder or Hub id of a model that predicts products.
+        device: where both models run.
+        engine: for texts, what writes them, as of [`TextTask.use_engine`].
+        limits, **options: as in [`build_app`].
+
+    Raises:
+        ValueError: as in [`load_task`] and [`build_app`], there is no such device, or the engine is not for this model.
+        OSError: there is no such model.
+    """
+    limits = limits or Limits()
+    task = load_task(model, stock, limits.max_new_tokens, load_forward(forward_model, device))
+    move_to(task, device)
+    if isinstance(task, TextTask):
+        task.use_engine(engine)
+    elif engine.startswith("ctranslate2"):
+        raise ValueError(f"--engine {engine} is for models of texts, and this one writes routes.")
+    name = Path(model).resolve().name if Path(model).is_dir() else model
+    return build_app(task, name=name, limits=limits, **options)
+
+
 def build_app(
     task: RouteTask | TextTask,
     *,
@@ -112,7 +148,7 @@ def build_app(
         lifespan=lifespan,
         redoc_url=None,
     )
-    app.state.batcher, app.state.metrics = batcher, Metrics(batcher)
+    app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, task.path
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, most=limits.max_request_bytes)
     if api_key is not None:
         app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)

@@ -17,9 +17,8 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from ..distributed.crew import Workers, check_room, connected, import_ray
-from ..inference.tasks import load_task
-from .app import BoundedBody, add_reasons, build_app
+from ..distributed.crew import Workers, connected, gpus_of, import_ray
+from .app import BoundedBody, add_reasons, load_app
 from .limits import Limits
 
 # Replicas that are asked, one after the other, before a request is answered with 503.
@@ -32,8 +31,8 @@ _SCOPE = (
 )  # fmt: skip
 # Arguments of the application, and what they are where they are not given.
 _ARGUMENTS: dict[str, Any] = {
-    "model": None, "replicas": 1, "threads": 1, "stock": None, "forward_model": None, "device": None,
-    "allowed_hosts": ["*"], "limits": {},
+    "model": None, "replicas": 1, "threads": 1, "stock": None, "stock_column": None, "stock_strict": False,
+    "forward_model": None, "device": None, "engine": "auto", "allowed_hosts": ["*"], "limits": {},
 }  # fmt: skip
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
@@ -60,30 +59,27 @@ class Replica:
 
     Args:
         args: as of [`application`], all of them. Every node has to find the files under these names.
-        api_key: as in [`build_app`].
+        api_key: as in [`load_app`].
     """
 
     def __init__(self, args: dict[str, Any], api_key: str | None):
         import torch
 
-        from ..inference.loading import move_to
-        from ..routes.scoring.round_trip import ForwardModel
         from ..routes.shipped import STOCK
         from ..routes.stock import Stock
         from .connections import share_memory
 
         share_memory()
         torch.set_num_threads(args["threads"])
-        self.limits, model, stock, forward = Limits(**args["limits"]), args["model"], args["stock"], None
+        self.limits, stock = Limits(**args["limits"]), args["stock"]
         if stock is not None:
-            stock = Stock.from_file(stock, progress=False, cache=Path(stock) != STOCK)
-        if args["forward_model"] is not None:
-            forward = ForwardModel.from_pretrained(args["forward_model"])
-            move_to(forward, args["device"])
-        task = load_task(model, stock, self.limits.max_new_tokens, forward)
-        move_to(task, args["device"])
-        name = Path(model).resolve().name if Path(model).is_dir() else model
-        self.app = build_app(task, name=name, limits=self.limits, api_key=api_key, allowed_hosts=args["allowed_hosts"])
+            stock = Stock.from_file(
+                stock, progress=False, cache=Path(stock) != STOCK, column=args["stock_column"], is_strict=args["stock_strict"]
+            )  # fmt: skip
+        self.app = load_app(
+            args["model"], stock, args["forward_model"], args["device"], args["engine"], self.limits,
+            api_key=api_key, allowed_hosts=args["allowed_hosts"],
+        )  # fmt: skip
         self.batcher = self.app.state.batcher
 
     async def answer(self, scope: dict[str, Any], body: bytes) -> Answer:
@@ -158,7 +154,7 @@ def application(args: dict[str, Any]) -> Any:
 
     Args:
         args: `model`; and `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a replica), `stock`,
-            `forward_model`, `device`, `allowed_hosts`, `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
+            `stock_column`, `stock_strict`, `forward_model`, `device`, `engine`, `allowed_hosts`, `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
 
     Returns:
         What `ray.serve.run` takes.
@@ -186,13 +182,12 @@ def application(args: dict[str, Any]) -> Any:
         scaled = {
             "autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": target}
         }
-    device = args["device"]
     replicas = serve.deployment(
         name="replica",
         **scaled,
         max_ongoing_requests=room,
         graceful_shutdown_timeout_s=limits.timeout_s + limits.stop_timeout_s,
-        ray_actor_options={"num_cpus": args["threads"], "num_gpus": int((device or "").startswith("cuda"))},
+        ray_actor_options={"num_cpus": args["threads"], "num_gpus": gpus_of(args["device"])},
     )(Replica)
 
     class Front:
@@ -222,19 +217,15 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
     least, most = bounds(args["replicas"])
     workers = Workers(most, args["threads"], address, args["device"])
     stopped = threading.Event()
-    if address is None and "RAY_ADDRESS" not in os.environ:
-        check_room(workers, [{"CPU": os.cpu_count() or 1}], what="--replicas")
-    with connected(address, workers.count * workers.threads) as ray:
+    with connected(workers, "--replicas") as (_, device):
         from ray import serve
 
-        gpus = int((args["device"] or "").startswith("cuda"))
-        check_room(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]], gpus, what="--replicas")
         for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has handlers of its own
             signal.signal(number, lambda *_: stopped.set())
         serve.start(http_options={"host": host, "port": port})
         try:
             try:
-                serve.run(application(args), name="weft")
+                serve.run(application(args | {"device": device}), name="weft")
             except RuntimeError as error:  # a replica that could not load its model
                 raise ValueError(str(error)) from error
             print(f"{args['model']} at http://{host}:{port}, {least} to {most} replicas", flush=True)

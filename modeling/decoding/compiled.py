@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import stat
 import tempfile
 import threading
@@ -94,7 +93,7 @@ class CompiledStep:
     def _package(self, shape: tuple, arguments: tuple) -> Callable:
         facts = self.facts | {"inputs": repr(shape), "threads": torch.get_num_threads()}
         folder = compiled_folder()
-        if is_ours(folder):
+        if _is_ours(folder):
             if (found := kept(facts, folder)) is not None:
                 return load(found)
             if os.access(folder, os.W_OK):
@@ -112,7 +111,7 @@ class CompiledStep:
         config = self.step.config
         fields = json.loads(config.to_json_string(use_diff=False))
         return {
-            "weights": hash_of_tensors(self.step),
+            "weights": _hash_of_tensors(self.step),
             "numbers": numbers_of([self.step.decoder, self.step.lm_head, self.step.embeddings]),
             "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
             "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
@@ -149,7 +148,7 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
     logger.warning_once(
         f"The decoding step is compiled for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is kept in {folder}."
     )
-    package = folder / f"{name_of(facts)}.pt2"
+    package = folder / f"{_name(facts)}.pt2"
     warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
     # torch's own cache may hold empty libraries, which processes left that were killed, and which fail to load
     with fresh_cache(), atomic_write(package) as file:
@@ -157,13 +156,13 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
         settings = _COMPILER | _PRINTED  # torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
     write_json(package.with_suffix(".json"), {"sha256": _hash_of_file(package), "facts": facts})
-    make_room(folder)
+    _make_room(folder)
     return package
 
 
 def kept(facts: dict[str, Any], folder: Path) -> Path | None:
     """Return the package that was compiled for the same facts, or None if there is none or its file has changed."""
-    package = folder / f"{name_of(facts)}.pt2"
+    package = folder / f"{_name(facts)}.pt2"
     try:
         record = json.loads(package.with_suffix(".json").read_text(encoding="utf-8"))
         is_whole = record["sha256"] == _hash_of_file(package)
@@ -179,20 +178,15 @@ def load(package: Path) -> Callable:
     return torch._inductor.aoti_load_package(str(package))
 
 
-def make_room(folder: Path) -> None:
-    """Remove the packages and the folders of other runtimes that were not used for the longest time, until the others fit.
-    The last one used stays."""
-    kept = sorted([*folder.glob("*.pt2"), *folder.glob("*.ct2")], key=lambda one: one.stat().st_mtime)
-    sizes = [sum(file.stat().st_size for file in (one, *one.glob("*"))) for one in kept]
-    total = sum(sizes)
-    for one, size in list(zip(kept, sizes, strict=True))[:-1]:
-        if total > _MOST_BYTES:
-            total -= size
-            if one.is_dir():
-                shutil.rmtree(one, ignore_errors=True)
-            else:
-                one.unlink()
-                one.with_suffix(".json").unlink(missing_ok=True)
+def _make_room(folder: Path) -> None:
+    """Remove the packages that were not used for the longest time, until the others fit. The last one used stays."""
+    packages = sorted(folder.glob("*.pt2"), key=lambda package: package.stat().st_mtime)
+    size = sum(package.stat().st_size for package in packages)
+    for package in packages[:-1]:
+        if size > _MOST_BYTES:
+            size -= package.stat().st_size
+            package.unlink()
+            package.with_suffix(".json").unlink(missing_ok=True)
 
 
 def _shape_of(arguments: tuple) -> tuple:
@@ -208,7 +202,7 @@ def _shape_of(arguments: tuple) -> tuple:
     return tuple(found)
 
 
-def name_of(facts: dict[str, Any]) -> str:
+def _name(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -217,7 +211,7 @@ def _hash_of_file(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def hash_of_tensors(step: nn.Module) -> str:
+def _hash_of_tensors(step: nn.Module) -> str:
     """Return a hash of all weights and buffers, among them those that are not saved, such as rotary frequencies."""
     found = hashlib.sha256()
     tensors: list[tuple[str, Any]] = [*step.named_parameters(), *step.named_buffers()]
@@ -253,7 +247,7 @@ def _processor() -> list[str]:
     ]
 
 
-def is_ours(folder: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
     """Make the folder if there is none, and return whether only this user may write to it, and nobody else may replace it."""
     try:
         for one in (*reversed(folder.absolute().parents), folder):

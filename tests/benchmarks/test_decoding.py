@@ -8,7 +8,7 @@ import pytest
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.peers import Case, Contender
-from weftformer.benchmarks.report import as_table, plot, write_into
+from weftformer.benchmarks.report import as_table, write_into
 from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
 
 HEAD = "<!-- benchmark greedy -->"
@@ -97,15 +97,3 @@ def test_training_is_compared_by_logits_and_timed_by_target_tokens():
     case = VocabularyCase("a loss", batch=2, target=6, vocabulary=70)
     rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
     assert float(rows[1]["agreement"].removeprefix("within ")) < 1e-5
-
-
-def test_a_plot_needs_two_points(tmp_path):
-    pytest.importorskip("matplotlib")
-    rows = {
-        name: [{"contender": "Weft", "new_tokens": tokens, "seconds_per_unit": 0.01}]
-        for name, tokens in (("reference", 500), ("length100", 100))
-    }
-    with pytest.raises(ValueError, match="at least two cases"):
-        plot({"reference": rows["reference"]}, tmp_path / "plot.svg")
-    plot(rows, tmp_path / "plot.svg")
-    assert "new tokens, beam 5" in (tmp_path / "plot.svg").read_text()

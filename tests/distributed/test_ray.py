@@ -176,13 +176,12 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path):
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=1, object_store_memory=80 << 20) for _ in range(3)]
-        with crew.connected(cluster.address):
-            found = []
-            for rows in crew.run(stub(tmp_path, 0.05), list(enumerate(["fine"] * 120)), crew.Workers(2)):
-                found += rows
-                if nodes:
-                    cluster.remove_node(nodes.pop(), allow_graceful=False)
-                    nodes.clear()
+        found, workers = [], crew.Workers(2, address=cluster.address)
+        for rows in crew.run(stub(tmp_path, 0.05), list(enumerate(["fine"] * 120)), workers):
+            found += rows
+            if nodes:
+                cluster.remove_node(nodes.pop(), allow_graceful=False)
+                nodes.clear()
         assert sorted(row.index for row in found) == list(range(120)) and {row.state for row in found} == {"done"}
     finally:
         cluster.shutdown()

@@ -10,12 +10,6 @@ from ..models import randomized
 pytest.importorskip("ctranslate2")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "compiled"))
-    return tmp_path / "compiled"
-
-
 @pytest.fixture
 def told(monkeypatch):
     lines: list[str] = []
@@ -54,17 +48,14 @@ def test_ids_are_those_of_generate(small, told, settings):
     assert told == ["CTranslate2 writes the texts: 16 of the first 16 are the same as Weft's."]
 
 
-def test_the_model_is_written_once(small, folder, monkeypatch, told):
+def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
     model = small("tiny")
-    expected = Engine(model, "ctranslate2").generate(**sources(3), max_new_tokens=4)
-    assert len(list(folder.glob("*.ct2"))) == 1 and "3 of the first 3" in told[0]
-    monkeypatch.setattr(engine, "write_ctranslate2", None)
-    assert torch.equal(Engine(model, "ctranslate2").generate(**sources(3), max_new_tokens=4), expected)
-    monkeypatch.undo()
-    model.lm_head.weight.data[3] *= -1.0
-    with engine_of(model, "ctranslate2"):  # which keeps nothing
-        model.generate(**sources(3), max_new_tokens=4)
-    assert "generate" not in vars(model) and len(list(folder.glob("*.ct2"))) == 1
+    expected = model.generate(**sources(3), max_new_tokens=4)
+    with engine_of(model, "ctranslate2"):
+        assert torch.equal(model.generate(**sources(3), max_new_tokens=4), expected)
+    assert "generate" not in vars(model) and told == [
+        "CTranslate2 writes the texts: 3 of the first 3 are the same as Weft's."
+    ]
 
 
 @pytest.mark.parametrize(
