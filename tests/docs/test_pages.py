@@ -13,6 +13,7 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks.decoding import CASES
 from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
+from weftformer.scripts.parsing import parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -90,6 +91,18 @@ def test_commands_and_modules_exist():
         assert words[:1] != ["weftformer"] or words[1] in (*cli.COMMANDS, "--print-completion"), line
         for room, name in re.findall(r"-m weftformer\.(scripts|benchmarks)\.?(\w*)", line):
             assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line
+
+
+def test_the_recipe_is_read():
+    given = [
+        str(ROOT / "benchmarks" / "multi30k.yaml"),
+        "--train-file",
+        "pairs.csv",
+        "--output-dir",
+        "runs/multi30k-de",
+    ]
+    model, _, training = parse_arguments([*given, "--use-cpu"])
+    assert (model.preset, training.max_steps) == ("tiny", 8000)
 
 
 def test_no_snippet_writes_where_another_trained():
