@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
     missing = parser.add_mutually_exclusive_group()
     missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
-                         help="with --predictions: score only the targets that the files hold")  # fmt: skip
+                         help="with --predictions: score only the targets in the files")  # fmt: skip
     missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
-                         help="with --predictions: targets that the files do not hold count as not found, as programs leave "
+                         help="with --predictions: targets that are not in the files count as not found, as programs leave "
                          "out what they found no route for")  # fmt: skip
     planning = parser.add_argument_group("planning, with --model")
     planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-                          help="what the model is told besides the target, a column each: steps (the depth of the recorded "
+                          help="what the model is given besides the target, a column each: steps (the depth of the recorded "
                           "route), material (one of its leaves: only for a model that was trained with one, which its files "
                           "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
     names = (

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
+        help="give the share of reactions whose product a model of `prepare-reactions` predicts")  # fmt: skip
     add("--compile", action="store_true",
         help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
     add_plan_options(search)

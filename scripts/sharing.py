@@ -18,7 +18,7 @@ def add_sharing_options(add: Any) -> None:
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add("--shard", metavar="K/N", help="only the K-th of N shares, as for job arrays; writes parts too")
-    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or tell what is missing")
+    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or list what is missing")
 
 
 def output_place(text: str) -> Path | str:

@@ -157,7 +157,7 @@ class DataArguments:
     source_column: str | None = common_option(None, "Column to read from (default: source, else the first).")
     target_column: str | None = common_option(None, "Column to learn to write (default: target, else the second).")
     condition_columns: str | None = common_option(
-        None, "Columns of numbers that the model is told beside the source: comma-separated, its `condition_values`."
+        None, "Columns of numbers that the model is given beside the source: comma-separated, its `condition_values`."
     )
     max_source_length: int | None = option(
         None, "Most tokens of a source, special ones included. Default: the model's max_source_positions."
