@@ -12,7 +12,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the one that comes with Weft)")
-    add("--stock", type=Path, metavar="FILE", help="what can be bought, where a visitor gives no other stock")
+    add("--stock", type=Path, metavar="FILE", help="what can be bought, unless a visitor uploads a stock")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
     add("--device", help="where the models run, e.g. cuda:0 (default: cuda where there is one)")
     add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
-    add_stock_options(add, "what can be bought: marks the starting materials, in place of what the file tells")
+    add_stock_options(add, "what can be bought: marks the starting materials, in place of the file's own marks")
     add("--limit", type=int, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
 

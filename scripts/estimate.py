@@ -1,4 +1,4 @@
-"""Estimate what a model costs before anybody pays for it: parameters, memory of each process, operations and days of
+"""Estimate the cost of a model before training it: parameters, memory of each process, operations and days of
 training, and the memory of decoding. Nothing is computed with data, and no GPU is needed."""
 
 import argparse

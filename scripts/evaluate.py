@@ -1,4 +1,4 @@
-"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and say how often and how well
+"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and report how often and how well
 the routes are found. Their predictions come from a model, or from files: of `weftformer plan --json` or
 `--save-predictions`, or routes as AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in
 the order of their ranks."""
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score what is in these files instead, of this or another program; several are compared")  # fmt: skip
+                        help="score these files instead, of this or another program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
     add("--limit", type=int, metavar="N", help="only N targets, drawn at random; of pairs, the first N")
     for side in ("source", "target"):
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_plan_options(planning, *names)
     planning.add_argument(
-        "--batch-size", type=int, metavar="N", help="searches run at once (default: what has 80 beams)"
+        "--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)"
     )
     planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
     planning.add_argument("--save-predictions", type=Path, metavar="FILE",

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=8000, metavar="N",
         help="port to listen at; 0 for one that is free (default: %(default)s)")  # fmt: skip
     add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
-        help="what is written on stderr; info writes a line a request (default: %(default)s)")  # fmt: skip
+        help="what is logged on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
     add("--log-format", default="text", choices=["text", "json"], help="of the lines on stderr (default: %(default)s)")
     add("--allowed-host", action="append", metavar="NAME",
         help="a name that requests may call this server by; *.example.org has all below it (repeatable; default: any)")  # fmt: skip
