@@ -51,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
                          help="with --predictions: score only the targets in the files")  # fmt: skip
     missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
-                         help="with --predictions: targets that are not in the files count as not found, as programs leave "
-                         "out what they found no route for")  # fmt: skip
+                         help="with --predictions: count targets that are not in the files as not found")  # fmt: skip
     planning = parser.add_argument_group("planning, with --model")
     planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
                           help="what the model is given besides the target, a column each: steps (the depth of the recorded "
