@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning.add_argument(
         "--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)"
     )
-    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     planning.add_argument("--save-predictions", type=Path, metavar="FILE",
                           help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
     output = parser.add_argument_group("output")

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=int, metavar="N", help="lines computed at a time (default: as many as have 4,096 tokens)")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--compile", action="store_true",
         help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip

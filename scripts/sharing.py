@@ -91,7 +91,7 @@ def run_shared(
     try:
         states = job.run(work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
     except KeyboardInterrupt:
-        print(f"What is done is in {parts.place}: the same command goes on.", file=sys.stderr)
+        print(f"Finished rows are in {parts.place}: run the same command to continue.", file=sys.stderr)
         raise
     seconds = time.monotonic() - begun
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())

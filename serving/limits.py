@@ -65,7 +65,7 @@ class Limits:
     max_time_limit: float = limit(60.0, "longest `time_limit` that a request may have", 1e-3, "S")
     timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
     header_timeout_s: float = limit(10.0, "seconds until a connection without a whole header is closed", 1e-3, "S")
-    stop_timeout_s: float = limit(25.0, "seconds to finish what is computed after SIGTERM", 0, "S")
+    stop_timeout_s: float = limit(25.0, "seconds to finish running requests after SIGTERM", 0, "S")
     max_connections: int = limit(512, "open connections; more are refused with 503")
     refuse: tuple[str, ...] = field(
         default=(),

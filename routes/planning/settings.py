@@ -209,7 +209,7 @@ class PlanSettings:
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:
             raise ValueError(
-                "Constraints need the grammar: leave out `grammar=False` (`--no-grammar`), or what is asked of the routes."
+                "Constraints need the grammar: leave out `grammar=False` (`--no-grammar`), or the constraints."
             )
 
     @classmethod
