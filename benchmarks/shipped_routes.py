@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         facts_of(
             model,
             NAME,
-            summary="The route model that comes with Weft: what `weftformer plan` uses unless it is told another.",
+            summary="The route model that comes with Weft: the default of `weftformer plan`.",
             has_code=False,
             license="apache-2.0",
             license_note=LICENCE,

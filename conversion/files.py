@@ -54,7 +54,7 @@ def read_weights(path: str | os.PathLike) -> Weights:
     files = check_weights_files(path) or sorted(path.glob("pytorch_model*.bin"))
     files = files or sorted(file for file in path.iterdir() if file.suffix in READABLE)
     if not files:
-        raise ValueError(f"{path} holds no weights: none of its files ends in {', '.join(READABLE)}.")
+        raise ValueError(f"{path} contains no weights: none of its files ends in {', '.join(READABLE)}.")
     weights: Weights = {}
     for file in files:
         for key, tensor in _read_file(file).items():
@@ -79,7 +79,7 @@ def _read_file(file: Path) -> Weights:
         if name is None and "reduce" not in str(error).lower():  # not a pickle at all
             raise ValueError(f"{file} is damaged or not what its name says: copy or download it again.") from error
         raise ValueError(
-            f"{file} holds more than tensors{f' (a {name[1]})' if name else ''}, and reading the rest could run any code of its "
+            f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and reading the rest could run any code of its "
             "author. Weft does not read it. If you trust the file, load it yourself and save only `model.state_dict()`."
         ) from error
     except Exception as error:  # each format has its own errors for a damaged file
@@ -99,7 +99,7 @@ def _state_dict(file: Path, content: Any) -> Weights:
         ]
     if others or not weights:
         raise ValueError(
-            f"{file} holds no state dict: "
+            f"{file} contains no state dict: "
             + (f"{', '.join(map(str, others[:5]))} is not a tensor with a name." if others else "it is empty.")
         )
     if nest == "state_dict" and all(key.startswith("model.") for key in weights):
@@ -130,7 +130,7 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
     try:
         content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
         if not isinstance(content, dict):
-            raise ValueError(f"it must hold a mapping, but holds a {type(content).__name__}.")
+            raise ValueError(f"it must contain a mapping, but contains a {type(content).__name__}.")
         if content.get("model_type") in CONFIG_MAPPING_NAMES:
             return load(AutoConfig, str(file)).to_dict()
     except Exception as error:  # each kind of configuration has its own errors

@@ -64,7 +64,7 @@ class Engine:
     def reason_against(self, **settings: Any) -> str | None:
         """Return why `generate` with these settings is left to Weft, in a few words, or None if it is not."""
         if self.is_off:
-            return "Weft is asked for, or CTranslate2 is not installed"
+            return "Weft was requested, or CTranslate2 is not installed"
         if not isinstance(self.model, WeftForConditionalGeneration) or self.model.dtype != torch.float32:
             return "the weights are not those of a Weft model in fp32"
         try:

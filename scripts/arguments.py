@@ -17,7 +17,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add `--engine`, which writes the texts."""
     parser.add_argument(
         "--engine", default="auto", choices=("auto", "weft", "ctranslate2", "ctranslate2-int8"),
-        help="what writes the texts: auto takes CTranslate2 for more than 16 if it is installed and writes the same "
+        help="library that writes the texts: auto takes CTranslate2 for more than 16 texts, if it is installed and writes the same "
         "(default: %(default)s)",
     )  # fmt: skip
 

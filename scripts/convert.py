@@ -1,4 +1,4 @@
-"""Turn another family's weights into the folder of a Weft model, complete or not at all.
+"""Turn another family's weights into the folder of a Weft model. A conversion that fails writes nothing.
 
 sources:
   torch     torch.nn.Transformer

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
-    add_stock_options(add, "what can be bought: marks the starting materials, in place of what the file tells")
+    add_stock_options(add, "what can be bought: marks the starting materials, in place of the file's own marks")
     add("--limit", type=int, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
 
@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> None:
     """Read the routes, draw them.
 
     Raises:
-        ValueError, OSError: an argument does not fit, the file holds no route, or a file cannot be read or written.
+        ValueError, OSError: an argument does not fit, the file contains no route, or a file cannot be read or written.
     """
     from weftformer.routes.drawing.page import save_page
     from weftformer.routes.drawing.svg import check_picture, save_picture
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> None:
         plans = [replace(plan, candidates=[one.held_against(stock) for one in plan.candidates]) for plan in plans]
     drawn = [candidate for plan in plans for candidate in plan.distinct]
     if not drawn and not (is_planned and args.picture is None):
-        raise ValueError(f"{args.routes} holds no route.")
+        raise ValueError(f"{args.routes} contains no route.")
     if args.html is not None:
         # the page of planned routes is the one that `weftformer plan --html` writes
         known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})

@@ -1,4 +1,4 @@
-"""Estimate what a model costs before anybody pays for it: parameters, memory of each process, operations and days of
+"""Estimate the cost of a model before training it: parameters, memory of each process, operations and days of
 training, and the memory of decoding. Nothing is computed with data, and no GPU is needed."""
 
 import argparse
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the training").add_argument
     add("--tokens-per-batch", type=int, metavar="N",
         help="tokens of a step of all processes, source and target together (default: %(default)s)")  # fmt: skip
-    add("--source-length", type=int, metavar="N", help="tokens of a source (default: 512, or what the model takes)")
+    add("--source-length", type=int, metavar="N", help="tokens of a source (default: 512, or the model's limit)")
     add("--target-length", type=int, metavar="N", help="tokens of a target (likewise)")
     add("--tokens", type=float, metavar="N", help="tokens of the whole training, for days")
     add("--precision", choices=PRECISIONS, help="bf16 is --bf16 of training (default: bf16 where the GPU has it)")

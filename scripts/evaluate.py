@@ -1,4 +1,4 @@
-"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and say how often and how well
+"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and report how often and how well
 the routes are found. Their predictions come from a model, or from files: of `weftformer plan --json` or
 `--save-predictions`, or routes as AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in
 the order of their ranks."""
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score what is in these files instead, of this or another program; several are compared")  # fmt: skip
+                        help="score these files instead, of this or another program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
     add("--limit", type=int, metavar="N", help="only N targets, drawn at random; of pairs, the first N")
     for side in ("source", "target"):
@@ -48,13 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
     missing = parser.add_mutually_exclusive_group()
     missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
-                         help="with --predictions: score only the targets that the files hold")  # fmt: skip
+                         help="with --predictions: score only the targets in the files")  # fmt: skip
     missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
-                         help="with --predictions: targets that the files do not hold count as not found, as programs leave "
-                         "out what they found no route for")  # fmt: skip
+                         help="with --predictions: count targets that are not in the files as not found")  # fmt: skip
     planning = parser.add_argument_group("planning, with --model")
     planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-                          help="what the model is told besides the target, a column each: steps (the depth of the recorded "
+                          help="what the model is given besides the target, a column each: steps (the depth of the recorded "
                           "route), material (one of its leaves: only for a model that was trained with one, which its files "
                           "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
     names = (
@@ -69,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_plan_options(planning, *names)
     planning.add_argument(
-        "--batch-size", type=int, metavar="N", help="searches run at once (default: what has 80 beams)"
+        "--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)"
     )
-    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     planning.add_argument("--save-predictions", type=Path, metavar="FILE",
                           help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
     output = parser.add_argument_group("output")

@@ -50,11 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue after the last complete line of --output-file")
-    add("--beams", type=int, metavar="N", help="width of the search (default: what the model's folder says)")
+    add("--beams", type=int, metavar="N", help="width of the search (default: that of the model's folder)")
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=int, metavar="N", help="lines computed at a time (default: as many as have 4,096 tokens)")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--compile", action="store_true",
         help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-new-tokens",
         type=int,
         metavar="N",
-        help="longest text (default: what the model's folder says, else 256)",
+        help="longest text (default: that of the model's folder, else 256)",
     )
     add(
         "--num-return-sequences",

@@ -68,7 +68,9 @@ class ArgumentParser(HfArgumentParser):
         except (ValueError, yaml.YAMLError) as error:
             raise ValueError(f"{file} cannot be read: {error}") from error
         if not isinstance(values, dict):
-            raise ValueError(f"{file} must hold a mapping of arguments to values, and holds {type(values).__name__}.")
+            raise ValueError(
+                f"{file} must contain a mapping of arguments to values, and contains {type(values).__name__}."
+            )
         for name in values:
             if name not in self._names():
                 raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), self._names())}")

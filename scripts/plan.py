@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
     add("--picture", type=Path, metavar="FILE", help="draw each best route, as .svg or .png")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
+        help="give the share of reactions whose product a model of `prepare-reactions` predicts")  # fmt: skip
     add("--compile", action="store_true",
         help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
     add_plan_options(search)

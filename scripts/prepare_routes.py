@@ -1,13 +1,13 @@
-"""Make a data set to train on out of route files of any kind, and report what was left out and why."""
+"""Make training data from route files of any kind, and report what was left out and why."""
 
 import argparse
 from pathlib import Path
 
 from weftformer.routes.data.rows import EXCLUDE_BY, STARTING_MATERIALS
 
-EPILOG = """forms of route files, gzipped or not, told by what they hold: JSON lines {"route": {"smiles": ..., "children": [...]}};
+EPILOG = """forms of route files, gzipped or not, recognised by their content: JSON lines {"route": {"smiles": ..., "children": [...]}};
 DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; RetroCast's files; reaction SMILES, those of a
-route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/routes.md explains them.
+route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/formats.md explains them.
 
 example:
   weftformer prepare-routes routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes"""
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
     add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
     add("--starting-material", choices=STARTING_MATERIALS, default="none",
-        help="tell the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
+        help="give the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the folder if it is a data set that this command made")
     add("--workers", type=int, metavar="N", help="processes (default: one a core)")
     add = parser.add_argument_group("which routes").add_argument

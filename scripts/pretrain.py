@@ -8,7 +8,7 @@ from weftformer.scripts.training_options import add_options, check_words
 from weftformer.training.options import ModelArguments, PretrainingArguments, PretrainingOptions
 
 EPILOG = """These are the options that are used most. `weftformer pretrain --help-all` shows all of them, those of
-transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front holds options by their names.
+transformers' Seq2SeqTrainingArguments among them. A YAML or JSON file in front contains options by name.
 
 examples:
   weftformer pretrain --train-file corpus.txt.gz --preset modern-tiny --max-steps 20000 \\

@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)")  # fmt: skip
     add_stock_options(add, "for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")
     add("--forward-model", metavar="MODEL",
-        help="for routes, say which reactions a model of `prepare-reactions` predicts the product of")  # fmt: skip
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda where there is one)")
+        help="for routes, give the share of reactions whose product a model of `prepare-reactions` predicts")  # fmt: skip
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--host", default="127.0.0.1",
         help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)")  # fmt: skip
     add("--port", type=int, default=8000, metavar="N",
         help="port to listen at; 0 for one that is free (default: %(default)s)")  # fmt: skip
     add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
-        help="what is written on stderr; info writes a line a request (default: %(default)s)")  # fmt: skip
+        help="what is logged on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
     add("--log-format", default="text", choices=["text", "json"], help="of the lines on stderr (default: %(default)s)")
     add("--allowed-host", action="append", metavar="NAME",
         help="a name that requests may call this server by; *.example.org has all below it (repeatable; default: any)")  # fmt: skip

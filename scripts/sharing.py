@@ -18,7 +18,7 @@ def add_sharing_options(add: Any) -> None:
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add("--shard", metavar="K/N", help="only the K-th of N shares, as for job arrays; writes parts too")
-    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or tell what is missing")
+    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or list what is missing")
 
 
 def output_place(text: str) -> Path | str:
@@ -91,7 +91,7 @@ def run_shared(
     try:
         states = job.run(work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
     except KeyboardInterrupt:
-        print(f"What is done is in {parts.place}: the same command goes on.", file=sys.stderr)
+        print(f"Finished rows are in {parts.place}: run the same command to continue.", file=sys.stderr)
         raise
     seconds = time.monotonic() - begun
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())

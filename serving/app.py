@@ -285,7 +285,7 @@ def _add_translate(app: FastAPI, task: TextTask, limits: Limits) -> None:
         conditions: list[number] = Field(
             [],
             max_length=1024,
-            description="Numbers that the model is told beside each text, if it was trained with some.",
+            description="Numbers that the model is given beside each text, if it was trained with some.",
         )
 
     _check_refusals(limits, TranslateRequest, "texts")

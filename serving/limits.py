@@ -57,15 +57,15 @@ class Limits:
     max_queue: int = limit(256, "inputs that may wait; more are refused with 429")
     max_inputs: int = limit(32, "inputs of one request")
     max_characters: int = limit(2000, "length of an input")
-    max_beams: int = limit(50, "widest search that may be asked for")
+    max_beams: int = limit(50, "widest search that a request may have")
     max_new_tokens: int | None = limit(
         None, "most tokens written for an input (default: three quarters of a route model's positions; 256 of text)"
     )
     max_request_bytes: int = limit(1 << 18, "largest body; larger ones are refused with 413")
-    max_time_limit: float = limit(60.0, "longest `time_limit` that may be asked for", 1e-3, "S")
+    max_time_limit: float = limit(60.0, "longest `time_limit` that a request may have", 1e-3, "S")
     timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
     header_timeout_s: float = limit(10.0, "seconds until a connection without a whole header is closed", 1e-3, "S")
-    stop_timeout_s: float = limit(25.0, "seconds to finish what is computed after SIGTERM", 0, "S")
+    stop_timeout_s: float = limit(25.0, "seconds to finish running requests after SIGTERM", 0, "S")
     max_connections: int = limit(512, "open connections; more are refused with 503")
     refuse: tuple[str, ...] = field(
         default=(),

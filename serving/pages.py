@@ -56,11 +56,11 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
     found: dict[str, Any] = {"endpoint": task.path}
     if isinstance(task, RouteTask):
         stock = task.stock
-        found["stock"] = str(stock) if stock is not None else "none: nothing is said of what can be bought"
+        found["stock"] = str(stock) if stock is not None else "none: what can be bought is unknown"
         found["forward model"] = (
-            "none: nothing is said of feasibility"
+            "none: feasibility is unknown"
             if task.forward is None
-            else f"says which reactions it predicts, {task.forward.beams} beams"
+            else f"predicts the products of reactions, {task.forward.beams} beams"
         )
         found |= {f"trained on, {key}": _told(value) for key, value in task.planner.about.items()}
         if task.takes_steps:

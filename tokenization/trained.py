@@ -78,7 +78,7 @@ def train_tokenizer(
     backend.train_from_iterator(_checked(texts), trainer, length=len(texts) if isinstance(texts, Sequence) else None)
     if vocab_size is not None and backend.get_vocab_size() < vocab_size:
         logger.warning(
-            f"asked for {vocab_size} tokens, the texts gave {backend.get_vocab_size()}: "
+            f"requested {vocab_size} tokens, the texts gave {backend.get_vocab_size()}: "
             f"no further pair of tokens occurs {least} times (min_frequency)"
         )
     backend.post_processor = processors.TemplateProcessing(

@@ -232,7 +232,7 @@ def _outcomes(paths: Sequence[Path], pool: Workers, bar: Progress) -> Iterator[t
                 break
             yield path, outcome
         if not has_route:
-            raise ValueError(f"{path} holds no route: {first or 'it is empty'}")
+            raise ValueError(f"{path} contains no route: {first or 'it is empty'}")
 
 
 def _excluded(paths: Sequence[Path], pool: Workers, bar: Progress) -> set[int]:

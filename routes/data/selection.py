@@ -23,7 +23,7 @@ REASONS = {
     "no_route": "an entry without a route",
     "no_reaction": "no reaction",
     "unreadable_molecule": "a molecule that RDKit cannot read",
-    "too_deep": "more reactions in a row than asked for",
+    "too_deep": "more reactions in a row than allowed",
     "mixture": "target is a salt or a mixture",
     "unknown_character": "a character that the vocabulary lacks",
     "long_target": "route too long",
@@ -190,7 +190,7 @@ class Selection:
         rng = random.Random(f"{settings.seed} {key}")
         depth = route.depth
         if settings.max_depth is not None and depth > settings.max_depth:
-            raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are asked for")
+            raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are allowed")
         if "." in route.smiles:
             raise _Dropped("mixture", route.smiles)
         leaves = self._leaves_that_fit(route)

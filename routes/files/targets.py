@@ -107,7 +107,7 @@ def targets_in(
 def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
     found = list(itertools.islice(targets, MOST_TARGETS + 1))
     if not found:
-        raise ValueError(f"{name} holds no target.")
+        raise ValueError(f"{name} contains no target.")
     if len(found) > MOST_TARGETS:
         raise ValueError(f"{name} has more than {MOST_TARGETS:,} targets: split it.")
     return found

@@ -463,7 +463,7 @@ class ConstrainedGrammar(LogitsProcessor):
         """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""
         reasons = "; ".join(f"{fault.reason} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
         return (
-            f"what the model wrote was ruled out, most often because {reasons}"
+            f"the texts of the model were ruled out, most often because {reasons}"
             if reasons
             else "no text came to its end"
         )

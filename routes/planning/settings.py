@@ -153,7 +153,7 @@ class PlanSettings:
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: all).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
-            `RoutePlanner.most_beams` beams, with which a search takes minutes in vain.
+            `RoutePlanner.most_beams` beams, with which a search takes minutes and finds nothing.
 
     Raises:
         ValueError: a setting is not allowed; the message says what is.
@@ -199,7 +199,7 @@ class PlanSettings:
     num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
     per_reaction: int | None = option(None, "at most N routes with the same last reaction", least=1)
     enforce_limits: bool = option(
-        True, "refuse numbers of steps and beams with which a search takes minutes in vain",
+        True, "refuse numbers of steps and beams that take minutes and find nothing",
         flag="--no-limits", off="take any number of steps and beams",
     )  # fmt: skip
 
@@ -209,7 +209,7 @@ class PlanSettings:
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:
             raise ValueError(
-                "Constraints need the grammar: leave out `grammar=False` (`--no-grammar`), or what is asked of the routes."
+                "Constraints need the grammar: leave out `grammar=False` (`--no-grammar`), or the constraints."
             )
 
     @classmethod

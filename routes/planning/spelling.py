@@ -31,7 +31,7 @@ def check_spelling(tokenizer: Any, smiles: str) -> None:
     lacking = dict.fromkeys(character for part in parts for character in part if character not in known)
     others = sorted(character for character in known & SMILES_CHARACTERS if not character.isalpha())
     raise ValueError(
-        f"{smiles!r} holds {', '.join(parts)}, and the vocabulary of this model has no {' and no '.join(map(repr, lacking))}. "
+        f"{smiles!r} contains {', '.join(parts)}, and the vocabulary of this model has no {' and no '.join(map(repr, lacking))}. "
         f"The elements that it can write are {', '.join(_elements(known))}; the characters beside letters are {' '.join(others)}"
     )
 

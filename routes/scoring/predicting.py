@@ -41,11 +41,11 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
         leaves = [leaf for leaf in route.leaves() if "." not in leaf] or route.leaves()
         references.append((route, rng.choice(leaves)))
     if not references:
-        raise ValueError(f"{file} holds no route that can be evaluated.")
+        raise ValueError(f"{file} contains no route that can be evaluated.")
     if limit is None:
         return references
     if limit > len(references):
-        raise ValueError(f"--limit {limit}: {file} holds {len(references)} routes.")
+        raise ValueError(f"--limit {limit}: {file} has {len(references)} routes.")
     return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
 
 

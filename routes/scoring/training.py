@@ -113,7 +113,7 @@ def card_details(
             MetricResult("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
         ],
         "results_note": (
-            f"{results['beams']} beams; the model is told {', '.join(told)}. A route is exact where it is the recorded one, the "
+            f"{results['beams']} beams; the model is given {', '.join(told)}. A route is exact where it is the recorded one, the "
             "order of reactants ignored."
         ),
     }  # fmt: skip

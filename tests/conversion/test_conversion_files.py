@@ -67,7 +67,7 @@ class Evil:
 def test_code_is_not_unpickled(tmp_path, capsys):
     torch.save({"state_dict": WEIGHTS, "trainer": Evil()}, tmp_path / "evil.ckpt")
     with pytest.raises(
-        ValueError, match=r"evil\.ckpt holds more than tensors \(a .*print\).*could run any code.*does not read it"
+        ValueError, match=r"evil\.ckpt contains more than tensors \(a .*print\).*could run any code.*does not read it"
     ):
         read_weights(tmp_path / "evil.ckpt")
     np.savez(tmp_path / "evil.npz", a=np.array([Evil()], dtype=object))
@@ -90,7 +90,7 @@ def test_damaged_files_are_named(tmp_path):
 def test_other_inputs_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_weights(tmp_path / "nothing.pt")
-    with pytest.raises(ValueError, match="holds no weights"):
+    with pytest.raises(ValueError, match="contains no weights"):
         read_weights(tmp_path)
     (tmp_path / "model.h5").touch()
     with pytest.raises(ValueError, match=r"weights are read from \.safetensors"):

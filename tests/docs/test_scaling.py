@@ -14,7 +14,7 @@ from weftformer.scripts.parsing import parse_arguments
 
 from .test_pages import ROOT, blocks, own_text
 
-PAGE = own_text(ROOT / "docs" / "scaling.md")
+PAGE = own_text(ROOT / "docs" / "scaling.md") + own_text(ROOT / "docs" / "cluster.md")
 
 
 @pytest.fixture

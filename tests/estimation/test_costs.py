@@ -112,7 +112,7 @@ def test_memory_of_each_split():
     ],
 )
 def test_the_peak_is_what_two_processes_took(settings, measured):
-    """Megabytes of resident memory, measured with torch 2.13 on a CPU: see docs/scaling.md."""
+    """Megabytes of resident memory, measured with torch 2.13 on a CPU: see docs/results-scale.md."""
     sizes = TINY_CONFIG | {
         "vocab_size": 6000, "d_model": 384, "encoder_attention_heads": 6, "decoder_attention_heads": 6,
         "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024, "dropout": 0.1,

@@ -46,7 +46,8 @@ def test_ruff_before_a_commit_is_the_pinned_one():
 def test_versions_agree():
     citation = yaml.safe_load(read("CITATION.cff"))
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
-    assert f"\n## {PROJECT['version']}\n" in read("CHANGELOG.md")
+    version = re.escape(PROJECT["version"])
+    assert re.search(rf"^## {version} \(\d{{4}}-\d\d-\d\d\)$", read("CHANGELOG.md"), flags=re.MULTILINE)
 
 
 def test_every_room_is_explained():

@@ -99,7 +99,7 @@ def test_pictures(files):
         (["routes.jsonl", "--picture", "a.gif"], "must end in .svg or .png"),
         (["routes.jsonl", "--html", "a.html", "--limit", "0"], "--limit must be at least 1"),
         (["routes.jsonl", "--html", "nowhere/a.html"], "--html nowhere/a.html: there is no folder nowhere"),
-        (["empty.jsonl", "--html", "a.html"], "holds no route"),
+        (["empty.jsonl", "--html", "a.html"], "contains no route"),
         (["cut.json", "--html", "a.html"], "the file is cut off"),
     ],
 )

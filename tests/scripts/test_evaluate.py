@@ -166,7 +166,7 @@ def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
     assert len(predicting.load_references(file, None, 0)) == 1
     assert "2 routes of" in capsys.readouterr().err
     write_routes(file, [Route("CCO")])
-    with pytest.raises(ValueError, match="holds no route that can be evaluated"):
+    with pytest.raises(ValueError, match="contains no route that can be evaluated"):
         predicting.load_references(file, None, 0)
 
 
@@ -174,7 +174,7 @@ MISTAKES = [
     (["--model", "MODEL", "--beams", "0"], "--beams 0 is not allowed: give at least 1."),
     (["--model", "MODEL", "--batch-size", "0"], "--batch-size must be at least 1"),
     (["--model", "MODEL", "--ks", "5", "0"], "--ks must be at least 1"),
-    (["--model", "MODEL", "--limit", "5"], "holds 4 routes"),
+    (["--model", "MODEL", "--limit", "5"], "has 4 routes"),
     (["--model", "MODEL", "--json", "nowhere/numbers.json"], "there is no folder nowhere"),
     (["--model", "MODEL", "--device", "abacus"], "--device abacus"),
     (["--predictions", "nowhere.json"], "nowhere.json"),

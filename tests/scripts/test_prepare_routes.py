@@ -53,7 +53,7 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     arguments = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert weft(tmp_path / "test.txt", "--out", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
-    assert "no route is left of 1: 1 more reactions in a row than asked for" in message
+    assert "no route is left of 1: 1 more reactions in a row than allowed" in message
     assert not out.exists() and "%|" not in message
     assert weft(files[0], "--out", out, *arguments, "--sub-routes") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {
@@ -68,8 +68,8 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     [
         (["nothing.json"], "nothing.json does not exist: give files of routes."),
         (["a.jsonl.gz", "--workers", "0"], "workers must be at least 1, got 0"),
-        (["empty.txt"], "empty.txt holds no route: it is empty"),
-        (["notes.txt"], "notes.txt holds no route: Expecting value: 'Dear diary' is neither JSON"),
+        (["empty.txt"], "empty.txt contains no route: it is empty"),
+        (["notes.txt"], "notes.txt contains no route: Expecting value: 'Dear diary' is neither JSON"),
     ],
 )
 def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatch):

@@ -354,7 +354,7 @@ def test_feasibility(planner, known):
     with running(task) as server:
         body = {"targets": [route.smiles for route in known[:2]], "n_steps": 1, "beams": 2}
         first, second = server.client.post("/plan", json=body).json()["plans"]
-        assert "says which reactions it predicts, 5 beams" in server.client.get("/").text
+        assert "predicts the products of reactions, 5 beams" in server.client.get("/").text
     assert first["candidates"][0]["feasibility"] == 1.0
     assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
 

@@ -61,7 +61,7 @@ def test_messages(argv, message):
     ("text", "message"),
     [
         ("sead: 1", "there is no argument `sead`. Did you mean `seed`"),
-        ("- a", "must hold a mapping"),
+        ("- a", "must contain a mapping"),
         ("a: [", "cannot be read"),
         ("save_strategy: never", "save_strategy='never' is not allowed"),
     ],

@@ -67,7 +67,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
     assert places == [f"line {number}" for number in (2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
     assert report.dropped["too_deep"]["examples"] == [
-        {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are asked for"}
+        {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are allowed"}
         for number, depth in ((5, 2), (6, 3))
     ]
     assert "'*' at index" in report.dropped["unknown_character"]["examples"][0]["why"]

@@ -72,8 +72,8 @@ def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
 @pytest.mark.parametrize(
     ("content", "name", "settings", "said"),
     [
-        (b"", "x.smi", {}, "x.smi holds no target"),
-        (b"smiles,id\n", "x.csv", {}, "x.csv holds no target"),
+        (b"", "x.smi", {}, "x.smi contains no target"),
+        (b"smiles,id\n", "x.csv", {}, "x.csv contains no target"),
         (b"drug,id\nCCO,1\n", "x.csv", {}, "x.csv has no column with a name such as 'smiles': its first line is 'drug,id'"),
         (b"smiles,id\nCCO,1\n", "x.csv", {"smiles_column": "drug"}, "x.csv has no column 'drug'"),
         (b"smiles,id\nCCO,1\n", "x.csv", {"id_column": "key"}, "x.csv has no column 'key': it has smiles, id"),
