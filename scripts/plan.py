@@ -129,9 +129,14 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
     is_shown = not args.no_progress
     progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
     stock = read_stock(args.stock, is_shown, column=args.stock_column, is_strict=args.stock_strict)
+
+    def first(_: Any, route: Route) -> None:
+        progress.print(f"\nA first purchasable route; the search goes on:\n{route.format_tree()}")
+
     plans = _plans(
         args, targets, done, settings=settings, stock=stock,
         watch=lambda: progress.update(0),  # a long search shows how far the run is, too
+        on_first=first if len(targets) == 1 else None,
     )  # fmt: skip
     lines = {index: plan.summary for index, plan in done.items()}
     is_kept = any((args.html, args.picture, args.json, args.export))  # what is only written need not be in memory

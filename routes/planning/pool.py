@@ -20,6 +20,7 @@ from .targets import PlanRequest, check_source
 
 if TYPE_CHECKING:
     from ..stock import Stock
+    from ..tree import Route
 
 # Beams of one search by default: more of them take more memory and save little time.
 ROWS = 80
@@ -41,6 +42,8 @@ _REMEMBERED = 1 << 17
 
 class _WholeRoutes:
     """What a target wants searched whose routes the model writes whole: its jobs, each once."""
+
+    first: Route | None = None  # these searches end together: there is nothing to tell before
 
     def __init__(self, request: PlanRequest, search: RouteSearch):
         self.request, self._search = request, search
@@ -72,7 +75,7 @@ class _WholeRoutes:
     def result(self) -> tuple[list[Candidate], list[str]]:
         """All candidates, and what has to be said of them."""
         candidates = [one for place in sorted(self._candidates, key=str) for one in self._candidates[place]]
-        if len({job.smiles for job in self.request.jobs}) > 1:
+        if len(self.request.jobs) > 1:
             candidates = pooled(candidates)
         if self._deadline is None or not self._deadline.is_over:
             return candidates, []
@@ -115,6 +118,11 @@ class _ToTheStock:
         """Routes of either search, each once."""
         every = (one for search in (self._recorded, self._proposed) for one in search.found)
         return list({one.route.canonical(): one for one in every}.values())
+
+    @property
+    def first(self) -> Route | None:
+        """A route to the stock, or None if none is found yet."""
+        return next((one.route for one in self._recorded.found or self._proposed.found), None)
 
     def _goes_on(self, search: ShelfSearch) -> bool:
         return not search.is_exhausted and len(search.found) < self.request.settings.num_routes
@@ -240,6 +248,7 @@ class _Target:
         seconds: its part of the time of all steps.
         begun: when it joined.
         turn: the place of its latest search among all that have begun.
+        is_told: whether its first route to the stock was told.
     """
 
     key: Hashable
@@ -249,6 +258,7 @@ class _Target:
     seconds: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     turn: int = 0
+    is_told: bool = False
 
 
 class PlanPool:
@@ -266,6 +276,9 @@ class PlanPool:
             once, so that nobody waits for a long search. The budget of a search to the stock is then a time on the clock, in
             which an answer has to come; else it is the target's part of the time.
         remembered: the reactions of molecules that were searched before with the same model and settings.
+
+    Attributes:
+        on_first: is called with the key of a target and its first route to the stock, if its search then goes on.
     """
 
     def __init__(
@@ -280,6 +293,7 @@ class PlanPool:
         remembered: dict[str, Expansion] | None = None,
     ):
         self.together = together
+        self.on_first: Callable[[Hashable, Route], None] | None = None
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
         self._remembered = {} if remembered is None else remembered
@@ -327,6 +341,10 @@ class PlanPool:
         over = [target for target in self._targets.values() if target.wants.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
+        for target in self._targets.values():
+            if self.on_first is not None and not target.is_told and (route := target.wants.first) is not None:
+                target.is_told = True
+                self.on_first(target.key, route)
         return [(target.key, self._plan(target)) for target in over]
 
     def _spent(self, target: _Target) -> float:
