@@ -20,6 +20,7 @@ from ..routes.plans import Plan
 if TYPE_CHECKING:
     from ..inference.lines import Answer, Line
     from ..routes.stock import Stock
+    from ..routes.tree import Route
 
 FAILED = "failed"
 # Targets that a worker gets at once: enough that a search is full for most of the time, few enough to lose.
@@ -108,18 +109,25 @@ class PlanWork:
         self._forward = load_forward(self.forward_model, self.device)
         list(self._stream([]))  # what is wrong with the settings is wrong for all targets
 
-    def plans(self, items: Items, watch: Callable[[], None] | None = None) -> Iterator[tuple[int, Plan]]:
+    def plans(
+        self,
+        items: Items,
+        watch: Callable[[], None] | None = None,
+        on_first: Callable[[Any, Route], None] | None = None,
+    ) -> Iterator[tuple[int, Plan]]:
         """The index and the plan of each target, as their searches end; first those that cannot be read.
 
         Args:
             items: the targets.
-            watch: is called between the steps of a search.
+            watch, on_first: as in [`RoutePlanner.stream`].
         """
         for index, one in items:
             if one.problem is not None:
                 yield index, Plan(one.smiles, [], one.problem, one.id)
         asked = [item for item in items if item[1].problem is None]
-        for place, plan in self._stream([one.smiles for _, one in asked], watch) if asked else ():
+        for place, plan in (
+            self._stream([one.smiles for _, one in asked], watch=watch, on_first=on_first) if asked else ()
+        ):
             index, one = asked[place]
             yield index, replace(plan if self._forward is None else self._forward.judged(plan), id=one.id)
 
@@ -138,10 +146,11 @@ class PlanWork:
             return None
         return 120 + 3 * len(items) * self.settings.budget
 
-    def _stream(self, targets: list[str], watch: Callable[[], None] | None = None) -> Iterable[tuple[int, Plan]]:
+    def _stream(self, targets: list[str], **calls: Any) -> Iterable[tuple[int, Plan]]:
         return self._planner.stream(
             targets, self.settings, n_steps=self.n_steps, starting_material=self.starting_material, stock=self.stock,
-            watch=watch, progress=False, on_error="skip",  # the others are still worth planning
+            progress=False, on_error="skip",  # the others are still worth planning
+            **calls,
         )  # fmt: skip
 
     def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:

@@ -14,8 +14,6 @@ from ..common.watching import Watch
 from ..configuration import WeftConfig
 from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..routes.planning.pool import AT_ONCE, ROWS, PlanPool
-from ..routes.planning.targets import no_material_because
 from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
@@ -38,7 +36,7 @@ def _settle(tokenizer: Any) -> None:
     tokenizer("")
 
 
-class RoutePool(PlanPool):
+class RoutePool:
     """A [`PlanPool`] that gives each route its feasibility, where there is a model that predicts products.
 
     Args:
@@ -47,12 +45,18 @@ class RoutePool(PlanPool):
     """
 
     def __init__(self, task: RouteTask, settings: PlanSettings, watch: Callable[[], None]):
-        super().__init__(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
+        from ..routes.planning.pool import PlanPool  # needs RDKit, which models of texts do without
+
+        self._pool = PlanPool(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
+        self.add, self.remove = self._pool.add, self._pool.remove
         self.forward, self.watch = task.forward, watch
+
+    def __len__(self) -> int:
+        return len(self._pool)
 
     def step(self) -> list[tuple[Hashable, Plan]]:
         """Go on for a moment, as [`PlanPool.step`]."""
-        plans = super().step()
+        plans = self._pool.step()
         return plans if self.forward is None else [(key, self._judged(plan, self.forward)) for key, plan in plans]
 
     def _judged(self, plan: Plan, forward: ForwardModel) -> Plan:
@@ -84,6 +88,8 @@ class RouteTask:
         max_new_tokens: int | None = None,
         forward: ForwardModel | None = None,
     ):
+        from ..routes.planning.targets import no_material_because
+
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
@@ -139,6 +145,8 @@ class RouteTask:
 
     def rows(self, work: PlanRequest) -> int:
         """The rows of the searches that a pool makes at once for a work."""
+        from ..routes.planning.pool import AT_ONCE, ROWS
+
         beams = work.settings.beams
         return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
 

@@ -6,7 +6,6 @@ the order of their ranks."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -144,7 +143,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _score_texts(args: argparse.Namespace) -> None:
-    from weftformer.common.atomic import atomic_write
+    from weftformer.common.atomic import write_json
     from weftformer.inference.loading import load_on
     from weftformer.inference.scoring import score_pairs
     from weftformer.training.data import load_pairs, trained_columns
@@ -172,8 +171,7 @@ def _score_texts(args: argparse.Namespace) -> None:
     print(metrics.worst())
     if args.json is not None:
         numbers = {"pairs": len(metrics.references), "scores": scores, "intervals": intervals}
-        with atomic_write(args.json) as file:
-            file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+        write_json(args.json, numbers)
 
 
 def _planned(

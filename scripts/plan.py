@@ -129,7 +129,15 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
     left = [(index, one) for index, one in enumerate(targets) if index not in done]
     if any(one.problem is None for _, one in left):
         work.load()  # at once: what is wrong with the model is told before a file is opened
-    plans = work.plans(left, watch=lambda: progress.update(0))  # a long search shows how far the run is, too
+
+    def first(_: Any, route: Route) -> None:
+        progress.print(f"\nA first purchasable route; the search goes on:\n{route.format_tree()}")
+
+    plans = work.plans(
+        left,
+        watch=lambda: progress.update(0),  # a long search shows how far the run is, too
+        on_first=first if len(targets) == 1 else None,
+    )
     lines = {index: plan.summary for index, plan in done.items()}
     is_kept = any((args.html, args.picture, args.json, args.export))  # what is only written need not be in memory
     kept = dict(done) if is_kept else {}
@@ -157,11 +165,17 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
     print(f"\n{table([lines[index] for index in sorted(lines)])}")
     about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
     _finish(args, log, [kept[index] for index in sorted(kept)], about)
-    failed = [lines[index]["id"] for index in sorted(lines) if lines[index]["routes"] == 0]
-    if failed:
-        names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
-        print(f"weftformer plan: {len(failed)} of {len(targets)} targets have no route: {names}", file=sys.stderr)
-    return NO_ROUTE if failed else 0
+    return _without_routes([lines[index] for index in sorted(lines)])
+
+
+def _without_routes(lines: list[dict[str, Any]]) -> int:
+    """Say on stderr which targets have no route, and return the exit status."""
+    failed = [line["id"] for line in lines if line["routes"] == 0]
+    if not failed:
+        return 0
+    names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
+    print(f"weftformer plan: {len(failed)} of {len(lines)} targets have no route: {names}", file=sys.stderr)
+    return NO_ROUTE
 
 
 def check(args: argparse.Namespace) -> None:

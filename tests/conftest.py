@@ -176,12 +176,11 @@ def browser() -> Any:
 @pytest.fixture
 def library(monkeypatch) -> Any:
     """Sets the transformations that propose reactions: none, so that searches to the stock end, until a test gives its own."""
-    from weftformer.routes.judging import Library
-    from weftformer.routes.planning import pool
+    from weftformer.routes import judging
 
     def proposes(*rows: Any) -> None:
-        own = Library(rows)
-        monkeypatch.setattr(pool, "shipped_library", lambda: own)
+        own = judging.Library(rows)
+        monkeypatch.setattr(judging, "shipped_library", lambda: own)
 
     proposes()
     return proposes

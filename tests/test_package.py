@@ -1,6 +1,7 @@
 """The package as a whole."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,11 @@ def test_is_imported_once():
     files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
     assert [name for name, file in files.items() if file == str(ROOT / "__init__.py")] == ["weftformer"]
     assert AutoConfig.for_model("weft").__class__ is weftformer.WeftConfig
+
+
+def test_models_of_texts_need_no_chemistry():
+    code = "import sys; sys.modules['rdkit'] = None; import weftformer.inference.lines, weftformer.scripts.generate"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nothing_tells_people_to_install_or_import_another_project():

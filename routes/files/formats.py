@@ -25,7 +25,7 @@ _STEPS = ("synthesis_step", "product_of")
 _OF_A_TREE = ("type", "children", *_STEPS)
 
 
-def routes_in(data: Any, place: str = "") -> Iterator[Route]:
+def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterator[Route]:
     """
     Yield the routes of a parsed JSON document, in its order.
 
@@ -36,6 +36,8 @@ def routes_in(data: Any, place: str = "") -> Iterator[Route]:
             The document or a part of it.
         place (`str`, *optional*, defaults to `""`):
             The place of the part in the document, for messages.
+        depth_left (`int`, *optional*, defaults to 64):
+            The deepest nesting that is read.
 
     Yields:
         [`Route`]: the routes.
@@ -44,10 +46,6 @@ def routes_in(data: Any, place: str = "") -> Iterator[Route]:
         ValueError: a part is neither a route nor a list of routes. The message names the place, such as
             `[3].children[1]`.
     """
-    yield from _routes(data, place, MAX_DEPTH)
-
-
-def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
     if data is None:
         return
     if depth_left <= 0:
@@ -59,7 +57,7 @@ def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
             raise ValueError(f"{place or 'route'}: {error}") from None
     elif isinstance(data, list):
         for index, item in enumerate(data):
-            yield from _routes(item, f"{place}[{index}]", depth_left - 1)
+            yield from routes_in(item, f"{place}[{index}]", depth_left - 1)
     elif isinstance(data, dict):
         yield from _of_object(data, place, depth_left)
     else:
@@ -68,7 +66,7 @@ def _routes(data: Any, place: str, depth_left: int) -> Iterator[Route]:
 
 def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
     if isinstance(data.get("path"), str):
-        yield from _routes(data["path"], _join(place, "path"), depth_left - 1)
+        yield from routes_in(data["path"], _join(place, "path"), depth_left - 1)
     elif "product" in data and "reactants" in data:
         yield _reaction(data, place)
     elif any(name in data for name in _OF_A_TREE):
@@ -85,14 +83,14 @@ def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Rout
         yield _molecule(data[name], _join(place, name), MAX_DEPTH)
     elif name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
         for key, target in data[name].items():
-            yield from _routes(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
+            yield from routes_in(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
     elif name is not None:
-        yield from _routes(data[name], _join(place, name), depth_left - 1)
+        yield from routes_in(data[name], _join(place, name), depth_left - 1)
     elif set(data) == {"smiles"}:
         yield _molecule(data, place, MAX_DEPTH)
     elif keyed := {key: value for key, value in data.items() if holds_routes(value)}:
         for key, value in keyed.items():
-            yield from _routes(value, f"{place}[{key!r}]", depth_left - 1)
+            yield from routes_in(value, f"{place}[{key!r}]", depth_left - 1)
     elif not any(name in data for name in ("smiles", "failure", *WRAPPERS)):
         raise ValueError(
             f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}"

@@ -17,10 +17,7 @@ from ...common.atomic import complete_lines, open_lines
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
-from .streams import PLAN_FORMS, write_plans
 from .targets import Target
-
-__all__ = ["PLAN_FORMS", "PlanLog", "read_plans", "write_plans"]
 
 
 class PlanLog:

@@ -14,6 +14,7 @@ from ...hub.loading import load
 from ..plans import Plan
 from ..shipped import MODEL
 from ..stock import Stock
+from ..tree import Route
 from .pool import PlanPool
 from .settings import PlanSettings
 from .shelf_search import Step
@@ -77,6 +78,7 @@ class RoutePlanner:
         progress: bool = True,
         on_error: str = "raise",
         watch: Callable[[], None] | None = None,
+        on_first: Callable[[Any, Route], None] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
         """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
@@ -94,6 +96,7 @@ class RoutePlanner:
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             watch: is called before each token; what it raises ends the search.
+            on_first: is called with the index of a target and its first route to the stock, if its search then goes on.
             changes: fields of [`PlanSettings`], which take the place of those in `settings`.
 
         Returns:
@@ -114,6 +117,7 @@ class RoutePlanner:
         pool = PlanPool(
             self.model, self.tokenizer, key, stock, batch_size, watch, together=True, remembered=remembered
         )
+        pool.on_first = on_first
         return self._run(requests, asked, pool, progress)
 
     def requests(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..judging import Library, judge, shipped_library
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
 from .search import Deadline, Job, RouteSearch
@@ -19,7 +18,9 @@ from .shelf_search import Found, ShelfSearch, Step
 from .targets import PlanRequest, check_source
 
 if TYPE_CHECKING:
+    from ..judging import Library
     from ..stock import Stock
+    from ..tree import Route
 
 # Beams of one search by default: more of them take more memory and save little time.
 ROWS = 80
@@ -40,6 +41,8 @@ _REMEMBERED = 1 << 13
 
 class _WholeRoutes:
     """What a target wants searched whose routes the model writes whole: its jobs, each once."""
+
+    first: Route | None = None  # these searches end together: there is nothing to tell before
 
     def __init__(self, request: PlanRequest, search: RouteSearch):
         self.request, self._search = request, search
@@ -71,7 +74,7 @@ class _WholeRoutes:
     def result(self) -> tuple[list[Candidate], list[str]]:
         """All candidates, and what has to be said of them."""
         candidates = [one for place in sorted(self._candidates, key=str) for one in self._candidates[place]]
-        if len({job.smiles for job in self.request.jobs}) > 1:
+        if len(self.request.jobs) > 1:
             candidates = pooled(candidates)
         if self._deadline is None or not self._deadline.is_over:
             return candidates, []
@@ -100,6 +103,11 @@ class _ToTheStock:
         """Routes of either search, each once."""
         every = (one for search in (self._recorded, self._proposed) for one in search.found)
         return list({one.route.canonical(): one for one in every}.values())
+
+    @property
+    def first(self) -> Route | None:
+        """A route to the stock, or None if none is found yet."""
+        return next((one.route for one in self._recorded.found or self._proposed.found), None)
 
     def _goes_on(self, search: ShelfSearch) -> bool:
         return not search.is_exhausted and len(search.found) < self.request.settings.num_routes
@@ -145,6 +153,8 @@ class _ToTheStock:
         Returns:
             The seconds that it took.
         """
+        from ..judging import shipped_library  # needs RDKit, which models of texts do without
+
         taken = 0.0
         while self._goes_on(self._recorded) and not self._is_enough and 2 * self._library_seconds <= seconds + taken:
             begun = time.monotonic()
@@ -157,6 +167,8 @@ class _ToTheStock:
         return taken
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
+        from ..judging import judge
+
         steps: dict[tuple[str, ...], Step] = {}
         for one in candidates:
             if one.route is not None and one.route.children:
@@ -237,6 +249,7 @@ class _Target:
         seconds: its part of the time of all steps.
         begun: when it joined.
         turn: the place of its latest search among all that have begun.
+        is_told: whether its first route to the stock was told.
     """
 
     key: Hashable
@@ -246,6 +259,7 @@ class _Target:
     seconds: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     turn: int = 0
+    is_told: bool = False
 
 
 class PlanPool:
@@ -263,6 +277,9 @@ class PlanPool:
             once, so that nobody waits for a long search. The budget of a search to the stock is then a time on the clock, in
             which an answer has to come; else it is the target's part of the time.
         remembered: the reactions of molecules that were searched before with the same model and settings.
+
+    Attributes:
+        on_first: is called with the key of a target and its first route to the stock, if its search then goes on.
     """
 
     def __init__(
@@ -277,6 +294,7 @@ class PlanPool:
         remembered: dict[str, Sequence[Step]] | None = None,
     ):
         self.together = together
+        self.on_first: Callable[[Hashable, Route], None] | None = None
         self.settings, self.stock, self.most = settings, stock, most or max(1, ROWS // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
         self._remembered = {} if remembered is None else remembered
@@ -327,6 +345,10 @@ class PlanPool:
         over = [target for target in self._targets.values() if target.wants.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
+        for target in self._targets.values():
+            if self.on_first is not None and not target.is_told and (route := target.wants.first) is not None:
+                target.is_told = True
+                self.on_first(target.key, route)
         return [(target.key, self._plan(target)) for target in over]
 
     def _spent(self, target: _Target) -> float:

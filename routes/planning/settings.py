@@ -29,15 +29,6 @@ def option(default: Any, text: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": text, **more})
 
 
-def _canonical(smiles: str) -> str:
-    from ..molecules import read_molecule, unreadable
-
-    molecule = read_molecule(smiles)
-    if molecule is None:
-        raise ValueError(unreadable(smiles))
-    return molecule.canonical
-
-
 @lru_cache(256)
 def substructure(smarts: str) -> Any:
     """Return RDKit's pattern.
@@ -97,11 +88,11 @@ class Constraints:
 
     def __post_init__(self) -> None:
         # canonical, and hashable when lists were given
+        if self.required_leaf is not None or self.forbidden:
+            from ..molecules import canonical_smiles, one_molecule
         if self.required_leaf is not None:
-            from ..molecules import one_molecule
-
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
-        object.__setattr__(self, "forbidden", tuple(map(_canonical, self.forbidden)))
+        object.__setattr__(self, "forbidden", tuple(canonical_smiles(one) for one in self.forbidden))
         object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
         for smarts in self.forbidden_substructures:
             substructure(smarts)

@@ -185,13 +185,14 @@ class Proposals:
         return [no_route, *(Candidate(route.to_string(), score, 1, route) for route, score in routes.items())]
 
 
-def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, **settings):
+def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, on_first=None, **settings):
     """Plans of a pool over the table, and the molecules that its searches were asked for."""
     settings, stock = PlanSettings(beams=3, constraints=constraints, **settings), Stock(stock)
     pool = PlanPool(
         planner.model, planner.tokenizer, settings.for_search, stock, remembered=remembered, together=together
     )
     pool._search = search = Proposals(planner)
+    pool.on_first = on_first
     for target, request in zip(targets, planner.requests(targets, settings, stock=stock), strict=True):
         assert request.searches_steps
         pool.add(target, request)
@@ -265,6 +266,15 @@ def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, lib
 def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
     stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
     assert [len(to_the_stock(planner, [AMIDE], stock, num_routes=most)[0][0].routes) for most in (1, 2)] == [1, 2]
+
+
+def test_the_first_route_is_told_once_while_its_search_goes_on(planner):
+    told, stock = [], ["CC(=O)O", "N", ALCOHOL]
+    [plan], _ = to_the_stock(planner, [AMIDE], stock, on_first=lambda *one: told.append(one))
+    [(target, route)] = told
+    assert target == AMIDE and route in plan.routes and len(plan.routes) > 1
+    to_the_stock(planner, [AMIDE], [*stock, "BrCc1ccccc1"], on_first=lambda *one: told.append(one))
+    assert len(told) == 1  # all routes of that plan are found at once
 
 
 def test_a_target_in_the_stock_and_one_that_the_model_proposes_nothing_for(planner):
