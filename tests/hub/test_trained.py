@@ -21,7 +21,7 @@ def test_converted_weights_have_the_errors_of_their_source(source, new):
     card = converted_card(tiny_model(), "out", source, SOURCES[source].title, new=new)
     for row in written_facts()["sources"][source]["parity"]:
         assert f"| {' | '.join(row)} |\n" in card.text
-    assert "was not compared with the original" in card.text and "license" not in card.data.to_dict()
+    assert "were not compared with the original" in card.text and "license" not in card.data.to_dict()
     assert ("MIT licence" in card.text) == (source == "dms") == ("@article{directmultistep" in card.text)
     assert 'from_pretrained("out"' in card.text
     assert ("These weights are random and need training before use: `model.encoder" in card.text) == bool(new)

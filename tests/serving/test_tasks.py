@@ -219,9 +219,9 @@ class Chain(RouteTask):
 
     def open_pool(self, key, watch):
         pool = super().open_pool(key, watch)
-        pool._search.add = self.add
-        pool._search.step = self.step
-        pool._search.remove = lambda tickets: None
+        pool._pool._search.add = self.add
+        pool._pool._search.step = self.step
+        pool._pool._search.remove = lambda tickets: None
         self.jobs, self.watch = {}, watch
         return pool
 

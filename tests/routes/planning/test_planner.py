@@ -129,8 +129,8 @@ WRONG = [
     (["CCO"], {"n_steps": 50}, "50 steps are above the bound of 17, what its 160 positions have room for"),
     (["CCO"], {"n_steps": [range(2, 60)]}, "59 steps are above"),
     (["CCO"], {"beams": 100_000}, "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
-    (["[18F]CCO"], {}, "'[18F]CCO': 'OCC[18F]' holds [18F], and the vocabulary of this model has no '8'"),
-    (["N[Pt]N"], {}, " holds [Pt], and the vocabulary of this model has no 't'"),
+    (["[18F]CCO"], {}, "'[18F]CCO': 'OCC[18F]' contains [18F], and the vocabulary of this model has no '8'"),
+    (["N[Pt]N"], {}, " contains [Pt], and the vocabulary of this model has no 't'"),
 ]
 
 
