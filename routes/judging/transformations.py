@@ -21,7 +21,7 @@ from ..molecules import canonical_smiles, read_molecule
 
 SHIPPED = "transformations.jsonl.gz"
 # Templates and molecules that a process keeps ready to run: a template takes 80 kB.
-_TEMPLATES, _MOLECULES = 1 << 11, 1 << 10
+_TEMPLATES, _MOLECULES = 1 << 10, 1 << 10
 # Transformations of fewer reactions are not proposed: they are seldom among the first, and two thirds of all.
 _LEAST_PROPOSED = 2
 # Bits of the fingerprints that tell quickly which patterns a molecule cannot have.

@@ -36,7 +36,7 @@ ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
 # Molecules whose reactions a process remembers, of the model and of the library: 13 kB each.
-_REMEMBERED = 1 << 13
+_REMEMBERED = 1 << 12
 
 
 class _WholeRoutes:
@@ -95,7 +95,10 @@ class _ToTheStock:
         self.request, self._search, self._remembered = request, search, remembered
         self._stock = stock
         self._recorded, self._proposed = (
-            ShelfSearch(request.target, stock.without(request.target), _estimate) for _ in range(2)
+            ShelfSearch(
+                request.target, stock.without(request.target), _estimate, most_routes=request.settings.num_routes
+            )
+            for _ in range(2)
         )
         self._library_seconds = 0.0
 
@@ -109,12 +112,9 @@ class _ToTheStock:
         """A route to the stock, or None if none is found yet."""
         return next((one.route for one in self._recorded.found or self._proposed.found), None)
 
-    def _goes_on(self, search: ShelfSearch) -> bool:
-        return not search.is_exhausted and len(search.found) < self.request.settings.num_routes
-
     @property
     def _is_enough(self) -> bool:
-        if not self._goes_on(self._recorded) and not self._goes_on(self._proposed):
+        if not self._recorded.goes_on and not self._proposed.goes_on:
             return True
         most = self.request.settings.num_routes
         if len(self._recorded.found) + len(self._proposed.found) < most:
@@ -129,7 +129,7 @@ class _ToTheStock:
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
         """A job to search, with the molecule that it is for, or None while those that run have to end first."""
         search = self._proposed
-        while running < AT_ONCE and self._goes_on(search) and not self._is_enough:
+        while running < AT_ONCE and search.goes_on and not self._is_enough:
             smiles = search.wanted()
             if smiles is None:
                 return None
@@ -156,7 +156,7 @@ class _ToTheStock:
         from ..judging import shipped_library  # needs RDKit, which models of texts do without
 
         taken = 0.0
-        while self._goes_on(self._recorded) and not self._is_enough and 2 * self._library_seconds <= seconds + taken:
+        while self._recorded.goes_on and not self._is_enough and 2 * self._library_seconds <= seconds + taken:
             begun = time.monotonic()
             smiles = self._recorded.wanted()
             if smiles is not None:

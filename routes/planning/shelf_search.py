@@ -22,6 +22,8 @@ from ..tree import Route
 STEP_COST = 0.3
 # States with the same molecules left to make that are pursued: the cheapest few differ in how they came there.
 _ALIKE = 3
+# States that a call looks at: some tenths of a second.
+_AT_A_TIME = 2_000
 
 
 class Step(NamedTuple):
@@ -69,6 +71,8 @@ class ShelfSearch:
             What a molecule that cannot be bought will cost to make. Defaults to nothing.
         most_reactions (`int`, *optional*, defaults to 15):
             The most reactions of a route.
+        most_routes (`int`, *optional*):
+            The routes after which the search wants no more molecules. Defaults to all.
         most_states (`int`, *optional*, defaults to 200,000):
             States that are kept; the dearest go first.
     """
@@ -79,10 +83,12 @@ class ShelfSearch:
         is_bought: Callable[[str], bool],
         estimate: Callable[[str], float] = lambda molecule: 0.0,
         most_reactions: int = 15,
+        most_routes: int | None = None,
         most_states: int = 200_000,
     ):
         self.target, self._is_bought, self._estimate = target, is_bought, estimate
         self.most_reactions, self._most_states = most_reactions, most_states
+        self._most_routes = most_routes
         self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
@@ -98,14 +104,21 @@ class ShelfSearch:
         return not self._queue and not self._waiting
 
     @property
+    def goes_on(self) -> bool:
+        """Whether something is left to search, and more routes are wanted."""
+        return not self.is_exhausted and (self._most_routes is None or len(self.found) < self._most_routes)
+
+    @property
     def num_expanded(self) -> int:
         """The number of molecules whose reactions are known."""
         return len(self._steps)
 
     def wanted(self) -> str | None:
-        """Return the next molecule whose reactions the search needs, or None if it needs to be told others first. Routes that are found on
-        the way join `found`."""
-        while self._queue:
+        """Return the next molecule whose reactions the search needs, or None if it needs to be told others first, or has looked at many states,
+        so that its time can be checked. Routes that are found on the way join `found`."""
+        for _ in range(_AT_A_TIME):
+            if not self._queue or not self.goes_on:
+                break
             state = heapq.heappop(self._queue)
             if not state.open:
                 self.found.append(self._found(state))

@@ -74,6 +74,18 @@ def test_the_cheapest_route_is_found_and_no_other_costs(seed):
             assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
 
 
+def test_no_more_routes_are_put_together_than_are_wanted():
+    # eight ways to make each of three molecules: 512 routes
+    steps = {
+        "A": [Step(("B", "C", "D"), 0.1)],
+        **{one: [Step((f"{one}{way}",), 0.1) for way in range(8)] for one in "BCD"},
+    }
+    search = ShelfSearch("A", lambda one: len(one) == 2, most_routes=5)
+    while (wanted := search.wanted()) is not None:
+        search.tell(wanted, steps[wanted])
+    assert len(search.found) == 5 and not search.goes_on and not search.is_exhausted
+
+
 def test_routes_come_in_the_order_of_their_costs_if_each_molecule_is_answered_at_once():
     steps, bought = network(3)
     search = ShelfSearch("A", lambda one: one != "A" and one in bought)
