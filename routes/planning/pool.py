@@ -101,11 +101,16 @@ class _ToTheStock:
             for _ in range(2)
         )
         self._library_seconds = 0.0
+        self._num_found = 0
+        self._distinct: list[Found] = []
 
     def _found(self) -> list[Found]:
         """Routes of either search, each once."""
-        every = (one for search in (self._recorded, self._proposed) for one in search.found)
-        return list({one.route.canonical(): one for one in every}.values())
+        every = [*self._recorded.found, *self._proposed.found]
+        if len(every) != self._num_found:
+            self._num_found = len(every)
+            self._distinct = list({one.route.canonical(): one for one in every}.values())
+        return self._distinct
 
     @property
     def first(self) -> Route | None:
@@ -145,7 +150,7 @@ class _ToTheStock:
         return None
 
     def advance(self, seconds: float) -> float:
-        """Let the search of the library have half of the time.
+        """Let the search of the library have half of the time, or all of it where the other has ended.
 
         Args:
             seconds: the target's part of the time until now.
@@ -156,7 +161,10 @@ class _ToTheStock:
         from ..judging import shipped_library  # needs RDKit, which models of texts do without
 
         taken = 0.0
-        while self._recorded.goes_on and not self._is_enough and 2 * self._library_seconds <= seconds + taken:
+        while self._recorded.goes_on and not self._is_enough:
+            is_alone = not self._proposed.goes_on
+            if not is_alone and 2 * self._library_seconds > seconds + taken:
+                break
             begun = time.monotonic()
             smiles = self._recorded.wanted()
             if smiles is not None:
@@ -164,6 +172,8 @@ class _ToTheStock:
             spent = time.monotonic() - begun
             self._library_seconds += spent
             taken += spent
+            if is_alone:  # a molecule at a time, so that the budget is checked
+                break
         return taken
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:

@@ -263,6 +263,19 @@ def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, lib
     assert plan.distinct[0].score == pytest.approx(math.log(0.25) - 0.3)
 
 
+def test_the_library_goes_on_alone_when_the_model_has_routes_enough(planner, library, monkeypatch):
+    # the routes of the model have a step without precedent, and the recorded one takes two steps of the library
+    library(
+        ("O1", Transformation("([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>O-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]", 9)),
+        ("Br1", Transformation("[c:1]-[CH2;D2;+0:2]-[NH2;D1;+0:3]>>Br-[CH2;D2;+0:2]-[c:1].[NH3;D0;+0:3]", 5)),
+    )  # fmt: skip
+    monkeypatch.setitem(REACTIONS, AMIDE, {("CNC(C)=O", "c1ccccc1"): -0.1})
+    [plan], _ = to_the_stock(
+        planner, [AMIDE], ["CNC(C)=O", "c1ccccc1", "CC(=O)O", "N", "BrCc1ccccc1"], num_routes=1, time_limit=20
+    )
+    assert plan.distinct[0].precedented and plan.seconds < 15
+
+
 def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
     stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
     assert [len(to_the_stock(planner, [AMIDE], stock, num_routes=most)[0][0].routes) for most in (1, 2)] == [1, 2]
