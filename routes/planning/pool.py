@@ -31,7 +31,7 @@ UNRECORDED_COST = 1.0
 # Reactions of a molecule that the library proposes, those of the commonest transformations.
 LIBRARY_STEPS = 40
 # What a molecule costs that cannot be bought, and each of its heavy atoms. In recorded routes (PaRoutes n5), a molecule of so many
-# atoms takes 0.5 + 0.1 * atoms reactions; four times as much found the most purchasable routes in a given time.
+# atoms takes 0.5 + 0.1 * atoms reactions; four times as much found more purchasable routes in a given time than less did.
 ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
