@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from rdkit import Chem, rdBase
 
+from .molecules import KNOWN
+
 # What differs where it has no name of its own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
 _SALTS = {
@@ -41,7 +43,7 @@ def _is_plain(smiles: str) -> bool:
     return _SALT_OR_CHARGE.search(_NITRO.sub("", smiles)) is None
 
 
-@lru_cache(1 << 14)
+@lru_cache(KNOWN)
 def parent_form(smiles: str) -> str:
     """
     Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that keeps its identity.
@@ -82,7 +84,7 @@ def salt_in_words(smiles: str, parent: str) -> str:
     return names.pop() if is_named else OTHER_SALT
 
 
-@lru_cache(1 << 14)
+@lru_cache(KNOWN)
 def tautomers(smiles: str) -> tuple[str, ...]:
     """
     Return the canonical SMILES of the other tautomers of a molecule, in which no stereochemistry is lost.

@@ -18,8 +18,9 @@ from .tree import SMILES_CHARACTERS, Route
 
 # A longer SMILES is no molecule. RDKit writes one by recursion: a chain of 20,000 atoms ends the process.
 MOST_CHARACTERS = 2000
-# The number of SMILES whose results a process keeps.
-_KNOWN = 1 << 16
+# The number of SMILES whose results a process keeps, in each of its caches: some thousands serve a search, and more only fill
+# the memory of a server.
+KNOWN = 1 << 13
 # The beginning of a line of RDKit's log, and the position of an error in it.
 _STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
 _PLACE = re.compile(r" around position \d+")
@@ -28,7 +29,7 @@ _TOO_LARGE = re.compile(r"\[(?:\d{4,}|[^\[\]]*[H+-]\d{3,})")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 
 
-@lru_cache(_KNOWN)
+@lru_cache(KNOWN)
 def canonical_smiles(smiles: str) -> str:
     """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
 
@@ -85,7 +86,7 @@ def unreadable(smiles: str) -> str:
     return f"{told}: {reason}{place}."
 
 
-@lru_cache(_KNOWN // 16)  # each entry has many SMILES
+@lru_cache(KNOWN // 16)  # each entry has many SMILES
 def rooted_smiles(smiles: str) -> tuple[str, ...]:
     """Return the distinct SMILES of a molecule that begin at each of its atoms. RDKit's canonical SMILES is the first.
 
@@ -175,7 +176,7 @@ class Molecule:
         return canonical_smiles(self.smiles)
 
 
-@lru_cache(_KNOWN)
+@lru_cache(KNOWN)
 def read_molecule(smiles: str) -> Molecule | None:
     """Return the molecule that RDKit reads from a SMILES, or None if it cannot read one. Recent results are cached."""
     with rdBase.BlockLogs():
@@ -187,7 +188,7 @@ def read_molecule(smiles: str) -> Molecule | None:
     return Molecule(smiles, formula, MappingProxyType(atoms))
 
 
-@lru_cache(_KNOWN)
+@lru_cache(KNOWN)
 def is_beyond_repair(smiles: str) -> bool:
     """Return whether it is certain that RDKit can read no SMILES that begins with this one, which RDKit cannot read.
 

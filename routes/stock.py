@@ -22,7 +22,7 @@ from ..common.atomic import atomic_write
 from ..common.progress import Progress
 from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
-from .molecules import MOST_CHARACTERS, hash64
+from .molecules import KNOWN, MOST_CHARACTERS, hash64
 from .offers import Offer, read_price
 from .tables import find_column, table_header
 from .tree import Route
@@ -47,8 +47,6 @@ _LOOK_AT = 1000
 _CACHE_VERSION = 2
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
-# Molecules whose offers a stock remembers.
-_REMEMBERED = 1 << 16
 
 
 class _Notes:
@@ -286,7 +284,7 @@ class Stock:
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
-        if len(self._found) >= _REMEMBERED:
+        if len(self._found) >= KNOWN:
             self._found = {}
         known = self._found  # another thread may begin it again
         if smiles not in known:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from rdkit import Chem
 
-from ..molecules import Molecule, is_among, missing_atoms, read_molecule
+from ..molecules import KNOWN, Molecule, is_among, missing_atoms, read_molecule
 from ..tree import Route
 from .transformations import Example, Library, joined, shipped_library, without_stereo
 
@@ -153,7 +153,7 @@ def judge_step(route: Route) -> Judgement:
     return judge(route.smiles, [child.smiles for child in route.children])
 
 
-@lru_cache(1 << 14)
+@lru_cache(KNOWN)
 def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgement:
     reason = _against(product, reactants)
     if reason is not None:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from ..molecules import Molecule, is_among, is_beyond_repair, missing_atoms, read_molecule
+from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, missing_atoms, read_molecule
 from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
@@ -44,7 +44,7 @@ MOST_OTHER_ATOMS = 50
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
 
 
-@lru_cache(1 << 14)
+@lru_cache(KNOWN)
 def _holds(smiles: str, substructures: tuple[str, ...]) -> bool:
     from rdkit import Chem
 

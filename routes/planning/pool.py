@@ -36,7 +36,7 @@ ESTIMATE = 2.0, 0.4
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
 # Molecules whose reactions a process remembers, of the model and of the library: 13 kB each.
-_REMEMBERED = 1 << 12
+_REMEMBERED = 1 << 11
 
 
 class _WholeRoutes:

@@ -16,12 +16,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...hub.loading import load
 from ..data.forward_pairs import Reaction, reactions_of
-from ..molecules import canonical_smiles
+from ..molecules import KNOWN, canonical_smiles
 from ..plans import Plan
 from ..tree import Route
-
-# Reactions whose predictions are remembered: a server would take ever more memory otherwise.
-_REMEMBERED = 1 << 16
 
 
 class ForwardModel:
@@ -75,7 +72,7 @@ class ForwardModel:
             batch = new[start : start + self.batch_size]
             self._known |= dict(zip(batch, self._predict(batch), strict=True))
         found = [self._known[one] for one in asked]
-        for oldest in list(self._known)[:-_REMEMBERED]:
+        for oldest in list(self._known)[:-KNOWN]:
             del self._known[oldest]
         return found
 

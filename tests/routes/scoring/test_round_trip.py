@@ -69,7 +69,7 @@ def test_the_oldest_predictions_are_forgotten(monkeypatch):
             return [["C"] for _ in batch]
 
     forward = Stub()
-    monkeypatch.setattr(round_trip, "_REMEMBERED", 2)
+    monkeypatch.setattr(round_trip, "KNOWN", 2)
     reactants = [("C",), ("CC",), ("CCC",)]
     assert forward.predict(reactants) == [["C"]] * 3  # also those that are forgotten afterwards
     assert forward.predict(reactants) == [["C"]] * 3
