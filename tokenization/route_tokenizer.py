@@ -122,10 +122,10 @@ def source_text(
         starting_material (`str`, *optional*):
             The SMILES of a molecule that the route must start from.
         product_length (`int`, *optional*, defaults to 145):
-            The number of tokens for the product, with its `<SOS>`, `?` and pads.
+            The number of tokens for the product, with its `<SOS>`, `?` and pads, in front of a starting material.
         source_length (`int`, *optional*, defaults to 280):
             The number of tokens for the whole source. `source_length - product_length` of them are for the starting
-            material.
+            material. Without one, all of them are for the product.
 
     Returns:
         `str`: the text, for `tokenizer(text)`.
@@ -134,9 +134,10 @@ def source_text(
         ValueError: product or starting material is too long (the message names both lengths), or contains a character
             of the layout, which is never part of a SMILES: space, `?`, `J`, `{`, `}`, `'`, `,` or `<SOS>`.
     """
-    _check_smiles("product", product, product_length, f"product_length={product_length}")
     if starting_material is None:
+        _check_smiles("product", product, source_length, f"{source_length=}")
         return product
+    _check_smiles("product", product, product_length, f"{product_length=}")
     rest = source_length - product_length
     _check_smiles("starting material", starting_material, rest, f"{source_length=} - {product_length=}")
     padding = _PAD * (product_length - len(product) - _TEMPLATE_TOKENS)
@@ -161,8 +162,7 @@ def encode_source(
             As in [`source_text`].
 
     Returns:
-        `list[int]`: the ids, at most `product_length` without a starting material, and at most `source_length` with
-        one.
+        `list[int]`: the ids, at most `source_length`.
 
     Raises:
         TypeError: product or starting material is not a string.

@@ -49,8 +49,8 @@ class Preparation:
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
-            The largest number of tokens in a source. The target molecule alone also has at most `PRODUCT_LENGTH`
-            tokens.
+            The largest number of tokens in a source. In front of a starting material, the target molecule has at most
+            `PRODUCT_LENGTH` of them.
         max_target_length (`int`, *optional*, defaults to 1075):
             The largest number of tokens in a route, with the end token.
         max_depth (`int`, *optional*):

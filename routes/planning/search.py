@@ -239,7 +239,8 @@ class RouteSearch:
     def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
         """Inputs of `generate`, with the forced beginning of each route."""
         tokenizer, device = self.tokenizer, self.model.device
-        sources = [encode_source(tokenizer, job.smiles, job.starting_material) for job in jobs]
+        room = self.model.config.max_source_positions
+        sources = [encode_source(tokenizer, job.smiles, job.starting_material, source_length=room) for job in jobs]
         starts = [beginning(tokenizer, job.smiles) for job in jobs]
         inputs = {
             "input_ids": _pad(sources, tokenizer.pad_token_id, side="right").to(device),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
-from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, encode_source
+from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
 from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
 from ..tree import MAX_DEPTH
@@ -97,7 +97,14 @@ def read_targets(
         try:
             smiles, remarks = one_target(target, settings.on_salt)
             begin = None if begin is None else one_molecule(begin)
-            check_source(model, tokenizer, smiles, begin)
+            try:
+                check_source(model, tokenizer, smiles, begin)
+            except ValueError as error:
+                if settings.direct:
+                    raise
+                remarks += (
+                    f"The last step is a recorded transformation, because the model cannot read the target: {error}",
+                )
         except ValueError as error:
             # some messages quote the canonical SMILES: add the one that was given
             problem = str(error) if shown(target) in str(error) else f"{shown(target)}: {error}"
@@ -154,13 +161,9 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
         if text is not None:
             check_spelling(tokenizer, text)
     room = model.config.max_source_positions
-    encode_source(
-        tokenizer,
-        smiles,
-        starting_material,
-        product_length=min(PRODUCT_LENGTH, room),
-        source_length=min(SOURCE_LENGTH, room),
-    )
+    if starting_material is None and about_routes(model).get("starting_material") is not False:
+        room = min(room, PRODUCT_LENGTH)  # the other positions are those of starting materials
+    encode_source(tokenizer, smiles, starting_material, source_length=room)
     if len(beginning(tokenizer, smiles)) > model.config.max_target_positions:
         raise ValueError(f"{shown(smiles)} is too long: the model has no room for a route to it.")
 

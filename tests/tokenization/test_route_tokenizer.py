@@ -138,8 +138,11 @@ def test_source_at_its_limits(tokenizer):
     ids = encode_source(tokenizer, "C" * 143, "O" * 133)
     assert ids == [0, *[4] * 143, 22, 0, *[5] * 133, 22]
     assert len(ids) == 280
+    assert source_text("C" * 278) == "C" * 278  # alone, it has the room of a starting material too
+    with pytest.raises(ValueError, match=r"product has 281 tokens .* at most 280 .*source_length=280"):
+        source_text("C" * 279)
     with pytest.raises(ValueError, match=r"product has 146 tokens .* at most 145 .*product_length=145"):
-        source_text("C" * 144)
+        source_text("C" * 144, "C")
     with pytest.raises(ValueError, match=r"starting material has 136 tokens .* at most 135 "):
         source_text("C", "O" * 134)
     with pytest.raises(ValueError, match=r"starting material has 5 tokens .* at most 4 .*source_length=12"):

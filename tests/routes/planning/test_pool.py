@@ -263,6 +263,20 @@ def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, lib
     assert plan.distinct[0].score == pytest.approx(math.log(0.25) - 0.3)
 
 
+def test_a_target_that_the_model_cannot_read_is_made_by_the_library(planner, library):
+    coupling = "[C:2]-[NH;D2;+0:1]-[C;H0;D3;+0:3](=[O;D1;H0:4])>>O-[C;H0;D3;+0:3](=[O;D1;H0:4]).[C:2]-[NH2;D1;+0:1]"
+    library(("O1", Transformation(coupling, 30)))
+    acid, amine = "C" * 160 + "C(=O)O", "NCc1ccccc1"
+    target = "C" * 160 + "C(=O)NCc1ccccc1"
+    (plan,) = planner.plan([target], stock=Stock([acid, amine]), progress=False, time_limit=20)
+    assert plan.distinct[0].purchasable and plan.distinct[0].route.children
+    assert plan.remarks[0].startswith(
+        "The last step is a recorded transformation, because the model cannot read the target"
+    )
+    with pytest.raises(ValueError, match="at most"):
+        planner.plan([target], stock=Stock([acid, amine]), progress=False, direct=True)
+
+
 def test_the_library_goes_on_alone_when_the_model_has_routes_enough(planner, library, monkeypatch):
     # the routes of the model have a step without precedent, and the recorded one takes two steps of the library
     library(
