@@ -6,7 +6,8 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.routes import Route, RoutePlanner, write_routes
+from weftformer.inference.tasks import load_task
+from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.molecules import canonical_smiles
@@ -44,7 +45,7 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert model.generation_config.eos_token_id == 22 and model.generation_config.num_beams == 2
     shown = capsys.readouterr().out
     assert "top-1" in shown and str(folder) in shown
-    [plan] = RoutePlanner(model, tokenizer).plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
+    [plan] = load_task(str(folder)).planner.plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
     assert (
         plan.problem is None
         and plan.target == canonical_smiles("[18F]CC[2H]")
