@@ -26,7 +26,7 @@ _REMEMBERED = 1 << 16
 
 class ForwardModel:
     """
-    Predicts products with a text model that was trained on pairs of `weftformer prepare-reactions`.
+    Predicts products with a text model that was trained on pairs of `weftformer routes prepare-reactions`.
 
     The last 65,536 predictions are remembered, because the candidates of a target share reactions.
 

@@ -23,7 +23,7 @@ def routes(*targets: str) -> list[Route]:
 
 
 def train(*words: str) -> int:
-    return cli.main(["train-routes", *words])
+    return cli.main(["routes", "train", *words])
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
     ("words", "message"),
     [
         (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
-        (["--train-file", "."], "is not a folder of `weftformer prepare-routes`"),
+        (["--train-file", "."], "is not a folder of `weftformer routes prepare`"),
         (["--preset", "modern-tiny"], "take one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
         (["--num-route", "3"], "Did you mean `num-routes`?"),
