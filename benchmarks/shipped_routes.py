@@ -2,8 +2,8 @@
 
 Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes --evaluation evaluation.json --stock-routes n1 n5`.
 
-The model is a folder of `weftformer train-routes` with its checkpoints. Its weights are stored in half precision; they are
-still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer evaluate --with steps --json` wrote
+The model is a folder of `weftformer routes train` with its checkpoints. Its weights are stored in half precision; they are
+still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer routes evaluate --with steps --json` wrote
 with that model. The stock is the starting materials of recorded routes.
 """
 
@@ -28,7 +28,7 @@ from weftformer.routes.data.training_data import read_canonical
 from weftformer.routes.shipped import MODEL, STOCK
 from weftformer.scripts.cli import run_script
 
-# Of the metrics of `weftformer evaluate`: the key in about.json, the metric, its part, and its name on the card.
+# Of the metrics of `weftformer routes evaluate`: the key in about.json, the metric, its part, and its name on the card.
 FIGURES = (
     ("exact_top_1", "exact", "top-1", "recorded route, top-1"),
     ("exact_top_10", "exact", "top-10", "recorded route, top-10"),
@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FOLDER", help="trained model, with its last checkpoint")
-    add("--evaluation", type=Path, required=True, metavar="FILE", help="JSON of `weftformer evaluate` with that model")
+    add("--evaluation", type=Path, required=True, metavar="FILE", help="JSON of `routes evaluate` with that model")
     add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
@@ -81,7 +81,7 @@ def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
     """Write weights in half precision, configuration, generation settings and tokenizer, without the code; return the model."""
     model = WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
     model.generation_config.num_beams = 10
-    # a model that was trained before train-routes said so
+    # a model that was trained before `routes train` said so
     model.generation_config.routes = {"starting_material": False} | model.generation_config.routes
     # the configuration keeps float32, and with it the type that `from_pretrained` loads
     model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         facts_of(
             model,
             NAME,
-            summary="The route model that comes with Weft: the default of `weftformer plan`.",
+            summary="The route model that comes with Weft: the default of `weftformer routes plan`.",
             has_code=False,
             license="apache-2.0",
             license_note=LICENCE,

@@ -59,7 +59,7 @@ def train(command: str, words: Sequence[str], folder: Path) -> dict[str, float]:
         raise ValueError(f"{folder} has a model of other arguments: give another --output-dir or another name.")
     file = folder / _EVALUATION
     if not file.exists():
-        code = cli.main([command, *words, "--output-dir", str(folder), "--resume-from-checkpoint", "true"])
+        code = cli.main([*command.split(), *words, "--output-dir", str(folder), "--resume-from-checkpoint", "true"])
         if code or not file.exists():
             raise ValueError(f"`weftformer {command}` wrote no {file}: see above, and give a --validation-file.")
     return json.loads(file.read_text(encoding="utf-8"))

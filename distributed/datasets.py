@@ -30,7 +30,7 @@ def plan(
     Plan routes for the molecules of a data set.
 
     The rows of the data set are read before the workers begin, and the rows with plans are in Ray's object store when the
-    last one is done: for jobs of days use `weftformer plan --workers`, which writes parts meanwhile and goes on with them.
+    last one is done: for jobs of days use `weftformer routes plan --workers`, which writes parts meanwhile and goes on with them.
 
     Args:
         dataset (`ray.data.Dataset`):

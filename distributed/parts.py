@@ -53,7 +53,7 @@ class Parts:
         """Begin a job, or go on with the one that is there.
 
         Args:
-            command: "plan" or "generate".
+            command: "routes plan" or "generate".
             settings: by the names that a user knows them by. Values have to be JSON.
             rows: what tells each row from others.
 
@@ -106,7 +106,7 @@ class Parts:
         """Yield all rows in the order of the input, each once.
 
         Args:
-            command: "plan" or "generate".
+            command: "routes plan" or "generate".
 
         Raises:
             ValueError: there is no such job in the folder, or rows are missing; the message says which.

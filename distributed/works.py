@@ -80,7 +80,7 @@ def batches_of(items: Items, cost: Any, most: int, workers: int) -> list[Items]:
 
 @dataclass
 class PlanWork:
-    """Plans targets, as `weftformer plan` does.
+    """Plans targets, as `weftformer routes plan` does.
 
     Args:
         model: folder or Hub id of a route model.

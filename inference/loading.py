@@ -28,8 +28,8 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
         ) from error
     written = "routes" if isinstance(task, RouteTask) else "texts"
     if written != wanted:
-        command = f"plan TARGET --model {model}" if written == "routes" else f"generate --model {model}"
-        raise ValueError(f"--model {model} writes {written}, not {wanted}: `weftformer {command}` asks it.")
+        one, other = ("routes plan", "routes evaluate") if written == "routes" else ("generate", "evaluate")
+        raise ValueError(f"--model {model} writes {written}, not {wanted}: use `weftformer {one}` or `{other}`.")
     move_to(task, device, is_compiled)
     return task
 

@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
 from ..configuration import WeftConfig
+from ..hub.card import writes_routes
 from ..hub.loading import check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..tokenization import build_route_tokenizer
 from ..tokenization.checks import encode_checked
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ def load_task(
     tokenizer = load(AutoTokenizer, folder_or_hub_id)
     model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
     check_finite(model, folder_or_hub_id)
-    if tokenizer.get_vocab() == build_route_tokenizer().get_vocab():
+    if writes_routes(model.config):
         from ..routes import RoutePlanner
 
         return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)

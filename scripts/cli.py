@@ -1,7 +1,7 @@
 """The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that people can
 act on into one line.
 
-A command is one file, `scripts/NAME.py` (with underscores where the command has hyphens), of this form:
+A command is one file, `scripts/NAME.py` (with underscores where the command has spaces or hyphens), of this form:
 
     \"\"\"What the command does: the description in its help.\"\"\"
 
@@ -28,6 +28,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -37,25 +38,33 @@ from typing import Any
 
 # What each command does, in the order of the help.
 COMMANDS = {
-    "demo": "see what Weft does in two minutes",
     "train": "train a model on pairs of texts",
     "pretrain": "train a model to restore corrupted texts, before pairs",
     "estimate": "estimate the cost of training a model and of decoding",
     "generate": "write a text for each line of a file",
-    "train-routes": "train a model that writes synthesis routes",
-    "prepare-routes": "make training data from route files",
-    "prepare-reactions": "write the reactions of route files as pairs",
-    "plan": "plan synthesis routes for a molecule",
-    "draw": "draw the routes of a file",
-    "evaluate": "score a model on pairs, or planned routes on recorded ones",
+    "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
     "app": "show models on a page in the browser",
+    "demo": "see what Weft does in two minutes",
+    "routes plan": "plan synthesis routes for a molecule",
+    "routes draw": "draw the routes of a file",
+    "routes evaluate": "score planned routes on recorded ones",
+    "routes train": "train a model that writes synthesis routes",
+    "routes prepare": "make training data from route files",
+    "routes prepare-reactions": "write the reactions of route files as pairs",
 }
-# What took the place of commands of 0.1.
-RENAMED = {
+GROUP = "routes"
+# Names that go on working in this version, and the options that tell an old `evaluate` of routes.
+OLD_NAMES = {
+    "plan": "routes plan", "draw": "routes draw", "train-routes": "routes train", "prepare-routes": "routes prepare",
+    "prepare-reactions": "routes prepare-reactions",
+}  # fmt: skip
+ROUTE_OPTIONS = {"--predictions", "--stock", "--with"}
+# What took the place of other commands of 0.1.
+REMOVED = {
     "space": "A Space starts `weftformer app`: see docs/app.md.",
     "benchmark": "It is now `python -m weftformer.benchmarks`.",
 }
@@ -66,10 +75,14 @@ INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the s
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves descriptions and examples as they are written, and has room for long names of options."""
+    """Leaves descriptions and examples as they are written, has room for long names of options, and has a heading over the group."""
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(prog, max_help_position=32, **kwargs)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        # argparse has one heading for all commands of a parser
+        return ("\ncommands for molecules:\n" if action.metavar == GROUP else "") + super()._format_action(action)
 
 
 class Parser(argparse.ArgumentParser):
@@ -120,10 +133,15 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
         metavar="SHELL",
         help=f"print a script with which a shell completes commands and options: {', '.join(SHELLS)}",
     )
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", prog="weftformer")
+    groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
     own: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
-        own[name] = commands.add_parser(name, help=text)
+        group, _, word = name.rpartition(" ")
+        if group not in groups:
+            words = ", ".join(name.split()[1] for name in COMMANDS if name.startswith(group))
+            parent = groups[""].add_parser(group, help=f"synthesis routes: {words}")
+            groups[group] = parent.add_subparsers(title="commands for molecules", metavar="COMMAND")
+        own[name] = groups[group].add_parser(word, help=text)
         if name in filled:
             module = _module(name)
             own[name].description, own[name].epilog = (module.__doc__ or text).strip(), getattr(module, "EPILOG", None)
@@ -132,7 +150,7 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"weftformer.scripts.{name.replace('-', '_')}")
+    return importlib.import_module(f"weftformer.scripts.{re.sub('[ -]', '_', name)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -147,13 +165,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: after `--help`, and with 2 where arguments are wrong, as argparse has it.
     """
-    name, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if name.startswith("-"):
-        shell = build_parser(())[0].parse_args([name, *rest]).print_completion
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    new = "routes evaluate" if words[0] == "evaluate" and ROUTE_OPTIONS & set(words) else OLD_NAMES.get(words[0])
+    if new:
+        print(f"weftformer: `weftformer {words[0]}` is now `weftformer {new}`.", file=sys.stderr)
+        words[:1] = new.split()
+    if words == [GROUP]:
+        words.append("--help")
+    depth = 2 if words[0] == GROUP else 1
+    name, rest = " ".join(words[:depth]), words[depth:]
+    if words[depth - 1].startswith("-"):
+        shell = build_parser(())[0].parse_args(words).print_completion
         return run_script("--print-completion", print_completion, shell)
     if name not in COMMANDS:
-        matches = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = RENAMED.get(name) or (f"Did you mean `{matches[0]}`?" if matches else "")
+        match = next(iter(difflib.get_close_matches(name, [*COMMANDS, *OLD_NAMES], n=1)), None)
+        hint = REMOVED.get(name) or (f"Did you mean `{OLD_NAMES.get(match, match)}`?" if match else "")
         told = f"weftformer: there is no command {name!r}. {hint}".rstrip()
         print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR

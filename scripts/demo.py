@@ -120,5 +120,5 @@ def main(args: argparse.Namespace) -> None:
         f"Loss of {NUM_TEST_ROUTES} recorded routes that it was not trained on: {before:.3f} before, {after:.3f} after "
         f"{args.max_steps} steps, {again:.3f} saved and loaded again.\n"
         f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
-        "Next:\n  weftformer plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"
+        "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"
     )

@@ -1,198 +1,69 @@
-"""Score a model of texts on a file of pairs, or plan targets whose routes are recorded, and report how often and how well
-the routes are found. Their predictions come from a model, or from files: of `weftformer plan --json` or
-`--save-predictions`, or routes as AiZynthFinder, RetroCast, DirectMultiStep or PaRoutes write them, those of a target in
-the order of their ranks."""
-
-from __future__ import annotations
+"""Score a model on a file of pairs of texts: the metrics of training, with intervals, and the worst pairs beside what the model
+writes. `weftformer routes evaluate` scores routes."""
 
 import argparse
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from weftformer.routes.scoring.conditions import CONDITIONS
-from weftformer.scripts.arguments import (
-    check_at_least_one,
-    check_folders,
-    check_model,
-    read_stock,
-)
-from weftformer.scripts.plan_options import add_plan_options, plan_settings
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model
 from weftformer.training.options import check_exist
-
-if TYPE_CHECKING:
-    from weftformer.routes.planning.settings import PlanSettings
-    from weftformer.routes.stock import Stock
-    from weftformer.routes.tree import Route
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "weftformer evaluate FILE (--model MODEL | --predictions FILE ...) [--option value ...]"
+    parser.usage = "%(prog)s FILE --model MODEL [--option value ...]"
     add = parser.add_argument
-    add("routes", type=Path, metavar="FILE",
-        help="pairs, for a model of texts (csv, ...); or recorded routes, JSON lines (.gz works)")  # fmt: skip
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder or Hub id of a trained model")
-    source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score these files instead, of this or another program; several are compared")  # fmt: skip
-    add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
-    add("--limit", type=int, metavar="N", help="only N targets, drawn at random; of pairs, the first N")
+    add("file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
+    add("--model", required=True, help="folder or Hub id of a trained model of texts")
+    add("--limit", type=int, metavar="N", help="only the first N pairs")
     for side in ("source", "target"):
-        add(f"--{side}-column", metavar="NAME", help=f"{side}s in a table of pairs (default: as in training)")
-    add("--condition-columns", metavar="A,B", help="numbers in a table of pairs, as in training")
-    add("--seed", type=int, default=0, metavar="N",
-        help="of that draw, of the starting materials, the SMILES that are searched from and the intervals (default: %(default)s)")  # fmt: skip
-    add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
-        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
-    missing = parser.add_mutually_exclusive_group()
-    missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
-                         help="with --predictions: score only the targets in the files")  # fmt: skip
-    missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
-                         help="with --predictions: count targets that are not in the files as not found")  # fmt: skip
-    planning = parser.add_argument_group("planning, with --model")
-    planning.add_argument("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-                          help="what the model is given besides the target, a column each: steps (the depth of the recorded "
-                          "route), material (one of its leaves: only for a model that was trained with one, which its files "
-                          "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
-    names = (
-        "beams",
-        "ranking",
-        "num_augmentations",
-        "grammar",
-        "on_fail",
-        "max_new_tokens",
-        "time_limit",
-        "direct",
-    )
-    add_plan_options(planning, *names)
-    planning.add_argument(
-        "--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)"
-    )
-    planning.add_argument("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
-    planning.add_argument("--save-predictions", type=Path, metavar="FILE",
-                          help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks"
-    )
-    output.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
+        add(f"--{side}-column", metavar="NAME", help=f"column of the {side}s (default: as in training)")
+    add("--condition-columns", metavar="A,B", help="columns of numbers, as in training")
+    add("--beams", type=int, metavar="N", help="width of the search (default: that of the model's folder)")
+    add("--max-new-tokens", type=int, metavar="N", help="longest text (default: that of the model's folder, else 256)")
+    add("--batch-size", type=int, default=32, metavar="N", help="pairs computed at a time (default: %(default)s)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--json", type=Path, metavar="FILE", help="write the scores and their intervals")
 
 
 def main(args: argparse.Namespace) -> None:
-    """Plan, or read what was planned, and print the scores.
+    """Write a text for each pair, and print the scores.
 
     Raises:
-        ValueError, OSError: an argument does not fit, or a file is not as it should be.
+        ValueError, OSError: an argument does not fit, the model writes routes, or a file is not as it should be.
     """
-    from dataclasses import replace
-
-    from transformers import AutoConfig
-
-    from weftformer.hub.card import writes_routes
-    from weftformer.hub.loading import load
-    from weftformer.routes.scoring.evaluation import Evaluation, evaluate
-    from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
-    from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
-
-    settings = replace(plan_settings(args), enforce_limits=False)  # the lengths of recorded routes are what they are
-    if args.model is not None and not writes_routes(load(AutoConfig, args.model)):
-        return _score_texts(args)
-    references = load_references(args.routes, args.limit, args.seed)
-    stock = read_stock(args.stock, is_strict=True)  # as other programs count
-    if args.model is not None:
-        columns = _planned(args, settings, references, stock)
-    else:
-        columns = {
-            name: matched(column, references, name, args.missing_targets)
-            for name, column in read_predictions(args.predictions).items()
-        }
-    results: dict[str, Evaluation] = {}
-    for name, pairs in columns.items():
-        results[name] = evaluate(
-            [plan for _, (plan, _) in pairs],
-            [route for route, _ in pairs],
-            starting_materials=[material for _, (_, material) in pairs],
-            stock=stock,
-            ks=args.ks,
-            seed=args.seed,
-        )
-        if failed := results[name].not_planned:
-            target, problem = next(iter(failed.items()))
-            print(
-                f"weftformer evaluate: {name}: {len(failed)} of {len(pairs)} targets not planned, counted as not found: "
-                f"{target}: {problem}",
-                file=sys.stderr,
-            )
-    print((as_markdown if args.markdown else as_text)(results))
-    if args.json is not None:
-        write_json(results, vars(args), args.json)
-
-
-def check(args: argparse.Namespace) -> None:
-    """Find mistakes that would show after the planning only."""
-    check_at_least_one(args, "limit", "batch_size")
-    if min(args.ks) < 1:
-        raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
-    if args.predictions and (args.conditions or args.save_predictions):
-        raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
-    check_folders(args, "json", "save_predictions")
-    check_exist(str(args.routes), *map(str, args.predictions or ()))
-    if args.model is not None:
-        check_model(args.model)
-
-
-def _score_texts(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import write_json
     from weftformer.inference.loading import load_on
     from weftformer.inference.scoring import score_pairs
     from weftformer.training.data import load_pairs, trained_columns
     from weftformer.training.options import DataArguments
 
-    if args.stock or args.conditions or args.save_predictions:
-        raise ValueError("--stock, --with and --save-predictions are for routes, and this model writes texts.")
+    task = load_on(args.model, "texts", args.device)
     trained = trained_columns(args.model)
     data = DataArguments(
-        train_file=str(args.routes),
+        train_file=args.file,
         source_column=args.source_column or trained.get("source"),
         target_column=args.target_column or trained.get("target"),
         condition_columns=args.condition_columns,
         max_train_samples=args.limit,
     )
-    rows, _, columns = load_pairs(data)
-    task = load_on(args.model, "texts", args.device)
+    try:
+        rows, _, columns = load_pairs(data)
+    except ValueError as error:
+        raise ValueError(f"{error} If these are routes, `weftformer routes evaluate` scores them.") from error
     settings = task.settings(args.beams, args.max_new_tokens)
-    metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size or 32)
+    metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size)
     scores, intervals = metrics.scores(), metrics.intervals()
-    print(f"{len(metrics.references):,} pairs of {args.routes}")
+    print(f"{len(metrics.references):,} pairs of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
     print(metrics.worst())
     if args.json is not None:
-        numbers = {"pairs": len(metrics.references), "scores": scores, "intervals": intervals}
-        write_json(args.json, numbers)
+        write_json(args.json, {"pairs": len(metrics.references), "scores": scores, "intervals": intervals})
 
 
-def _planned(
-    args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
-) -> dict[str, list[Any]]:
-    from weftformer.common.atomic import partial_file
-    from weftformer.routes.planning.planner import RoutePlanner
-    from weftformer.routes.scoring.predicting import conditions_of, predict
-
-    planner = RoutePlanner.from_pretrained(args.model)
-    conditions = conditions_of(planner.model.config, args.conditions)
-    from weftformer.inference.loading import move_to
-
-    move_to(planner, args.device)
-    file = args.save_predictions
-    with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
-        found = {
-            name: predict(planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size)
-            for name in conditions
-        }
-    return {
-        CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
-        for name, plans in found.items()
-    }
+def check(args: argparse.Namespace) -> None:
+    """Find mistakes that would show after the scoring only."""
+    check_at_least_one(args, "limit", "beams", "max_new_tokens", "batch_size")
+    check_folders(args, "json")
+    check_exist(args.file)
+    check_model(args.model)

@@ -257,7 +257,7 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
 
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: Wanted, request: Request) -> PlanAnswer:
-        """Ranked routes to each target, as "weftformer plan --json" writes them, and the names of their reactions."""
+        """Ranked routes to each target, as "weftformer routes plan --json" writes them, and the names of their reactions."""
         _refuse(wanted, limits)
         works: Sequence[PlanRequest] = await _checked(partial(_planned, task, budget), wanted.model_dump())
         end = time.monotonic() + limits.timeout_s

@@ -1,4 +1,4 @@
-"""The options of `weftformer train-routes`. Nothing here needs torch, so that the command shows its help at once."""
+"""The options of `weftformer routes train`. Nothing here needs torch, so that the command shows its help at once."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ class RouteArguments:
 
     train_file: str | None = common_option(
         None,
-        "Routes to train on, of any form, or a folder of `weftformer prepare-routes`. "
+        "Routes to train on, of any form, or a folder of `weftformer routes prepare`. "
         "Default: the sample of recorded routes that comes with Weft.",
     )
     test_file: str | None = common_option(None, "Routes to test on. Training routes to the same targets are left out.")

@@ -180,7 +180,7 @@ def _check_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> None
             )
         if not (folder / REPORT).is_file():
             raise ValueError(
-                f"{folder} is not overwritten: {REPORT} is missing, so `weftformer prepare-routes` did not write it."
+                f"{folder} is not overwritten: {REPORT} is missing, so `weftformer routes prepare` did not write it."
             )
     if inside := [path for path in inputs if folder.resolve() in path.resolve().parents]:
         raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")

@@ -1,4 +1,4 @@
-"""The training and test data of `weftformer train-routes`."""
+"""The training and test data of `weftformer routes train`."""
 
 import json
 import sys
@@ -79,7 +79,7 @@ def _with_parts(routes: Sequence[Route]) -> list[Route]:
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     """Return the rows of a prepared folder, without those of the test targets, and the test routes.
 
-    `weftformer prepare-routes` writes such a folder.
+    `weftformer routes prepare` writes such a folder.
 
     Raises:
         ValueError: the folder is not such a folder, it was prepared with other settings than the arguments request, there
@@ -89,11 +89,11 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     try:
         loaded = load_from_disk(folder)
     except FileNotFoundError as error:
-        raise ValueError(f"{folder} is not a folder of `weftformer prepare-routes`.") from error
+        raise ValueError(f"{folder} is not a folder of `weftformer routes prepare`.") from error
     rows = loaded["train"] if isinstance(loaded, DatasetDict) else loaded
     if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
         raise ValueError(
-            f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer prepare-routes`."
+            f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer routes prepare`."
         )
     asked = {
         "--permutations": arguments.permutations > 1,
@@ -102,7 +102,7 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     }
     if given := [name for name, is_given in asked.items() if is_given]:
         raise ValueError(
-            f"{folder} is already prepared: give {given[0].replace('_', '-')} to `weftformer prepare-routes` instead."
+            f"{folder} is already prepared: give {given[0].replace('_', '-')} to `weftformer routes prepare` instead."
         )
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])

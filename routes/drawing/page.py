@@ -50,7 +50,7 @@ def routes_page(
 
     Args:
         plans (`Sequence[Plan]`):
-            The result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer plan --json`.
+            The result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer routes plan --json`.
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
         about (`Mapping[str, str]`, *optional*):

@@ -17,7 +17,7 @@ from .reaction_lines import without_maps
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# The fields that contain routes in the files of other projects, and in those of `weftformer plan` (`candidates`).
+# The fields that contain routes in the files of other projects, and in those of `weftformer routes plan` (`candidates`).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")

@@ -111,7 +111,7 @@ def _in_words(value: Any) -> str:
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
     """
-    Read the plans of a file: those of `weftformer plan`, or what any program found for targets.
+    Read the plans of a file: those of `weftformer routes plan`, or what any program found for targets.
 
     Args:
         path (`Path`):
@@ -139,7 +139,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
             rows.append((Plan.from_dict(data), data))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{path}, plan {number}: not a plan of `weftformer plan --json`: {reason}") from error
+            raise ValueError(f"{path}, plan {number}: not a plan of `routes plan --json`: {reason}") from error
     return rows
 
 

@@ -106,7 +106,7 @@ def predict(
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
-    """Plans by column and canonical target: JSON lines, a list as `weftformer plan --json` writes it, or routes of any program.
+    """Plans by column and canonical target: JSON lines, a list as `weftformer routes plan --json` writes it, or routes of any program.
 
     Raises:
         ValueError: a file holds something else; the message names the place.

@@ -1,4 +1,4 @@
-"""What `weftformer evaluate` found, as a table for a terminal, in Markdown, and as JSON."""
+"""What `weftformer routes evaluate` found, as a table for a terminal, in Markdown, and as JSON."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

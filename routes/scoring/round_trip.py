@@ -23,7 +23,7 @@ from ..tree import Route
 
 class ForwardModel:
     """
-    Predicts products with a text model that was trained on pairs of `weftformer prepare-reactions`.
+    Predicts products with a text model that was trained on pairs of `weftformer routes prepare-reactions`.
 
     The last 65,536 predictions are remembered, because the candidates of a target share reactions.
 

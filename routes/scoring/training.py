@@ -72,7 +72,7 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
         print(f"{route.format_tree()} ({agrees})")
-    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer plan '{plan.target}' --model {folder}")
+    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer routes plan '{plan.target}' --model {folder}")
 
 
 def card_details(
@@ -86,7 +86,7 @@ def card_details(
         )
     else:
         data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"
-        # `weftformer prepare-routes` had its own number of orders
+        # `weftformer routes prepare` had its own number of orders
         plain = about["aligned"] or Path(arguments.train_file).is_dir()
         data += "." if plain else f", at most {arguments.permutations} orders of the reactants each."
     if about["sub_routes"]:
@@ -120,7 +120,7 @@ def card_details(
 
 
 def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
-    """Everything that `weftformer train-routes` does, after its arguments are read.
+    """Everything that `weftformer routes train` does, after its arguments are read.
 
     Returns:
         The results, as they are written to `results.json`.

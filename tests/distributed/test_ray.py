@@ -100,7 +100,7 @@ def test_what_kills_its_worker_twice_is_left_out_and_nothing_else(cluster, tmp_p
 
 
 def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
-    words = ["plan", "CCO", "--model", str(tmp_path), "--workers", "2", "--output-file", "x", "--no-progress"]
+    words = f"routes plan CCO --model {tmp_path} --workers 2 --output-file x --no-progress".split()
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     assert cli.main(words) == 1
     assert "is a bart model: `weftformer convert` makes a Weft model of it." in capsys.readouterr().err
@@ -138,13 +138,13 @@ def test_two_workers_write_the_texts_of_one_process(cluster, texts, tmp_path, op
 def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, capsys):
     (tmp_path / "targets.smi").write_text("".join(f"{smiles} t{number}\n" for number, smiles in enumerate(TARGETS)))
     (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\n")
-    words = ["plan", "--model", routes, "--input-file", "targets.smi", "--steps", "1", "--beams", "2", "--no-progress"]
+    words = f"routes plan --model {routes} --input-file targets.smi --steps 1 --beams 2 --no-progress".split()
     words += ["--stock", "stock.smi"]
     assert cli.main([*words, "--output-file", "alone.jsonl"]) == 3
     capsys.readouterr()
     assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 3
     assert f"{len(TARGETS)} targets in parts" in (out := capsys.readouterr().out) and "2 refused" in out
-    assert cli.main(["plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 0
+    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 0
     alone, joined = (
         {row["number"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
         for name in ("alone.jsonl", "joined.jsonl")
@@ -155,7 +155,7 @@ def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, c
         assert list(other) == list(row) and (other["state"], other["settings"]) == (row["state"], row["settings"])
         assert Plan.from_dict(other).routes == Plan.from_dict(row).routes and other["problem"] == row["problem"]
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
-    assert cli.main(["plan", "--join", "parts", "--output-file", "joined.csv"]) == 0
+    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 0
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
 
 
@@ -193,6 +193,7 @@ def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported
         sys.executable,
         "-m",
         "weftformer",
+        "routes",
         "plan",
         "--model",
         routes,
@@ -222,6 +223,7 @@ def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported
         sys.executable,
         "-c",
         code,
+        "routes",
         "plan",
         "CCO",
         "--model",

@@ -129,13 +129,13 @@ def test_mistakes_are_one_line(texts, tmp_path, capsys, monkeypatch, words, mess
 
 def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
     parts = Parts((tmp_path / "parts").as_uri())
-    parts.begin("plan", {}, ["a", "b"])
+    parts.begin("routes plan", {}, ["a", "b"])
     for text in ("first", "again"):
         parts.add([f'{{"number":{number},"state":"done","text":"{text}"}}\n' for number in (2, 1)])
         parts.flush()
-    assert [row["text"] for row in parts.rows("plan")] == ["first", "first"] and parts.states() == {
+    assert [row["text"] for row in parts.rows("routes plan")] == ["first", "first"] and parts.states() == {
         0: "done",
         1: "done",
     }
-    with pytest.raises(ValueError, match="is of `weftformer plan`"):
+    with pytest.raises(ValueError, match="is of `weftformer routes plan`"):
         parts.begin("generate", {}, ["a", "b"])

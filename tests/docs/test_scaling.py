@@ -91,12 +91,12 @@ def test_the_commands_for_ray_and_for_shards_are_read_and_fit_their_machines():
     from weftformer.serving.limits import Limits
     from weftformer.serving.replicas import bounds
 
-    parser = build_parser(["plan"])[1]["plan"]
+    parser = build_parser(["routes plan"])[1]["routes plan"]
     texts = [block for block in blocks(PAGE, "bash") if "#SBATCH" in block and "torchrun" not in block]
-    array, cluster = (next(line for line in text.splitlines() if line.startswith("weftformer plan")) for text in texts)
-    assert parser.parse_args(shlex.split(array)[2:]).shard == "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"
+    array, cluster = (re.search(r"^weftformer routes plan (.*)$", text, re.MULTILINE)[1] for text in texts)
+    assert parser.parse_args(shlex.split(array)).shard == "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"
     assert (
-        parser.parse_args(shlex.split(cluster)[2:]).workers
+        parser.parse_args(shlex.split(cluster)).workers
         == 62 + 3 * 64
         == sum(int(cpus) * int(nodes) for nodes, cpus in re.findall(r"--nodes=(\d+).*--num-cpus (\d+)", texts[1]))
     )

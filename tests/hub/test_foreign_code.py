@@ -16,13 +16,14 @@ from ..models import tiny_text_model
 ROOT = Path(weftformer.__file__).resolve().parent
 COMMANDS = {
     "generate": ["generate", "--model", "FOLDER"],
-    "plan": ["plan", "CCO", "--model", "FOLDER"],
+    "plan": ["routes", "plan", "CCO", "--model", "FOLDER"],
     "estimate": ["estimate", "--model", "FOLDER"],
     "export": ["export", "FOLDER", "out", "--format", "torch"],
     "upcycle": ["upcycle", "FOLDER", "out"],
     "train": ["train", "--model-name-or-path", "FOLDER", "--train-file", "pairs.csv", "--output-dir", "out"],
     "new model": ["train", "--tokenizer-name", "FOLDER", "--train-file", "pairs.csv", "--output-dir", "out"],
-    "evaluate": ["evaluate", "routes.json", "--model", "FOLDER"],
+    "evaluate": ["evaluate", "pairs.csv", "--model", "FOLDER"],
+    "routes": ["routes", "evaluate", "routes.json", "--model", "FOLDER"],
     "serve": ["serve", "--model", "FOLDER", "--port", "0"],
     "forward model": ["serve", "--forward-model", "FOLDER", "--port", "0"],
     "app": ["app", "--text-model", "FOLDER"],
@@ -57,7 +58,8 @@ def test_no_command_runs_the_code_of_a_model(command, folder, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.input", lambda *told: "y")
         assert cli.main(words) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"weftformer {words[0]}: error: ")
+    name = " ".join(words[: 2 if words[0] == "routes" else 1])
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"weftformer {name}: error: ")
     assert not (folder.parent / "ran").exists()
 
 

@@ -29,7 +29,7 @@ def shipped(planner, known, tmp_path_factory):
     planner.tokenizer.save_pretrained(source)
     write_routes(routes, known)
     words = [routes, "--model", source, "--with", "steps", "--beams", "2", "--json", folder / "found.json"]
-    assert cli.main(["evaluate", *map(str, words)]) == 0
+    assert cli.main(["routes", "evaluate", *map(str, words)]) == 0
     arguments = ["--model", source, "--evaluation", folder / "found.json", "--num-routes", 1234, "--num-reactions", 5]
     arguments += ["--stock-routes", routes, "--out", folder / "model", "--out-stock", folder / "stock.smi.gz"]
     shipped_routes.main([str(word) for word in arguments])

@@ -40,7 +40,7 @@ import contextlib, io, json, sys
 sys.argv = ["/somewhere/bin/weftformer"]
 from weftformer.scripts import cli
 found = {{}}
-for words in [["--help"], ["--version"], [], *([name, "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
+for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
               ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"], ["pretrain"],
               ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"],
               ["--print-completion", "tcsh"]]:
@@ -71,7 +71,11 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
         code, _, err, _ = helps[words]
         assert code == 1 and message in err
     assert helps["--version"][:2] == [0, f"weftformer {cli._version()}\n"]
-    assert helps[""] == helps["--help"] and all(f"\n    {name} " in helps[""][1] for name in cli.COMMANDS)
+    assert helps[""] == helps["--help"] and all(
+        f"\n    {name.split()[-1]}" in helps["routes" if " " in name else ""][1] for name in cli.COMMANDS
+    )
+    texts, molecules = helps[""][1].split("\ncommands for molecules:\n")
+    assert "\ncommands for texts:\n" in texts and molecules.startswith("    routes ")
     code, _, err, _ = helps["convert"]
     assert code == 2 and "the following arguments are required: PATH, OUT" in err
     code, _, err, _ = helps["generate --beams x"]
@@ -112,15 +116,28 @@ except AttributeError as error:
     [
         ("trian", " Did you mean `train`?"),
         ("xyz", ""),
+        ("routes drwa", " Did you mean `routes draw`?"),
+        ("plann", " Did you mean `routes plan`?"),
         ("space", " A Space starts `weftformer app`: see docs/app.md."),
         ("benchmark", " It is now `python -m weftformer.benchmarks`."),
     ],
 )
 def test_unknown_command(capsys, word, hint):
-    assert cli.main([word]) == 2
+    assert cli.main(word.split()) == 2
     assert capsys.readouterr().err == (
         f"weftformer: there is no command {word!r}.{hint}\nCommands: {', '.join(cli.COMMANDS)}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "new"), [*cli.OLD_NAMES.items(), ("evaluate --with steps --stock bought.smi", "routes evaluate")]
+)
+def test_an_old_name_goes_on_working(capsys, words, new):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*words.split(), "--help"])
+    out, err = capsys.readouterr()
+    assert exit_.value.code == 0 and out.startswith(f"usage: weftformer {new} ")
+    assert err == f"weftformer: `weftformer {words.split()[0]}` is now `weftformer {new}`.\n"
 
 
 def test_arguments_and_exit_code_pass_through(fake, capsys):
@@ -186,7 +203,12 @@ def test_underscores_are_hyphens_up_to_two_hyphens():
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["upc"], ["upcycle"]), (["plan", "--beam"], ["--beams"]), (["plan", "--ranking", "sqrt"], ["sqrt_length"])],
+    [
+        (["upc"], ["upcycle"]),
+        (["routes", "dr"], ["draw"]),
+        (["routes", "plan", "--beam"], ["--beams"]),
+        (["routes", "plan", "--ranking", "sqrt"], ["sqrt_length"]),
+    ],
 )
 def test_bash_completes(words, expected, tmp_path, capsys):
     pytest.importorskip("shtab")

@@ -236,7 +236,7 @@ def test_mistakes_are_one_line(folder, capsys, words, message):
 
 def test_other_models_are_sent_where_they_belong(untrained_folder, tmp_path, capsys):
     assert run(untrained_folder, "CCO") == 1
-    assert "`weftformer plan TARGET --model" in capsys.readouterr().err
+    assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
     (tmp_path / "bart").mkdir()
     (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
     assert run(str(tmp_path / "bart"), "one") == 1

@@ -94,8 +94,11 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
     assert found["pairs"] == 8 and found["scores"]["exact_match"] == results["test_exact_match"]
     assert found["scores"].get("bleu") == pytest.approx(results.get("test_bleu"))
     assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "8 pairs and what the model writes" in printed
-    assert cli.main([*words, "--with", "steps"]) == 1
-    assert "this model writes texts" in capsys.readouterr().err
+    routes = tmp_path / "routes.jsonl"
+    routes.write_text('{"route": {"smiles": "CCO", "children": [{"smiles": "CC"}]}}\n')
+    for group, message in ([], "`weftformer routes evaluate` scores them"), (["routes"], "writes texts, not routes"):
+        assert cli.main([*group, "evaluate", str(routes), "--model", str(trained)]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):

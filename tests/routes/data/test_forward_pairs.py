@@ -46,7 +46,7 @@ def test_each_reaction_is_written_once_and_none_that_is_held_out(tmp_path, capsy
     write_routes(tmp_path / "held.jsonl", [Route("CCOC(C)=O", (Route("CC(=O)Cl"), Route("CCO")))])
     out = tmp_path / "pairs.csv.gz"
     files = [str(tmp_path / "routes.jsonl"), "--exclude", str(tmp_path / "held.jsonl")]
-    assert cli.main(["prepare-reactions", *files, "--output-file", str(out), "--texts", "2"]) == 0
+    assert cli.main(["routes", "prepare-reactions", *files, "--output-file", str(out), "--texts", "2"]) == 0
     rows = list(csv.DictReader(gzip.decompress(out.read_bytes()).decode().splitlines()))
     assert [row["product"] for row in rows] == ["CC(=O)NCc1ccccc1"] * 2 + ["NCc1ccccc1"] * 2
     shown = capsys.readouterr().out

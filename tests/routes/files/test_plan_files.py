@@ -290,6 +290,6 @@ def assert_read_or_refused(path, plans):
         try:
             read = [plan for plan, _ in read_plans(path)]
         except ValueError as error:
-            assert "plans, plan 2: not a plan of `weftformer plan --json`" in str(error)
+            assert "plans, plan 2: not a plan of `routes plan --json`" in str(error)
         else:
             assert routes_page(read)

@@ -25,7 +25,7 @@ def forward(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forward")
     write_routes(folder / "routes.jsonl", [AMIDE, ESTER, SULFONAMIDE])
     files = [str(folder / "routes.jsonl"), "--output-file", str(folder / "pairs.csv"), "--no-progress"]
-    assert cli.main(["prepare-reactions", *files]) == 0
+    assert cli.main(["routes", "prepare-reactions", *files]) == 0
     size = "d_model=48,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=64,decoder_ffn_dim=64"
     arguments = ["--train-file", folder / "pairs.csv", "--source-column", "reactants", "--target-column", "product",
                  "--tokenizer-vocab-size", 270, "--preset", "modern-tiny", "--config-overrides", size, "--max-steps", 120,
@@ -83,9 +83,9 @@ def test_the_command_says_which_reactions_come_back(forward, planner, tmp_path, 
         one.tokenizer.save_pretrained(tmp_path / name)
     arguments = ["--model", str(tmp_path / "routes"), "--forward-model", str(tmp_path / "forward"), "--steps", "1"]
     out = tmp_path / "plans.json"
-    assert cli.main(["plan", AMIDE.smiles, *arguments, "--beams", "2", "--json", str(out)]) == 0
+    assert cli.main(["routes", "plan", AMIDE.smiles, *arguments, "--beams", "2", "--json", str(out)]) == 0
     assert ", round trip of 1 of 1 reactions" in capsys.readouterr().out
     (plan,) = map(Plan.from_dict, json.loads(out.read_text()))
     assert plan.distinct[0].feasibility == 1.0
-    assert cli.main(["plan", AMIDE.smiles, *arguments[:2], "--forward-model", "/nope"]) == 1
+    assert cli.main(["routes", "plan", AMIDE.smiles, *arguments[:2], "--forward-model", "/nope"]) == 1
     assert "--forward-model /nope: there is no such folder." in capsys.readouterr().err

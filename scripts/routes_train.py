@@ -8,15 +8,17 @@ from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOption
 from weftformer.scripts import cli
 from weftformer.scripts.training_options import add_options
 
-EPILOG = """These are the options that are used most. `weftformer train-routes --help-all` shows all of them.
+EPILOG = """These are the options that are used most. `weftformer routes train --help-all` shows all of them.
 
 example:
-  weftformer train-routes --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\
+  weftformer routes train --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\
       --output-dir runs/flash"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "weftformer train-routes [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]"
+    parser.usage = (
+        "%(prog)s [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]"
+    )
     add_options(parser, RouteArguments, RouteTrainingOptions)
 
 
@@ -30,9 +32,9 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.scoring.training import train
     from weftformer.scripts.parsing import ArgumentParser
 
-    parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer train-routes")
+    parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer routes train")
     train(*parser.parse(args.words))
 
 
 if __name__ == "__main__":
-    sys.exit(cli.main(["train-routes", *sys.argv[1:]]))
+    sys.exit(cli.main(["routes", "train", *sys.argv[1:]]))

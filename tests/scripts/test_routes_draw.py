@@ -1,4 +1,4 @@
-"""`weftformer draw`: the routes of a file on a page and as pictures, recorded ones and planned ones."""
+"""`weftformer routes draw`: the routes of a file on a page and as pictures, recorded ones and planned ones."""
 
 import json
 
@@ -37,7 +37,7 @@ def files(tmp_path, monkeypatch):
 
 
 def draw(*words: str) -> int:
-    return cli.main(["draw", *words])
+    return cli.main(["routes", "draw", *words])
 
 
 def test_a_page_of_recorded_routes(files, capsys):

@@ -6,7 +6,8 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.routes import Route, RoutePlanner, write_routes
+from weftformer.inference.tasks import load_task
+from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.molecules import canonical_smiles
@@ -22,7 +23,7 @@ def routes(*targets: str) -> list[Route]:
 
 
 def train(*words: str) -> int:
-    return cli.main(["train-routes", *words])
+    return cli.main(["routes", "train", *words])
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert model.generation_config.eos_token_id == 22 and model.generation_config.num_beams == 2
     shown = capsys.readouterr().out
     assert "top-1" in shown and str(folder) in shown
-    [plan] = RoutePlanner(model, tokenizer).plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
+    [plan] = load_task(str(folder)).planner.plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
     assert (
         plan.problem is None
         and plan.target == canonical_smiles("[18F]CC[2H]")
@@ -135,7 +136,7 @@ def test_sub_routes_to_tested_targets_are_not_trained_on(tmp_path):
     ("words", "message"),
     [
         (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
-        (["--train-file", "."], "is not a folder of `weftformer prepare-routes`"),
+        (["--train-file", "."], "is not a folder of `weftformer routes prepare`"),
         (["--preset", "modern-tiny"], "take one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
         (["--num-route", "3"], "Did you mean `num-routes`?"),

@@ -10,7 +10,7 @@ DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; Ret
 route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/formats.md explains them.
 
 example:
-  weftformer prepare-routes routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes"""
+  weftformer routes prepare routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

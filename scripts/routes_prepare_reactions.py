@@ -1,5 +1,5 @@
 """Write the reactions of route files as pairs of reactants and product. A model that is trained on them predicts
-what a reaction gives, and so checks planned routes (`weftformer plan --forward-model`)."""
+what a reaction gives, and so checks planned routes (`weftformer routes plan --forward-model`)."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 from weftformer.scripts.arguments import check_at_least_one, check_folders
 
 EPILOG = """example:
-  weftformer prepare-reactions routes.jsonl.gz reactions.jsonl.gz --exclude held-out.jsonl.gz --texts 5 \\
+  weftformer routes prepare-reactions routes.jsonl.gz reactions.jsonl.gz --exclude held-out.jsonl.gz --texts 5 \\
       --output-file reactions.csv.gz
   weftformer train --train-file reactions.csv.gz --source-column reactants --target-column product \\
       --tokenizer-vocab-size 300 --preset modern-tiny --output-dir runs/forward"""
@@ -16,13 +16,8 @@ EPILOG = """example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE [FILE ...] --output-file PAIRS [--option value ...]"
     add = parser.add_argument
-    add(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="routes or single reactions, in any form that `prepare-routes` reads",
-    )
+    add("files", nargs="+", type=Path, metavar="FILE",
+        help="routes or single reactions, in any form that `routes prepare` reads")  # fmt: skip
     add("--output-file", type=Path, required=True, metavar="PAIRS", help="csv to write, gzipped if it ends in .gz")
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE",
         help="routes whose products must not be trained on, whatever they are made from")  # fmt: skip

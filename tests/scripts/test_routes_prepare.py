@@ -1,4 +1,4 @@
-"""`weftformer prepare-routes` as it is typed."""
+"""`weftformer routes prepare` as it is typed."""
 
 import json
 from dataclasses import asdict
@@ -17,7 +17,7 @@ ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route(
 
 
 def weft(*words) -> int:
-    return cli.main(["prepare-routes", *map(str, words)])
+    return cli.main(["routes", "prepare", *map(str, words)])
 
 
 @pytest.fixture

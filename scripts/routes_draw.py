@@ -25,19 +25,15 @@ LIMIT = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "routes",
-        type=Path,
-        metavar="ROUTES",
-        help="file of `weftformer plan --json`, or of routes in any form that `weftformer prepare-routes` knows",
-    )
+    add("routes", type=Path, metavar="ROUTES",
+        help="file of `weftformer routes plan --json`, or of routes in any form that `weftformer routes prepare` knows")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
     add_stock_options(add, "what can be bought: marks the starting materials, in place of the file's own marks")
     add("--limit", type=int, metavar="N",
-        help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer plan --json`)")  # fmt: skip
+        help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer routes plan --json`)")  # fmt: skip
 
 
 def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
@@ -84,7 +80,7 @@ def main(args: argparse.Namespace) -> None:
     if not drawn and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
     if args.html is not None:
-        # the page of planned routes is the one that `weftformer plan --html` writes
+        # the page of planned routes is the one that `weftformer routes plan --html` writes
         known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
         about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
         save_page(plans, args.html, about=about, **({} if is_planned else {"title": args.routes.name}))

@@ -1,4 +1,4 @@
-"""Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `train-routes`.
+"""Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `routes train`.
 Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
-  weftformer plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
-  weftformer plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
+  weftformer routes plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
+  weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
@@ -46,7 +46,7 @@ _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "weftformer plan [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]"
+        "%(prog)s [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]"
     )
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="give the share of reactions whose product a model of `prepare-reactions` predicts")  # fmt: skip
+        help="give the share of reactions whose product a model of `routes prepare-reactions` predicts")  # fmt: skip
     add("--compile", action="store_true",
         help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
     add_plan_options(search)
@@ -174,7 +174,7 @@ def _without_routes(lines: list[dict[str, Any]]) -> int:
     if not failed:
         return 0
     names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
-    print(f"weftformer plan: {len(failed)} of {len(lines)} targets have no route: {names}", file=sys.stderr)
+    print(f"weftformer routes plan: {len(failed)} of {len(lines)} targets have no route: {names}", file=sys.stderr)
     return NO_ROUTE
 
 
@@ -284,7 +284,7 @@ def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target
     """
     work = _work(args, settings)
     names = (f"{one.id}\t{one.smiles}" for one in targets)
-    states = run_shared("plan", args, work, targets, work.told, names, "targets")
+    states = run_shared("routes plan", args, work, targets, work.told, names, "targets")
     return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
 
 
@@ -298,7 +298,7 @@ def join(args: argparse.Namespace) -> int:
     from weftformer.distributed.parts import Parts
     from weftformer.routes.plans import Plan
 
-    rows = Parts(args.join).rows("plan")
+    rows = Parts(args.join).rows("routes plan")
     if _form(args) == "jsonl" and args.output_file.suffix != ".gz":
         with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""`weftformer plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
+"""`weftformer routes plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
 
 import csv
 import errno
@@ -42,7 +42,7 @@ def surroundings(tmp_path, monkeypatch):
 
 
 def run(folder, *words, steps=("--steps", "1")) -> int:
-    return cli.main(["plan", *map(str, words), "--model", folder, *steps, "--beams", "1", "--no-progress"])
+    return cli.main(["routes", "plan", *map(str, words), "--model", folder, *steps, "--beams", "1", "--no-progress"])
 
 
 def rows_of(file) -> list[dict]:
@@ -210,7 +210,7 @@ def without_scores(lines) -> list[dict]:
 
 def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    words = ["plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
+    words = ["routes", "plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
     assert cli.main(words) == 0
     err = capsys.readouterr().err
     assert err.count("plan: 0 of 1 targets") > 5 and "plan: 1 of 1 targets" in err
@@ -242,7 +242,7 @@ def test_mistakes_are_one_line_with_what_was_typed(folder, capsys, tmp_path):
     for words, message in MISTAKES:
         given = words if words[0] in ("targets.smi", "--input-file=nothing.smi") else ["CCO", *words]
         model = [] if "--model" in given else ["--model", folder]
-        assert cli.main(["plan", *given, *model]) == 1, words
+        assert cli.main(["routes", "plan", *given, *model]) == 1, words
         *before, line = capsys.readouterr().err.splitlines()
         assert message in line and not any("error" in one for one in before)
 
@@ -250,13 +250,15 @@ def test_mistakes_are_one_line_with_what_was_typed(folder, capsys, tmp_path):
 @pytest.mark.parametrize("words", [["--steps", "5-2"], ["--steps", "0"], ["--steps", "x"], ["--format", "askcos"]])
 def test_arguments_that_are_none_are_usage_errors(words, folder):
     with pytest.raises(SystemExit) as error:
-        cli.main(["plan", "CCO", "--model", folder, *words])
+        cli.main(["routes", "plan", "CCO", "--model", folder, *words])
     assert error.value.code == 2
 
 
 def test_options_are_the_settings():
     def asked(*words):
-        return plan_settings(cli.build_parser(["plan"])[1]["plan"].parse_args(["CCO", "--model", "x", *words]))
+        return plan_settings(
+            cli.build_parser(["routes plan"])[1]["routes plan"].parse_args(["CCO", "--model", "x", *words])
+        )
 
     for words, expected in (
         ([], PlanSettings()),
@@ -272,7 +274,7 @@ def test_options_are_the_settings():
 
 def test_a_step_that_fails_is_told(folder, tmp_path, capsys):
     words = ["--no-grammar", "--beams", "10", "--show", "10", "--output-file", "a.jsonl"]
-    assert cli.main(["plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
+    assert cli.main(["routes", "plan", "CS(=O)(=O)NCC", *words, "--model", folder, "--steps", "1"]) == 0
     out = capsys.readouterr().out
     (row,) = rows_of(tmp_path / "a.jsonl")
     wrong = [one for one in row["candidates"] if one["fails_because"]]
@@ -295,7 +297,7 @@ def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys)
         and "145 are allowed" in rows[3]["problem"]
         and rows[3]["problem"].count("C") < 100
     )
-    assert err.splitlines()[-1] == "weftformer plan: 2 of 5 targets have no route: 2, 4"
+    assert err.splitlines()[-1] == "weftformer routes plan: 2 of 5 targets have no route: 2, 4"
 
 
 def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, monkeypatch):

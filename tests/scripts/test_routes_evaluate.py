@@ -61,7 +61,7 @@ def asked(monkeypatch):
 
 
 def run(*words) -> int:
-    return cli.main(["evaluate", *map(str, words)])
+    return cli.main(["routes", "evaluate", *map(str, words)])
 
 
 def shares(file, column, metric="exact"):
@@ -99,7 +99,7 @@ def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
         # recorded routes may be longer than planned ones are let
         assert call["on_error"] == "skip" and settings.beams == 10 and settings.grammar and not settings.enforce_limits
     assert columns["told steps"]["overall"]["exact"].keys() == {"top-1", "mrr"}
-    assert cli.build_parser(["evaluate"])[1]["evaluate"].get_default("ks") == list(KS)
+    assert cli.build_parser(["routes evaluate"])[1]["routes evaluate"].get_default("ks") == list(KS)
 
 
 def test_what_the_model_is_told(untrained_folder, routes, asked):
@@ -180,7 +180,7 @@ MISTAKES = [
     (["--predictions", "nowhere.json"], "nowhere.json"),
     (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
     (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
-    (["--predictions", "WRONG"], "plan 2: not a plan of `weftformer plan --json`"),
+    (["--predictions", "WRONG"], "plan 2: not a plan of `routes plan --json`"),
     (["--predictions", "NO_JSON"], "is neither JSON, nor a DirectMultiStep text"),
     (["--predictions", "EMPTY"], "there is no plan"),
 ]
@@ -195,7 +195,12 @@ def test_errors_are_one_line(untrained_folder, routes, tmp_path, capsys):
         given = [tmp_path / word if word in files else untrained_folder if word == "MODEL" else word for word in words]
         assert run(routes, *given) == 1, words
         error = capsys.readouterr().err.splitlines()[-1]
-        assert message in error and error.startswith("weftformer evaluate: error: ")
+        assert message in error and error.startswith("weftformer routes evaluate: error: ")
+
+
+def test_a_model_of_routes_is_not_scored_on_texts(untrained_folder, routes, capsys):
+    assert cli.main(["evaluate", routes, "--model", untrained_folder]) == 1
+    assert "writes routes, not texts: use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
 
 
 def test_references_take_their_own_plans():

@@ -1,0 +1,132 @@
+"""Plan targets whose routes are recorded, and report how often and how well the routes are found. The predictions come
+from a model, or from files: of `weftformer routes plan --json` or `--save-predictions`, or routes as AiZynthFinder,
+RetroCast, DirectMultiStep or PaRoutes write them, those of a target in the order of their ranks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weftformer.routes.scoring.conditions import CONDITIONS
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, read_stock
+from weftformer.scripts.plan_options import add_plan_options, plan_settings
+from weftformer.training.options import check_exist
+
+if TYPE_CHECKING:
+    from weftformer.routes.planning.settings import PlanSettings
+    from weftformer.routes.stock import Stock
+    from weftformer.routes.tree import Route
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s FILE (--model MODEL | --predictions FILE ...) [--option value ...]"
+    add = parser.add_argument
+    add("routes", type=Path, metavar="FILE", help="recorded routes, JSON lines (.gz works)")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", help="folder or Hub id of a trained model")
+    source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
+                        help="score these files instead, of this or another program; several are compared")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
+    add("--limit", type=int, metavar="N", help="only N targets, drawn at random")
+    add("--seed", type=int, default=0, metavar="N",
+        help="of that draw, of the starting materials, the SMILES that are searched from and the intervals (default: %(default)s)")  # fmt: skip
+    add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
+        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
+    missing = parser.add_mutually_exclusive_group()
+    missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
+                         help="with --predictions: score only the targets in the files")  # fmt: skip
+    missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
+                         help="with --predictions: count targets that are not in the files as not found")  # fmt: skip
+    planning = parser.add_argument_group("planning, with --model")
+    add = planning.add_argument
+    add("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
+        help="what the model is given besides the target, a column each: steps (the depth of the recorded "
+        "route), material (one of its leaves: only for a model that was trained with one, which its files "
+        "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
+    names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
+    add_plan_options(planning, *names)
+    add("--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)")
+    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--save-predictions", type=Path, metavar="FILE",
+        help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
+    add = parser.add_argument_group("output").add_argument
+    add("--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks")
+    add("--markdown", action="store_true", help="print the tables in Markdown")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Plan, or read what was planned, and print the scores.
+
+    Raises:
+        ValueError, OSError: an argument does not fit, or a file is not as it should be.
+    """
+    from dataclasses import replace
+
+    from weftformer.routes.scoring.evaluation import Evaluation, evaluate
+    from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
+    from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
+
+    settings = replace(plan_settings(args), enforce_limits=False)  # the lengths of recorded routes are what they are
+    references = load_references(args.routes, args.limit, args.seed)
+    stock = read_stock(args.stock, is_strict=True)  # as other programs count
+    if args.model is not None:
+        columns = _planned(args, settings, references, stock)
+    else:
+        columns = {
+            name: matched(column, references, name, args.missing_targets)
+            for name, column in read_predictions(args.predictions).items()
+        }
+    results: dict[str, Evaluation] = {}
+    for name, pairs in columns.items():
+        results[name] = evaluate(
+            [plan for _, (plan, _) in pairs],
+            [route for route, _ in pairs],
+            starting_materials=[material for _, (_, material) in pairs],
+            stock=stock,
+            ks=args.ks,
+            seed=args.seed,
+        )
+        if failed := results[name].not_planned:
+            target, problem = next(iter(failed.items()))
+            message = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found: {target}: {problem}"
+            print(f"weftformer routes evaluate: {name}: {message}", file=sys.stderr)
+    print((as_markdown if args.markdown else as_text)(results))
+    if args.json is not None:
+        write_json(results, vars(args), args.json)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Find mistakes that would show after the planning only."""
+    check_at_least_one(args, "limit", "batch_size")
+    if min(args.ks) < 1:
+        raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
+    if args.predictions and (args.conditions or args.save_predictions):
+        raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
+    check_folders(args, "json", "save_predictions")
+    check_exist(str(args.routes), *map(str, args.predictions or ()))
+    if args.model is not None:
+        check_model(args.model)
+
+
+def _planned(
+    args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
+) -> dict[str, list[Any]]:
+    from weftformer.common.atomic import partial_file
+    from weftformer.inference.loading import load_on
+    from weftformer.routes.scoring.predicting import conditions_of, predict
+
+    planner = load_on(args.model, "routes", args.device).planner
+    conditions = conditions_of(planner.model.config, args.conditions)
+    file = args.save_predictions
+    with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
+        found = {
+            name: predict(planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size)
+            for name in conditions
+        }
+    return {
+        CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
+        for name, plans in found.items()
+    }
