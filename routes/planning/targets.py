@@ -97,14 +97,7 @@ def read_targets(
         try:
             smiles, remarks = one_target(target, settings.on_salt)
             begin = None if begin is None else one_molecule(begin)
-            try:
-                check_source(model, tokenizer, smiles, begin)
-            except ValueError as error:
-                if settings.direct:
-                    raise
-                remarks += (
-                    f"The last step is a recorded transformation, because the model cannot read the target: {error}",
-                )
+            remarks += _source_remarks(model, tokenizer, smiles, begin, settings)
         except ValueError as error:
             # some messages quote the canonical SMILES: add the one that was given
             problem = str(error) if shown(target) in str(error) else f"{shown(target)}: {error}"
@@ -166,6 +159,23 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
     encode_source(tokenizer, smiles, starting_material, source_length=room)
     if len(beginning(tokenizer, smiles)) > model.config.max_target_positions:
         raise ValueError(f"{shown(smiles)} is too long: the model has no room for a route to it.")
+
+
+def _source_remarks(
+    model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
+) -> tuple[str, ...]:
+    """Check that the model can read a target, unless a search has recorded transformations for it: then a remark tells the reason.
+
+    Raises:
+        ValueError: as in [`check_source`].
+    """
+    try:
+        check_source(model, tokenizer, smiles, starting_material)
+    except ValueError as error:
+        if settings.direct:
+            raise
+        return (f"The last step is a recorded transformation, because the model cannot read the target: {error}",)
+    return ()
 
 
 def _augmented(
