@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
@@ -159,6 +159,21 @@ class SparseCase(Case):
             ).eval()
             run = generating(model, self, condition_values=torch.full((self.batch, 1), 3.0))
             yield Contender(name, run, check=lambda: None)
+
+
+class ShortCase(Case):
+    """A short text for a small model, and for transformers' Marian of the same sizes, both with random weights."""
+
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        ids = {"vocab_size": 8000, "pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": START}
+        config = weftformer.WeftConfig.from_preset("modern-tiny", **ids)
+        parts = ("layers", "attention_heads", "ffn_dim")
+        names = ("d_model", *(f"{stack}_{part}" for stack in ("encoder", "decoder") for part in parts))
+        sizes = {name: getattr(config, name) for name in names}
+        peer = MarianMTModel(MarianConfig(forced_eos_token_id=None, **sizes, **ids))
+        own = weftformer.WeftForConditionalGeneration(config)
+        for name, model in (("Marian (transformers)", peer), ("Weft", own)):
+            yield Contender(name, generating(model.eval(), self), check=lambda: None)
 
 
 @dataclass(frozen=True)

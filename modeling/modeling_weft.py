@@ -3,6 +3,7 @@
 Shape suffixes: B batch, S source tokens, T target tokens of this call, D model width.
 """
 
+import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -1283,6 +1284,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         self.config.decoder_vocab_size = new_num_tokens
         self.tie_weights()
         return decoder.embed_tokens
+
+
+# `generate` asks for these signatures in each request, several times, and finding them behind decorators takes long
+for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):
+    vars(_class.forward)["__signature__"] = inspect.signature(_class.forward)
 
 
 __all__ = [

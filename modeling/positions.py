@@ -223,8 +223,9 @@ def attention_positions(
         return None
     if kind == "rotary":
         assert rotary is not None
-        turns = [_rotation(rotary, positions, like, is_cross) for positions in (query, new_key)]
-        return AttentionPositions(query, new_key, *turns)
+        turn = _rotation(rotary, query, like, is_cross)
+        key_turn = turn if new_key is query else _rotation(rotary, new_key, like, is_cross)
+        return AttentionPositions(query, new_key, turn, key_turn)
     if kind == "additive":
         return AttentionPositions(query, new_key)
     offset_BLM = query.ids_BT[:, :, None] - key.ids_BT[:, None, :]

@@ -223,12 +223,16 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         ValueError: a column is not there, or nothing is given. FileNotFoundError: there is no such file.
     """
     from weftformer.inference.lines import Line
-    from weftformer.training.data import TABLES, is_table, load_file, trained_columns
-    from weftformer.training.encoding import finite_number
 
     names = _names(args.condition_columns)
     name = args.input_file
-    if name not in (None, "-") and is_table(name):
+    is_file = name not in (None, "-")
+    if (
+        is_file or args.source_column or names
+    ):  # not for a text or standard input, because pandas and datasets load slowly
+        from weftformer.training.data import TABLES, is_table, load_file, trained_columns
+        from weftformer.training.encoding import finite_number
+    if is_file and is_table(name):
         rows = load_file(name)
         trained = trained_columns(args.model).get("source")
         default = "source" if "source" in rows.column_names else rows.column_names[0]

@@ -57,6 +57,8 @@ class DecodingCache:
         beams: number of beams of each source.
         length: the largest number of tokens in a row, if known.
         is_returned: whether [`as_dynamic`] will be called. It also needs what masks hide, and no source may join or leave.
+        own_prefix: prefixes of so many tokens at most are copied to the suffixes of all beams, as attention to one part takes fewer
+            operations.
     """
 
     # Number of tokens between two comparisons of the beams.
@@ -66,8 +68,11 @@ class DecodingCache:
     # Columns that are allocated at least, and at most at first: unused memory costs nothing until it is written to.
     _CAPACITY, _INITIAL_CAPACITY = 64, 4096
 
-    def __init__(self, config: WeftConfig, beams: int, length: int = 0, is_returned: bool = False):
+    def __init__(
+        self, config: WeftConfig, beams: int, length: int = 0, is_returned: bool = False, own_prefix: int = 0
+    ):
         self.config, self.beams, self.expected, self.is_returned = config, beams, length, is_returned
+        self.own_prefix = own_prefix
         # Allocated by `add`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first. There may be more rows than are used.
         self.prefix = self.suffixes = torch.empty(0)
         # Of each source: the length of its prefix, the first column of its suffixes, and the number of its tokens.
@@ -96,28 +101,30 @@ class DecodingCache:
     def add(self, request: FastPathRequest) -> None:
         """Let the sources of a request join, whose cache the prefill has filled. It is empty afterwards."""
         written, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
-        states, _, lengths = shown(written, request.prefix_mask, at_end=self.beams == 1)
+        is_own = self.beams == 1 or written.shape[4] <= self.own_prefix
+        states, _, lengths = shown(written, request.prefix_mask, at_end=is_own)
         if self.is_returned:
             self._whole = written, source, lengths
         self.source.add(source, request.source_mask)
         first, total = self.sources, self.sources + len(lengths)
-        if self.beams == 1:
-            self._make_room(states, total, max(self.end, states.shape[4]))
-            self._shift_right(states.shape[4] - self.end)
-            own = self.suffixes[:, :, first:total, :, : self.end].narrow(
-                4, self.end - states.shape[4], states.shape[4]
-            )
-        else:
-            self._make_room(states, total * self.beams, self.end)
-            self.prefix = _with_room(self.prefix, states, total, max(self._capacity, states.shape[4]))
-            own = self.prefix[:, :, first:total, :, : states.shape[4]]
-            self.prefix_lengths += lengths
-            self._blank_prefixes()
         rows = slice(first * self.beams, total * self.beams)
+        columns = states.shape[4]
+        self._make_room(states, rows.stop, max(self.end, columns if is_own else 0))
+        if self.beams > 1:
+            self.prefix_lengths += [0] * len(lengths) if is_own else lengths
+            if any(self.prefix_lengths):
+                self.prefix = _with_room(self.prefix, states, total, max(self._capacity, columns))
+                self._blank_prefixes()
+        if is_own:
+            self._shift_right(columns - self.end)
+            own = self.suffixes[:, :, rows, :, self.end - columns : self.end]
+            states = states.repeat_interleave(self.beams, dim=2) if self.beams > 1 else states
+        else:
+            own = self.prefix[:, :, first:total, :, :columns]
         self.suffixes[:, :, rows, :, : self.end] = 0  # masked, but NaN times 0 is NaN
         self.writers[rows, : self.end] = 0
         own.copy_(states)
-        self.starts += [self.end - length * (self.beams == 1) for length in lengths]
+        self.starts += [self.end - length * is_own for length in lengths]
         self.lengths += lengths
         if self.slots is not None:
             self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
@@ -142,9 +149,9 @@ class DecodingCache:
         """Leave columns free in front of the suffixes."""
         if columns <= 0:
             return
-        used = self.suffixes[:, :, : self.sources]
-        used[:, :, :, :, columns : columns + self.end] = used[:, :, :, :, : self.end].clone()
-        used[:, :, :, :, :columns] = 0
+        for states in (self.suffixes[:, :, : self.sources * self.beams].movedim(4, 0), self.writers.movedim(1, 0)):
+            states[columns : columns + self.end] = states[: self.end].clone()
+            states[:columns] = 0
         self.starts = [start + columns for start in self.starts]
         self.end += columns
 
@@ -152,7 +159,7 @@ class DecodingCache:
         """Set what is masked to 0, because NaN times 0 is NaN."""
         width = self._width
         for source, length in enumerate(self.prefix_lengths):
-            if length < width:
+            if length < width and self.prefix.ndim > 1:
                 self.prefix[:, :, source, :, length:width] = 0
 
     @property
@@ -161,13 +168,13 @@ class DecodingCache:
         return max(self._SHORTEST, *self.prefix_lengths)
 
     def past(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the shared prefixes, None without beams, and the suffixes, both with all columns."""
+        """Return the shared prefixes, None if there are none, and the suffixes, both with all columns."""
         suffixes = self.suffixes[:, :, : self.sources * self.beams]
-        return (None if self.beams == 1 else self.prefix[:, :, : self.sources]), suffixes
+        return (self.prefix[:, :, : self.sources] if any(self.prefix_lengths) else None), suffixes
 
     def key_positions(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the key positions of the columns in use, of the shared prefix (None without beams) and the suffixes."""
-        if self.beams == 1:
+        """Return the key positions of the columns in use, of the shared prefix (None if there is none) and the suffixes."""
+        if not any(self.prefix_lengths):
             return None, torch.arange(self.end, device=self.device)
         shared = max(self.prefix_lengths)
         own = torch.arange(shared, shared + self.end, device=self.device)
@@ -177,7 +184,7 @@ class DecodingCache:
         """Return additive masks (B, capacity) of the shared prefixes and of the suffixes, None where nothing is hidden."""
         if self._masks is None:
             prefix = suffix = None
-            if self.beams > 1 and min(self.prefix_lengths) < self._width:
+            if any(self.prefix_lengths) and min(self.prefix_lengths) < self._width:
                 prefix = self._hidden(self.prefix, self.prefix_lengths, is_behind=True)
             if any(self.starts):
                 suffix = self._hidden(self.suffixes, self.starts, is_behind=False)
@@ -235,7 +242,8 @@ class DecodingCache:
         _move(self.suffixes[:, :, :, :, : self.end], 2, sources, beams)
         _move(self.writers, 0, sources, beams)
         if beams > 1:
-            _move(self.prefix[:, :, :, :, : self._width], 2, sources)
+            if any(self.prefix_lengths):
+                _move(self.prefix[:, :, :, :, : self._width], 2, sources)
             self.prefix_lengths = [self.prefix_lengths[source] for source in sources]
             self._blank_prefixes()
         self.starts = [self.starts[source] for source in sources]
@@ -282,7 +290,7 @@ class DecodingCache:
         if not moved:
             return
         columns = max(self.prefix_lengths[source] + count for source, _, count in moved)
-        self.prefix = _with_room(self.prefix, self.prefix, self.prefix.shape[2], columns)
+        self.prefix = _with_room(self.prefix, self.suffixes, self.sources, max(self._capacity, columns))
         for source, start, count in moved:
             first = self.prefix_lengths[source]
             own = self.suffixes[:, :, source * self.beams, :, start : start + count]

@@ -27,6 +27,8 @@ from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
 
 # The score of a beam that must not win, as in transformers.
 OUT = -1e9
+# The longest prefix that is copied for all beams.
+OWN_PREFIX = 16
 # Tokens that are allocated at first for each sequence.
 _TOKENS = 64
 # Processors and criteria of transformers that look at each row by itself, whatever its number.
@@ -93,12 +95,13 @@ class Stepper:
             self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
             return
         request: FastPathRequest = model_kwargs["past_key_values"]
-        self.cache = DecodingCache(
-            request.config, request.beams, request.length if room is None else room, returns_rows(settings)
-        )
+        self.step = model.fast_path.decode_step(model)
+        # one package of a compiled step serves all lengths of a shared prefix, but not its absence
+        own_prefix = OWN_PREFIX if self.step.compiled is None else 0
+        length = request.length if room is None else room
+        self.cache = DecodingCache(request.config, request.beams, length, returns_rows(settings), own_prefix)
         self.logits = torch.empty(0)
         self.join(ids_WT, model_kwargs)
-        self.step = model.fast_path.decode_step(model)
 
     def join(self, ids_WT: torch.Tensor, model_kwargs: dict) -> None:
         """Let sources join, before the next [`advance`]."""

@@ -29,8 +29,8 @@ from .weights import joined_projections, prepared
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
-# The number of tokens from which changing the layout of the weights saves time.
-PREPARE_AFTER = 12
+# The number of tokens from which a layout of the weights for a few rows saves time, once it is made.
+PREPARE_FROM = 4
 
 
 class DecodeStep(nn.Module):
@@ -54,7 +54,7 @@ class DecodeStep(nn.Module):
         self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
         # for each layer, the projections of queries, keys and values in one
         self.projections: Any = None
-        self.taken = 0
+        self.is_new = not compiled
         self.compiled = None
         if compiled:
             self.projections = joined_projections(self.decoder)
@@ -94,19 +94,14 @@ class DecodeStep(nn.Module):
             logits, states = compiled(arguments)
             cache.next_column().copy_(states)
         else:
-            self._prepare(len(ids_W), left)
+            if self.is_new and (left is None or left >= PREPARE_FROM):
+                self.decoder, self.lm_head, self.projections = prepared(self.decoder, self.lm_head)
+            self.is_new = False
             with self.without_gradients():
                 logits, _ = self(*arguments, into=cache.next_column())
             logits = logits.clone()  # processors of the user may change it
         cache.end_step()
         return logits if cache.slots is None else logits.index_select(0, cache.slots)
-
-    def _prepare(self, rows: int, left: int | None) -> None:
-        """Take weights in the layout of a few rows, once there were and may be tokens enough."""
-        self.taken += 1
-        if self.taken == PREPARE_AFTER and self.compiled is None and (left is None or left >= PREPARE_AFTER):
-            layout = prepared(self.decoder, is_single=rows == 1 and left is not None)
-            self.decoder, self.projections = layout.decoder, layout.projections
 
     def forward(
         self,
@@ -128,9 +123,9 @@ class DecodeStep(nn.Module):
         Args:
             ids_W: the last token of each row.
             position_ids: its positions, of shape (1, 1) or (W, 1).
-            prefix: the shared prefix of shape (2, L, B, G, capacity, K), None without beams.
+            prefix: the shared prefix of shape (2, L, B, G, capacity, K), None if there is none.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None without beams)
+            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None if there is none)
                 and of the suffixes.
             prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
             source: keys and values of the source (2, L, B, G, M, K).
@@ -149,7 +144,9 @@ class DecodeStep(nn.Module):
             past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
             masks.insert(0, prefix_mask)
         masks = [
-            None if one is None else one[:, None, None, : part[0][0].shape[2]]
+            None
+            if one is None
+            else one[:, None, None, : part[0][0].shape[2]].repeat_interleave(len(ids_W) // len(one), dim=0)
             for one, part in zip(masks, past, strict=True)
         ]
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
@@ -237,7 +234,7 @@ class DecodeStep(nn.Module):
         scores = [_scores(query_WGRK, keys) for keys, _ in parts]
         for index, mask in enumerate(masks):
             if mask is not None:
-                scores[index] = scores[index] + mask.repeat_interleave(len(query_WGRK) // len(mask), dim=0)
+                scores[index] = scores[index] + mask
         joined = torch.cat(scores, dim=-1)
         joined = joined if bias is None else joined + bias
         weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype)).to(query_WHK.dtype)

@@ -1,8 +1,8 @@
 """Linear layers with weights in a layout for products with a few rows, which decoding on a CPU computes.
 
-The BLAS library behind `torch.nn.functional.linear` is made for large products. For 2 to 16 rows, oneDNN with weights
-in its own layout takes a half to a quarter of the time. For one row and weights that fit into a core's cache, BLAS
-with weights in column-major order is the fastest. Changing the layout costs as much as about five products.
+The BLAS library behind `torch.nn.functional.linear` is made for large products. oneDNN with weights in its own layout takes a
+third to a half of the time, unless the product is so small that the call itself counts. Changing the layout costs as much as
+about five products.
 """
 
 import copy
@@ -17,24 +17,31 @@ from torch import nn
 
 from ..moe import ExpertsBase
 
-# Weights smaller than the first number gain nothing. From the second on, oneDNN is the fastest for a single row too.
-_SMALLEST, _LARGE = 100_000, 1_000_000
+# Numbers of a weight times rows (plus 2: a single row takes BLAS longer than a row of several) from which oneDNN is the faster.
+_SMALLEST = 450_000
+# The number of rows that layouts are made for. They are the fastest for any number.
+_ROWS = 8
 
 
 class PackedLinear(nn.Module):
     """An `nn.Linear` for inference. Shape: (rows, in) to (rows, out)."""
 
-    def __init__(self, linear: nn.Linear, rows: int):
+    def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.bias = linear.bias
+        self.weight, self.bias = linear.weight, linear.bias
+        self.fewest = _SMALLEST / self.weight.numel() - 2
         self.register_buffer(
-            "weight", torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows), persistent=False
+            "packed", torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS), persistent=False
         )
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
+        if len(states) < self.fewest:
+            return nn.functional.linear(states, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(states, self.packed, self.bias, "none", [], "")
 
 
+# The types of attributes that a snapshot compares. A tuple is faster to check than a union.
+_PLAIN = (bool, int, float, str)
 # With more experts than this, their weights keep their layout: a short text does not use each expert often enough.
 _FEW_EXPERTS = 16
 # With more rows than this, the implementations in transformers' registry are as fast as a loop over single experts.
@@ -44,14 +51,14 @@ _FEW_ROWS = 50
 class FewTokenExperts(nn.Module):
     """Experts for inference on a few tokens: a loop over the selected experts. The call is that of [`ExpertsBase`]."""
 
-    def __init__(self, experts: ExpertsBase, rows: int):
+    def __init__(self, experts: ExpertsBase):
         super().__init__()
         self.experts = experts
         self.activate = experts._apply_gate if experts.has_gate else experts.act_fn
         names = ("gate_up_proj" if experts.has_gate else "up_proj", "down_proj")
         is_few = experts.num_experts <= _FEW_EXPERTS
         self.projections = [
-            [packed(linear, rows) if is_few else linear for linear in _linears(experts, name)] for name in names
+            [packed(linear) if is_few else linear for linear in _linears(experts, name)] for name in names
         ]
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
@@ -113,26 +120,23 @@ def can_pack(weight: torch.Tensor) -> bool:
     return weight.dtype == torch.float32 or is_half
 
 
-def packed(module: nn.Module, rows: int) -> nn.Module:
-    """Return a copy of a module with packed large linear layers and experts. All other parameters are shared."""
+def packed(module: nn.Module) -> nn.Module:
+    """Return a copy of a module with packed linear layers and experts. All other parameters are shared."""
     if type(module) is nn.Linear:
         weight = module.weight
-        if type(weight) is not nn.Parameter or weight.numel() < _SMALLEST or not can_pack(weight):
-            return module  # quantised weights have another type, though their dtype may be float32
-        if rows > 1 or weight.numel() >= _LARGE:
-            return PackedLinear(module, rows)
-        is_tall = weight.shape[0] > weight.shape[1]
-        return _linear(weight.detach().t().contiguous().t(), module.bias) if is_tall else module
+        # quantised weights have another type, though their dtype may be float32
+        gains = type(weight) is nn.Parameter and weight.numel() * 100 >= _SMALLEST and can_pack(weight)
+        return PackedLinear(module) if gains else module
     if isinstance(module, ExpertsBase):
         is_plain = type(module.down_proj) is nn.Parameter and module.down_proj.device.type == "cpu"
-        return FewTokenExperts(module, rows) if is_plain else module
+        return FewTokenExperts(module) if is_plain else module
     if not module._modules:
         # nothing to pack; and a copy of a rotary embedding would share the scaled frequencies, but not the length they
         # are for
         return module
     twin = copy.copy(module)
     twin.__dict__["_modules"] = {
-        name: None if child is None else packed(child, rows) for name, child in module._modules.items()
+        name: None if child is None else packed(child) for name, child in module._modules.items()
     }
     return twin
 
@@ -175,19 +179,20 @@ def hashes_of(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Size, to
         return tensor.shape, tensor.dtype, xxhash.xxh3_128_digest(values.numpy().data)
 
     count = torch.get_num_threads()
+    if count == 1:  # starting a thread takes longer than a small model's hashes
+        return [[hash_of(tensor) for tensor in tensors]]
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(lambda first: [hash_of(tensor) for tensor in tensors[first::count]], range(count)))
 
 
-def numbers_of(parts: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return the numbers and names that modules have as attributes, such as `eps` of a norm, and their types."""
-    return {
-        f"{index}.{path}.{name}": value
-        for index, part in enumerate(parts)
-        for path, module in part.named_modules()
-        for name, value in [("type", type(module).__name__), *vars(module).items()]
-        if not name.startswith("_") and isinstance(value, bool | int | float | str)
-    }
+def numbers_of(parts: Sequence[nn.Module]) -> list[list[Any]]:
+    """Return the numbers and names that each module has as attributes, such as `eps` of a norm, and its type."""
+    return [
+        [type(module).__name__]
+        + [[name, value] for name, value in vars(module).items() if isinstance(value, _PLAIN) and name[0] != "_"]
+        for part in parts
+        for module in part.modules()
+    ]
 
 
 def joined_projections(decoder: Any) -> nn.ModuleList:
@@ -201,38 +206,30 @@ def joined_projections(decoder: Any) -> nn.ModuleList:
 
 
 class Layout(NamedTuple):
-    """A decoder for a few rows, and the projections of its self-attention, joined."""
+    """A decoder for a few rows, its head, and the projections of its self-attention, joined."""
 
     decoder: nn.Module
+    head: nn.Module
     projections: nn.Module
 
 
-# For each decoder: what its layouts were made of, and the layouts for a single row and for several.
-_LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, dict[bool, Layout]]] = WeakKeyDictionary()
-# The number of rows that the layout for several is made for.
-_SEVERAL = 8
+# For each decoder: its layout, and what that was made of.
+_LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, Layout]] = WeakKeyDictionary()
 
 
-def prepared(decoder: nn.Module, is_single: bool) -> Layout:
-    """Return a layout of a decoder's weights, which is kept until they change.
-
-    Args:
-        decoder: the decoder.
-        is_single: whether there is a single row.
-    """
-    weights = list(_laid_out(decoder))
+def prepared(decoder: nn.Module, head: nn.Module) -> Layout:
+    """Return a layout of the weights of a decoder and its head, which is kept until they change."""
+    parts = (decoder, head)
+    weights = list(_laid_out(*parts))
     kept = _LAYOUTS.get(decoder)
-    if kept is None or not kept[0].fits([decoder], weights):
-        kept = _LAYOUTS[decoder] = Snapshot([decoder], weights), {}
-    layouts = kept[1]
-    if is_single not in layouts:
-        rows = 1 if is_single else _SEVERAL
-        layouts[is_single] = Layout(packed(decoder, rows), packed(joined_projections(decoder), rows))
-    return layouts[is_single]
+    if kept is None or not kept[0].fits(parts, weights):
+        layout = Layout(*(packed(part) for part in (*parts, joined_projections(decoder))))
+        kept = _LAYOUTS[decoder] = Snapshot(parts, weights), layout
+    return kept[1]
 
 
-def _laid_out(decoder: nn.Module) -> Iterator[torch.Tensor]:
+def _laid_out(*parts: nn.Module) -> Iterator[torch.Tensor]:
     """Yield the parameters that a layout has copies of. All others it shares with the model."""
-    for module in decoder.modules():
+    for module in nn.ModuleList(parts).modules():
         if isinstance(module, nn.Linear | ExpertsBase):
             yield from module.parameters(recurse=False)

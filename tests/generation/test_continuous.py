@@ -136,7 +136,7 @@ def test_memory_is_that_of_the_longest_text_however_long_it_runs(build):
         search.add(given, [6])
         search.step()
     cache = search.stepper.cache
-    assert all(states.shape[2] <= 2 * 16 and states.shape[4] == 64 for states in (cache.prefix, cache.suffixes))
+    assert cache.suffixes.shape[2] <= 2 * 16 and cache.suffixes.shape[4] == 64
     assert cache.source.states.shape[4] < 10 and search.texts.running.shape[2] == 64
 
 

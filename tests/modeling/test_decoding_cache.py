@@ -65,7 +65,8 @@ def seen(cache):
 
 @pytest.mark.parametrize("habit", ["any", "one leads", "apart"])
 @pytest.mark.parametrize(("beams", "together"), [(1, False), (3, False), (4, True)])
-def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit):
+@pytest.mark.parametrize("own_prefixes", [[0], [6], [0, 6]])
+def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit, own_prefixes):
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape: like.new_full(shape, float("nan")))
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     generator, chance = torch.Generator().manual_seed(0), random.Random(beams)
@@ -74,6 +75,7 @@ def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit):
         sources = len(histories) // beams
         if sources < 2 or (sources < 5 and chance.random() < 0.1 and not together):
             new = chance.randint(1, 3) if not together else 3
+            cache.own_prefix = chance.choice(own_prefixes)
             prefix = torch.arange(number, number + new * 6).view(new, 6)
             mask = torch.ones(new, 6)
             if not together:
