@@ -227,9 +227,7 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
     names = _names(args.condition_columns)
     name = args.input_file
     is_file = name not in (None, "-")
-    if (
-        is_file or args.source_column or names
-    ):  # not for a text or standard input, because pandas and datasets load slowly
+    if is_file or args.source_column or names:  # pandas and datasets load slowly
         from weftformer.training.data import TABLES, is_table, load_file, trained_columns
         from weftformer.training.encoding import finite_number
     if is_file and is_table(name):
