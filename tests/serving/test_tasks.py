@@ -249,7 +249,7 @@ def test_a_request_is_searched_to_the_stock_within_a_budget(planner, library):
         answer = server.client.post("/plan", json=body | {"targets": ["CC(=O)NCc1ccccc1", "C1CC"]}).json()["plans"]
         late = server.client.post("/plan", json=body | {"targets": ["CCO", "CC(=O)NCc1ccccc1"]})
         own = server.client.post("/plan", json=body | {"targets": "CCO", "time_limit": 0.1, "only_purchasable": True})
-        unread = server.client.post("/plan", json=body | {"targets": "[Pt]", "direct": False})
+        unread = server.client.post("/plan", json=body | {"targets": "[Pt]", "direct": True})
         whole = server.client.post("/plan", json={"targets": "CCO", "beams": 1, "direct": True, "max_new_tokens": 9})
     best = Plan.from_dict(answer[0]).candidates[0]
     assert best.purchasable and best.route.num_reactions == 2 and "is not a molecule" in answer[1]["problem"]
