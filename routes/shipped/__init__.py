@@ -23,7 +23,7 @@ def about_model(folder: Path = MODEL) -> dict[str, Any]:
 
     Returns:
         `dict`: `name`, `parameters`, `trained_on` (a description of the data), `tested_on` (the same), and `figures`: shares
-        of targets by name, each with `value`, `low`, `high` and `n`.
+        of targets by name, each with `value`, `low`, `high` and `n`. `searched` has the numbers of targets of a search to the stock.
     """
     return json.loads((folder / "about.json").read_text(encoding="utf-8"))
 
@@ -36,7 +36,13 @@ def describe_model(folder: Path = MODEL) -> str:
 def describe_figures(folder: Path = MODEL) -> str:
     """Return a sentence for a person: how often the model is right."""
     about = about_model(folder)
-    figures = about["figures"]
+    figures, searched = about["figures"], about.get("searched")
+    if searched:
+        shares = {name: f"{100 * count / searched['targets']:.0f} %" for name, count in searched.items()}
+        return (
+            f"In searches to its stock for {searched['targets']} recorded targets of PaRoutes n1 that it has not seen, {shares['purchasable']} had a "
+            f"purchasable route among ten, {shares['precedented']} one of recorded transformations, and {shares['exact']} the recorded route."
+        )
 
     def shown(name: str) -> str:
         first, ten = (f"{100 * figures[f'{name}_{top}']['value']:.1f} %" for top in ("top_1", "top_10"))
