@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ import httpx
 import psutil
 
 from weftformer.scripts import cli
+from weftformer.serving import replicas
 from weftformer.serving.replicas import application, bounds
 
 from ..models import tiny_text_model
@@ -42,6 +44,20 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
     assert cli.main([*words, "--replicas", "9999"]) == 1
     assert "--replicas 9999 with 1 CPU each have no room here" in capsys.readouterr().err
     assert cli.main([*words, "--threads", "2"]) == 1 and "give --replicas N too" in capsys.readouterr().err
+
+
+def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrained_folder):
+    stock = tmp_path / "stock.csv"
+    stock.write_text("what,price\nCCO,3\n")
+    given = []
+    monkeypatch.delattr(replicas.Replica, "__del__")  # a coroutine, which Ray awaits
+    monkeypatch.setattr(replicas, "serve_here", lambda args, *place: replicas.Replica(args | {"threads": 1}, "key"))
+    monkeypatch.setattr(replicas, "load_app", lambda *args, **more: given.append((args, more)) or Mock())
+    words = ["--stock", str(stock), "--stock-column", "what", "--stock-strict", "--engine", "weft", "--max-beams", "3"]
+    assert cli.main(["serve", "--model", untrained_folder, "--port", "0", "--replicas", "2", *words]) == 0
+    [((model, known, forward, device, engine, limits), more)] = given
+    assert (model, forward, device, engine, limits.max_beams) == (untrained_folder, None, None, "weft", 3)
+    assert known.offer("CCO").price == 3 and known.is_strict and more["api_key"] == "key"
 
 
 def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):
