@@ -164,7 +164,7 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
 def _source_remarks(
     model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
 ) -> tuple[str, ...]:
-    """Check that the model can read a target, unless a search has recorded transformations for it: then a remark tells the reason.
+    """Check that the model can read a target. A search to the stock goes on without the model, and a remark gives the reason.
 
     Raises:
         ValueError: as in [`check_source`].
@@ -174,7 +174,9 @@ def _source_remarks(
     except ValueError as error:
         if settings.direct:
             raise
-        return (f"The last step is a recorded transformation, because the model cannot read the target: {error}",)
+        return (
+            f"The model cannot read the target, so recorded transformations alone were searched for the last step: {error}",
+        )
     return ()
 
 

@@ -164,6 +164,19 @@ def test_a_model_of_few_positions(planner):
         narrow.plan(["CCO"], starting_material="CO", **settings)
 
 
+def test_without_starting_materials_a_target_has_the_whole_source(planner):
+    positions = {"max_source_positions": 302, "max_target_positions": 340}
+    wide = RoutePlanner(
+        WeftForConditionalGeneration(WeftConfig(**(planner.model.config.to_dict() | positions))), planner.tokenizer
+    )
+    settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
+    (plan,) = wide.plan(["C" * 300], **settings)
+    assert "at most 145" in plan.problem  # it may read starting materials
+    wide.model.generation_config.routes = {"starting_material": False, "steps": [1, 5]}
+    long, too_long = wide.plan(["C" * 300, "C" * 301], **settings)
+    assert long.problem is None and "at most 302" in too_long.problem
+
+
 def test_routes_with_a_step_that_fails_come_behind_the_others_or_not_at_all():
     fine, wrong, failed = Route("CCO", (Route("CC"), Route("O"))), Route("CCO", (Route("[SiH4]"),)), None
     found = [Candidate("", score, 1, route) for route, score in ((wrong, -1.0), (failed, -2.0), (fine, -3.0))]
