@@ -213,7 +213,7 @@ class Layout(NamedTuple):
     projections: nn.Module
 
 
-# For each decoder: its layout, and what that was made of.
+# The layout of each decoder, with a snapshot of the weights that it was made of.
 _LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, Layout]] = WeakKeyDictionary()
 
 
