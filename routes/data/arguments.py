@@ -27,6 +27,11 @@ class RouteArguments:
     preset: str | None = common_option(
         None, "Size of the model. Default: dms-tiny for the sample, dms-flash-10m for files."
     )
+    model_name_or_path: str | None = common_option(
+        None,
+        "Trained route model to train on from, a folder or a Hub id, instead of a preset. It learns the tokens of --vocabulary that "
+        "it lacks.",
+    )
     vocabulary: Literal["weft", "dms"] = option(
         "weft",
         "weft, which writes all elements and isotopes, or dms: the one of DirectMultiStep and of the shipped model.",

@@ -13,6 +13,7 @@ from ...common.overrides import parse_overrides
 from ...configuration import WeftConfig
 from ...hub import MetricResult
 from ...hub.card import writes_routes
+from ...hub.loading import load
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
 from ...training import WeftTrainer
@@ -119,6 +120,28 @@ def card_details(
     }  # fmt: skip
 
 
+def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tuple[str, WeftConfig]:
+    """The name and the configuration of the preset, or of the trained model with room for a vocabulary of this size."""
+    origin, preset = arguments.model_name_or_path, arguments.preset
+    name = origin or preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
+    if origin is None:
+        config = WeftConfig.from_preset(name, **{"vocab_size": size} | changes)
+    elif preset is not None:
+        raise ValueError(
+            "--preset begins with random weights and --model-name-or-path with trained ones: give one of them."
+        )
+    else:
+        config = load(WeftConfig, origin, **changes)
+        if config.vocab_size < size:
+            config.vocab_size = config.decoder_vocab_size = size
+    if not writes_routes(config) or config.vocab_size != size:
+        raise ValueError(
+            f"{'' if origin else '--preset '}{name} has {config.vocab_size} tokens of its own, and routes have {size}: "
+            f"take {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
+        )
+    return name, config
+
+
 def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
     """Everything that `weftformer routes train` does, after its arguments are read.
 
@@ -134,14 +157,8 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     check_choices(arguments.permutations, "none", arguments.aligned)
     checkpoint = start(training)
     tokenizer = build_route_tokenizer(arguments.vocabulary)
-    preset = arguments.preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
-    overrides = {"vocab_size": len(tokenizer)} | parse_overrides(arguments.config_overrides)
-    config = WeftConfig.from_preset(preset, **overrides)
-    if not writes_routes(config) or config.vocab_size != len(tokenizer):
-        raise ValueError(
-            f"--preset {preset} has {config.vocab_size} tokens of its own, and routes have {len(tokenizer)}: "
-            "take one of the dms-* presets."
-        )
+    origin, changes = arguments.model_name_or_path, parse_overrides(arguments.config_overrides)
+    name, config = _config(arguments, len(tokenizer), changes)
     if checkpoint:
         check_same_model(config, checkpoint)
     train_pairs, test_routes = load_pairs(arguments, training.seed)
@@ -154,16 +171,20 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     }
 
     def build() -> WeftForConditionalGeneration:
-        model = WeftForConditionalGeneration(config)
+        if origin is None:
+            model = WeftForConditionalGeneration(config)
+        else:
+            model = load(WeftForConditionalGeneration, origin, **changes)
+            model.resize_token_embeddings(len(tokenizer))
         generation = model.generation_config
         generation.max_length, generation.num_beams = config.max_target_positions + 1, arguments.beams
         # of settings that follow from a model's configuration transformers reads only those that it knows
         generation._from_model_config = False
         generation.routes = about
-        print(f"{preset}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
+        print(f"{name}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
         return model
 
-    results: dict[str, Any] = {"preset": preset}
+    results: dict[str, Any] = {"model_name_or_path" if origin else "preset": name}
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
         trained: dict[str, Any] = next(

@@ -62,6 +62,24 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
+def test_a_trained_model_is_trained_on_and_learns_more_tokens(files, tmp_path, capsys):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    words = [*files, "--max-steps", "1", "--output-dir"]
+    assert train(*words, first, "--preset", "dms-tiny", "--vocabulary", "dms", *QUICK) == 0
+    on = ["--model-name-or-path", first, "--config-overrides", "max_target_positions=100", *QUICK[2:]]
+    assert train(*words, second, *on, "--learning-rate", "0") == 0  # the weights stay
+    old, new = (AutoModelForSeq2SeqLM.from_pretrained(folder) for folder in (first, second))
+    assert new.config.max_target_positions == 100 and len(AutoTokenizer.from_pretrained(second)) == 78
+    assert new.config.vocab_size == new.config.decoder_vocab_size == len(new.get_input_embeddings().weight) == 78
+    for name, weight in old.state_dict().items():
+        assert new.state_dict()[name][: len(weight)].equal(weight), name
+    capsys.readouterr()
+    assert train(*words, second, *on, "--preset", "dms-tiny", "--overwrite-output-dir") == 1
+    assert "give one of them" in capsys.readouterr().err
+    assert train(*words, str(tmp_path / "third"), "--model-name-or-path", second, "--vocabulary", "dms") == 1
+    assert "has 78 tokens of its own, and routes have 53" in capsys.readouterr().err
+
+
 def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
     assert train(*files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")) == 1
     assert f"No training routes are left: each target of {files[1]} is in {files[1]}." in capsys.readouterr().err
