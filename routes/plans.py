@@ -340,7 +340,7 @@ def ranked(
         if not by_evidence or one.route is None:
             return fails, by_evidence, by_evidence, 0, -one.score
         steps = one.route.num_reactions if per_step else 1
-        moves = sum(step.moves for step in one.judgements)
+        moves = _judging().count_moves(one.route, one.judgements)
         return fails, not one.purchasable, not one.precedented, moves, -one.score / max(1, steps)
 
     if on_fail == "drop":

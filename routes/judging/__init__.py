@@ -1,6 +1,6 @@
 """What is known of a reaction: precedents in recorded chemistry, reasons against it, remarks."""
 
-from .judgement import CLASSES, Judgement, judge, judge_route, judge_step, why_it_fails
+from .judgement import CLASSES, Judgement, count_moves, judge, judge_route, judge_step, why_it_fails
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Judgement",
     "Library",
     "Transformation",
+    "count_moves",
     "judge",
     "judge_route",
     "judge_step",

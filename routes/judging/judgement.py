@@ -62,6 +62,17 @@ REAGENTS: dict[str, Mapping[str, int]] = {
 _STEREO_ALONE = "change of stereochemistry"
 # Steps after which the same problem is left, beside those of the class of protections.
 _MOVES = frozenset({_STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"})
+# Two steps that make an ester of another one: its acid is set free, then esterified.
+_ESTER_CLEAVAGES = frozenset(
+    {
+        "methyl ester hydrolysis",
+        "ethyl ester hydrolysis",
+        "ester hydrolysis",
+        "benzyl ester cleavage",
+        "tert-butyl ester cleavage",
+    }
+)
+_ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "esterification by alkylation"})
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,22 @@ def judge_route(route: Route) -> list[Judgement]:
     return [
         judge_step(step) if reason is None else Judgement("fails", reason=reason) for step, reason in _checked(route)
     ]
+
+
+def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
+    """Return how many steps of a route only move the problem. An ester that is made from the acid of another ester counts as one.
+
+    Args:
+        route: the route.
+        judgements: those of its reactions, in the order of `Route.steps`.
+    """
+    steps = list(route.steps())
+    cleaved = {step.smiles for step, one in zip(steps, judgements, strict=True) if one.name in _ESTER_CLEAVAGES}
+    swaps = sum(
+        one.name in _ESTER_FORMATIONS and any(child.smiles in cleaved for child in step.children)
+        for step, one in zip(steps, judgements, strict=True)
+    )
+    return sum(one.moves for one in judgements) + swaps
 
 
 def why_it_fails(route: Route) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,6 +33,8 @@ LIBRARY_STEPS = 40
 # What a molecule costs that cannot be bought, and each of its heavy atoms. In recorded routes (PaRoutes n5), a molecule of so many
 # atoms takes 0.5 + 0.1 * atoms reactions; four times as much found more purchasable routes in a given time than less did.
 ESTIMATE = 2.0, 0.4
+# Routes with the same last reaction by default: without a bound, all ten may begin with one.
+PER_REACTION = 3
 # Unfinished routes that are told where none leads to the stock.
 _UNFINISHED = 3
 # Molecules whose reactions a process remembers, of the model and of the library: 13 kB each.
@@ -94,9 +96,14 @@ class _ToTheStock:
     def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Sequence[Step]]):
         self.request, self._search, self._remembered = request, search, remembered
         self._stock = stock
+        self._per_reaction = request.settings.per_reaction or PER_REACTION
         self._recorded, self._proposed = (
             ShelfSearch(
-                request.target, stock.without(request.target), _estimate, most_routes=request.settings.num_routes
+                request.target,
+                stock.without(request.target),
+                _estimate,
+                most_routes=request.settings.num_routes,
+                per_reaction=self._per_reaction,
             )
             for _ in range(2)
         )
@@ -105,11 +112,18 @@ class _ToTheStock:
         self._distinct: list[Found] = []
 
     def _found(self) -> list[Found]:
-        """Routes of either search, each once."""
+        """Routes of either search, each once, and of those with the same last reaction the best; recorded ones first, then by cost."""
         every = [*self._recorded.found, *self._proposed.found]
         if len(every) != self._num_found:
             self._num_found = len(every)
-            self._distinct = list({one.route.canonical(): one for one in every}.values())
+            distinct = {one.route.canonical(): one for one in every}.values()
+            seen: Counter[tuple[str, ...]] = Counter()
+            self._distinct = []
+            for one in sorted(distinct, key=lambda one: (not one.is_recorded, one.cost)):
+                last = tuple(sorted(child.smiles for child in one.route.children))
+                if seen[last] < self._per_reaction:
+                    seen[last] += 1
+                    self._distinct.append(one)
         return self._distinct
 
     @property
@@ -205,7 +219,7 @@ class _ToTheStock:
         routes = found or ([] if settings.rules.only_purchasable else self._proposed.unfinished(_UNFINISHED))
         candidates = [
             Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)
-            for one in sorted(routes, key=lambda one: (not one.is_recorded, one.cost))[: settings.num_routes]
+            for one in routes[: settings.num_routes]
         ]
         if found:
             return candidates, told

@@ -142,7 +142,8 @@ class PlanSettings:
             routes are also searched without a stock, with a number of steps, a starting material, a required leaf, several
             SMILES of a target or another ranking, and with a model that writes no single steps.
         num_routes: number of purchasable routes after which the search for a target ends.
-        per_reaction: largest number of distinct routes with the same last reaction (default: all).
+        per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
+            routes).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
             `RoutePlanner.most_beams` beams, with which a search takes minutes and finds nothing.
 
@@ -188,7 +189,9 @@ class PlanSettings:
         False, "let the model write whole routes, without a search to the stock: DirectMultiStep's way"
     )
     num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
-    per_reaction: int | None = option(None, "at most N routes with the same last reaction", least=1)
+    per_reaction: int | None = option(
+        None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
+    )
     enforce_limits: bool = option(
         True, "refuse numbers of steps and beams that take minutes and find nothing",
         flag="--no-limits", off="take any number of steps and beams",

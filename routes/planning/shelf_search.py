@@ -73,6 +73,8 @@ class ShelfSearch:
             The most reactions of a route.
         most_routes (`int`, *optional*):
             The routes after which the search wants no more molecules. Defaults to all.
+        per_reaction (`int`, *optional*):
+            The most routes with the same last reaction: the cheapest are found, and the search turns to other reactions. Defaults to all.
         most_states (`int`, *optional*, defaults to 200,000):
             States that are kept; the dearest go first.
     """
@@ -84,11 +86,15 @@ class ShelfSearch:
         estimate: Callable[[str], float] = lambda molecule: 0.0,
         most_reactions: int = 15,
         most_routes: int | None = None,
+        per_reaction: int | None = None,
         most_states: int = 200_000,
     ):
         self.target, self._is_bought, self._estimate = target, is_bought, estimate
         self.most_reactions, self._most_states = most_reactions, most_states
-        self._most_routes = most_routes
+        self._most_routes, self._per_reaction = most_routes, per_reaction
+        self._of_reaction: Counter[tuple[str, ...]] = (
+            Counter()
+        )  # the routes that were found, by the reactants of their last reaction
         self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
@@ -120,6 +126,11 @@ class ShelfSearch:
             if not self._queue or not self.goes_on:
                 break
             state = heapq.heappop(self._queue)
+            if state.made and self._per_reaction is not None:
+                last = state.made[0][1].reactants
+                if self._of_reaction[last] >= self._per_reaction:
+                    continue
+                self._of_reaction[last] += not state.open
             if not state.open:
                 self.found.append(self._found(state))
                 continue

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from weftformer.routes import Route, judge
-from weftformer.routes.judging import judge_route, why_it_fails
+from weftformer.routes.judging import count_moves, judge_route, why_it_fails
 from weftformer.routes.judging.extraction import build, extract, write
 from weftformer.routes.judging.transformations import Library, difference
 
@@ -91,6 +91,15 @@ def test_steps_that_only_move_the_problem():
     assert (inverted.name, inverted.moves) == ("change of stereochemistry", True)
     assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).moves
     assert not judge(AMIDE, [ACID, AMINE]).moves
+
+
+def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
+    acid = "O=C(O)c1ccccc1"
+    hydrolysis = Route(acid, (Route("COC(=O)c1ccccc1"),))
+    swapped = Route("CCOC(=O)c1ccccc1", (hydrolysis, Route("CCO")))
+    assert [one.name for one in judge_route(swapped)] == ["methyl ester hydrolysis", "esterification"]
+    made = Route("CCOC(=O)c1ccccc1", (Route(acid), Route("CCO")))
+    assert [count_moves(one, judge_route(one)) for one in (swapped, hydrolysis, made)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

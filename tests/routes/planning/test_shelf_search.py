@@ -119,3 +119,17 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     search.tell(search.wanted(), wide["A"])
     search.wanted()
     assert len(search._queue) <= 2 * 10
+
+
+def test_a_last_reaction_does_not_take_the_place_of_others():
+    # eight cheap ways to make B, and a dearer last reaction
+    steps = {
+        "A": [Step(("B",), 0.1), Step(("C",), 2.0)],
+        "B": [Step((f"B{way}",), 0.1 * way) for way in range(8)],
+        "C": [Step(("C1",), 0.1)],
+    }
+    search = ShelfSearch("A", lambda one: len(one) == 2, per_reaction=3)
+    while (wanted := search.wanted()) is not None:
+        search.tell(wanted, steps.get(wanted, ()))
+    assert [one.route.leaves() for one in search.found] == [["B0"], ["B1"], ["B2"], ["C1"]]
+    assert len(run(ShelfSearch("A", lambda one: len(one) == 2), steps)) == 9
