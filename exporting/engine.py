@@ -70,7 +70,7 @@ class Engine:
         try:
             check_expressible(self.model.config)
         except ValueError as error:
-            return str(error)
+            return str(error).removesuffix(".")
         search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
         prepared, others = self.model._prepare_generation_config(None, **search)
         if set(others) - {"input_ids", "attention_mask"} or prepared.return_dict_in_generate:

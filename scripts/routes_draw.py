@@ -26,7 +26,7 @@ LIMIT = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("routes", type=Path, metavar="ROUTES",
-        help="file of `weftformer routes plan --json`, or of routes in any form that `weftformer routes prepare` knows")  # fmt: skip
+        help="file of `weftformer routes plan`, or of routes in any form that `weftformer routes prepare` knows")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
         help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip

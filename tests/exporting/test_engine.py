@@ -79,7 +79,7 @@ def test_what_differs_is_left_to_weft(small, told, fields, settings, reason):
     found = Engine(model, "auto").generate(**sources(20), **settings)
     assert torch.equal(found, model.generate(**sources(20), **settings))
     (line,) = told
-    assert line.startswith("Weft writes these texts, not CTranslate2: ") and reason in line
+    assert line.startswith("Weft writes these texts, not CTranslate2: ") and reason in line and ".." not in line
     if not settings.keys() & EARLY.keys():  # by name the rule of its ending is taken too
         with pytest.raises(ValueError, match=reason):
             Engine(model, "ctranslate2").generate(**sources(20), **settings)
